@@ -1,0 +1,97 @@
+"""How values become bytes and come back: text, bytes as they are, JSON, or your own."""
+
+import json
+from typing import Any, Protocol, TypeVar
+
+from typing_extensions import override
+
+from kip30.errors import CodecError
+
+T = TypeVar("T")
+
+
+class Codec(Protocol[T]):
+    """Turns values of one type into bytes and back. Must be thread-safe."""
+
+    name: str
+
+    def encode(self, value: T) -> bytes:
+        """Return *value* as bytes, never a view of something that may still change.
+
+        Raises:
+            CodecError: *value* is not of this codec's type.
+        """
+        ...
+
+    def decode(self, data: bytes) -> T:
+        """Return a fresh value for *data*.
+
+        Raises:
+            CodecError: *data* was not written by this codec.
+        """
+        ...
+
+
+class _Text(Codec[str]):
+    name = "str"
+
+    @override
+    def encode(self, value: str) -> bytes:
+        _require(value, str)
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise CodecError(f"value holds a lone surrogate at {error.start}") from error
+
+    @override
+    def decode(self, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise CodecError(f"stored bytes are not UTF-8 ({error}): read with BYTES") from error
+
+
+class _Bytes(Codec[bytes]):
+    name = "bytes"
+
+    @override
+    def encode(self, value: bytes) -> bytes:
+        _require(value, bytes, bytearray, memoryview)
+        return bytes(value)
+
+    @override
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+class _Json(Codec[Any]):
+    name = "json"
+
+    @override
+    def encode(self, value: Any) -> bytes:
+        try:
+            return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise CodecError(f"value is not JSON: {error}") from error
+
+    @override
+    def decode(self, data: bytes) -> Any:
+        try:
+            return json.loads(data)
+        except ValueError as error:
+            raise CodecError(f"stored bytes are not JSON ({error}): read with BYTES") from error
+
+
+def _require(value: object, *kinds: type[object]) -> None:
+    if not isinstance(value, kinds):
+        raise CodecError(f"value must be {kinds[0].__name__}, not {type(value).__name__}")
+
+
+STR: Codec[str] = _Text()
+"""UTF-8 text; the default, as in KIP-30."""
+
+BYTES: Codec[bytes] = _Bytes()
+"""Bytes, stored as they are."""
+
+JSON: Codec[Any] = _Json()
+"""Anything JSON can say; NaN and infinities are refused."""

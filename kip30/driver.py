@@ -1,0 +1,196 @@
+"""The driver contract: all that a store has to be able to do.
+
+A backend answers *one-shot* requests with futures and never loops on a caller's
+behalf, with two exceptions: it renews its leases, and it keeps its watches
+alive. Validation, encoding, deadlines, campaigning, re-joining, settlement of
+lost answers and delivery to listeners are done above, once for all stores.
+
+Rules for every method:
+
+* It is thread-safe, and returns within microseconds or by the operation timeout.
+* Its future ends by the operation timeout, with a result or one of kip30's errors: a
+  `DefiniteError` only if nothing was done and nothing will be done, `OutcomeUnknownError`
+  whenever that is not certain.
+* A write is sent once. Blind repetition meets its own first success.
+* Reads are linearizable: they see every write acknowledged before they began.
+* No user code runs on a backend's threads; sinks and lease callbacks are the library's own.
+* ``order`` grows over all answers of one backend object: what was read from the store later
+  never has the smaller one. It need not mean anything to the store or to other processes.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from kip30.clock import Clock
+from kip30.lease import Lease
+from kip30.names import Key
+from kip30.records import Claim, Entry, Held, Snapshot, Target, Version, Write
+
+
+class Capability(Enum):
+    """Powers that not every store has; asking for an undeclared one raises `UnsupportedError`."""
+
+    COMPARE_AND_SET = "compare-and-set"
+    FENCING = "fencing"
+    LISTING = "listing"
+    LEASE_SHARING = "lease-sharing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a store takes, and how soon its observers hear of a change."""
+
+    value_bytes: int = 256 * 1024
+    observe_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every backend is opened with, besides its own settings."""
+
+    clock: Clock
+    namespace: str
+    session_timeout_seconds: float
+    operation_timeout_seconds: float
+    connect_timeout_seconds: float
+    margin_seconds: float
+
+    def lease(self, *, sent_at: float, timeout_seconds: float | None = None) -> Lease:
+        """Return a lease that the store granted to a request sent at *sent_at*."""
+        asked = self.session_timeout_seconds
+        given = asked if timeout_seconds is None else timeout_seconds
+        margin = self.margin_seconds * min(1.0, given / asked)
+        return Lease(self.clock, sent_at=sent_at, timeout_seconds=given, margin_seconds=margin)
+
+
+class MembershipDriver(ABC):
+    """Ids in groups, each tied to a lease."""
+
+    @abstractmethod
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        """Take *member_id*. Asking again with the same nonce answers the claim it got before.
+
+        Raises: `MemberExistsError` while a live claim with another nonce holds the id, whoever
+        made it, this process included.
+        """
+
+    @abstractmethod
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        """Give a claim a new record. Raises `NotMemberError` if it is gone."""
+
+    @abstractmethod
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        """Give the id up if the claim still holds it. That it does not is no error."""
+
+
+class ElectionDriver(ABC):
+    """Services, each led by at most one live claim. Epochs never repeat or go back."""
+
+    @abstractmethod
+    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+        """Try once to take *service*; a new claim gets a new, greater epoch.
+
+        Asking again with the same nonce answers the claim it got before.
+        """
+
+    @abstractmethod
+    def release(self, service: str, claim: Claim) -> Future[None]:
+        """Give the service up if the claim still holds it. That it does not is no error."""
+
+
+class StorageDriver(ABC):
+    """Records by key."""
+
+    @abstractmethod
+    def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
+        """Read all *keys*, in their order."""
+
+    @abstractmethod
+    def write(self, write: Write) -> Future[Version]:
+        """Write one record; answer its version (of a deleted one, the last it had).
+
+        Deleting what is not there is refused whatever the condition.
+
+        Raises: `FencedError`, decided before the condition; `KeyExistsError`, `KeyMissingError`,
+        `VersionConflictError` by condition (`KeyMissingError` also for an expected version).
+        """
+
+    @abstractmethod
+    def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
+        """Write each of *writes* on its own, in as few round trips as the store allows."""
+
+    @abstractmethod
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
+        """Return up to *limit* names of *namespace* greater than *after*, by UTF-8 bytes."""
+
+
+class Watch(ABC):
+    """A running observation."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it; the sink is not called any more after this returns, unless called from it."""
+
+
+class ObserveDriver(ABC):
+    """Reads and watches of whole targets."""
+
+    @abstractmethod
+    def snapshot(self, target: Target) -> Future[Snapshot]:
+        """Read *target* once, linearizably."""
+
+    @abstractmethod
+    def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
+        """Hand *sink* the state of *target* now and after every change.
+
+        Never two calls at once, never going back in ``order``; states in between may be left
+        out, the last one never is: also over disconnection, compaction, a lost session or a
+        lost notification. A store that cannot be reached is tried until `Watch.close`.
+        *sink* does not block and does not raise.
+        """
+
+
+class Backend(ABC):
+    """A connection to one store. Calling the class connects.
+
+    Contradictory settings raise `ConfigError` before any I/O; a store that cannot be reached
+    raises `UnavailableError` within the connect timeout and leaves nothing behind.
+    """
+
+    name: ClassVar[str]
+    settings_class: ClassVar[type[Any]]
+    capabilities: ClassVar[frozenset[Capability]]
+    limits: Limits = Limits()
+    membership: MembershipDriver
+    election: ElectionDriver
+    storage: StorageDriver
+    observe: ObserveDriver
+
+    @abstractmethod
+    def __init__(self, context: Context, settings: Any) -> None:
+        """Connect. *settings* is an instance of `settings_class`."""
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, str]:
+        """Ask the store who it is: ``version`` and whatever helps an operator. For `doctor`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all claims at once, every watch, future, thread and connection. Idempotent."""
+
+
+class LeaseSharing(ABC):
+    """The power behind `Capability.LEASE_SHARING`: a second process can keep a lease alive."""
+
+    @abstractmethod
+    def share(self, lease: Lease) -> int:
+        """Return a file descriptor; while a process holds it open, death does not end *lease*.
+
+        It stays the backend's own: who passes it on passes a duplicate on, and closes nothing.
+
+        Raises: `UsageError` if the lease is over.
+        """

@@ -1,0 +1,132 @@
+"""Every error kip30 raises, in one closed hierarchy.
+
+Each class belongs to exactly one of four kinds, and its kind says whether the
+effect happened:
+
+* `UsageError`: the call itself is wrong. Nothing was sent to the store.
+* `UnsupportedError`: the store does not offer this. Nothing was sent.
+* `DefiniteError`: the store, or the state of the client, said no. Nothing was done.
+* `OutcomeUnknownError`: the answer was lost. It may have been done.
+
+A vendor's exception never escapes; it stays reachable as `__cause__`.
+"""
+
+from collections.abc import Mapping
+
+from typing_extensions import override
+
+
+class Kip30Error(Exception):
+    """Root of all errors raised by kip30. Never raised itself."""
+
+
+class UsageError(Kip30Error):
+    """The call is wrong and will stay wrong. Nothing was done."""
+
+
+class InvalidNameError(UsageError, ValueError):
+    """A key, group, service or id cannot be used as a name."""
+
+
+class ValueTooLargeError(UsageError, ValueError):
+    """A value is longer than the store's limit, in bytes."""
+
+
+class CodecError(UsageError, ValueError):
+    """A value cannot be encoded, or stored bytes cannot be decoded, by the codec in use."""
+
+
+class ConfigError(UsageError, ValueError):
+    """A setting is missing, unknown, of the wrong type, or contradicts another."""
+
+
+class LifecycleError(UsageError, RuntimeError):
+    """The object is not started, is started already, or belongs to a parent process."""
+
+
+class UnsupportedError(Kip30Error, NotImplementedError):
+    """The store does not declare the capability this needs. Nothing was done."""
+
+
+class DefiniteError(Kip30Error):
+    """The operation was refused or could not be carried out. Nothing was done."""
+
+
+class KeyExistsError(DefiniteError):
+    """The key to be created is there already, written by someone else."""
+
+
+class KeyMissingError(DefiniteError, LookupError):
+    """The key to be updated or deleted is not there."""
+
+
+class VersionConflictError(DefiniteError):
+    """The stored version is not the expected one."""
+
+
+class FencedError(DefiniteError):
+    """The fence is not the newest epoch of its service: someone else may lead by now."""
+
+
+class MemberExistsError(DefiniteError):
+    """A live member holds this id."""
+
+
+class NotMemberError(DefiniteError):
+    """This client does not hold the membership: it never joined, has left, or lost it."""
+
+
+class NotNominatedError(DefiniteError):
+    """This client did not nominate the candidate, or has resigned it."""
+
+
+class NotElectedError(DefiniteError, TimeoutError):
+    """The candidate was not elected in the time given; it is no longer nominated."""
+
+
+class LeadershipLostError(DefiniteError):
+    """The leadership has ended; its holder must not act as leader any more."""
+
+
+class AuthenticationError(DefiniteError):
+    """The store rejects the credentials, or they do not allow the operation."""
+
+
+class StoreError(DefiniteError):
+    """The store cannot be used as it is: foreign, damaged, too new, not writable, full."""
+
+
+class UnavailableError(DefiniteError, ConnectionError):
+    """The store did not take the operation within the operation timeout."""
+
+
+class ClosedError(DefiniteError):
+    """The object was closed before or while the operation waited to be sent."""
+
+
+class OutcomeUnknownError(Kip30Error, TimeoutError):
+    """The answer was lost, or someone overwrote the record before it could be looked up.
+
+    The effect may have happened, or may still happen. Read before trying again.
+    """
+
+
+class PartialWriteError(OutcomeUnknownError):
+    """A write of many keys in which some were not acknowledged.
+
+    Attributes:
+        done: The new version (as text) of each key that was written.
+        failed: The error of each other key; its kind says whether that key was written.
+    """
+
+    def __init__(self, done: Mapping[str, str], failed: Mapping[str, Kip30Error]) -> None:
+        """Keep both halves of the outcome."""
+        super().__init__(done, failed)
+        self.done = done
+        self.failed = failed
+
+    @override
+    def __str__(self) -> str:
+        first = next(iter(self.failed.items()), None)
+        shown = f"; first: {first[0]!r}: {first[1]}" if first else ""
+        return f"{len(self.failed)} of {len(self.failed) + len(self.done)} keys not written{shown}"

@@ -1,0 +1,133 @@
+"""Keys, namespaces, ids: what may be a name, and the one escape for stores with paths.
+
+Names are compared code point by code point; nothing is normalised. That two
+names look alike says nothing about them being equal.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.errors import InvalidNameError
+
+MAX_NAME_BYTES = 255
+"""Longest name in bytes after escaping, on every store."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+_KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
+_DOT = ord(".")
+
+
+class Key(NamedTuple):
+    """A storage key: everything before the last ``/`` is the namespace.
+
+    The namespace is also the listenable key set, one level deep: ``a/b/c`` is
+    in ``a/b`` and not in ``a``. A key without ``/`` is in the namespace ``""``.
+    """
+
+    namespace: str
+    name: str
+
+    @override
+    def __str__(self) -> str:
+        """Return the key as the user wrote it."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def parse_key(text: str) -> Key:
+    """Split and check a key.
+
+    Raises:
+        InvalidNameError: Not a string, empty, with a leading or trailing ``/``,
+            not encodable, or with a part longer than `MAX_NAME_BYTES`.
+    """
+    return _split(_require_str(text, "key"))
+
+
+def check_namespace(text: str) -> str:
+    """Check a namespace, which may be ``""``, and return it.
+
+    Raises:
+        InvalidNameError: As for `parse_key`.
+    """
+    if _require_str(text, "namespace").startswith("/"):
+        raise InvalidNameError(f"namespace {text!r} starts with '/': leave the slash out")
+    return check_id(text, "namespace") if text else text
+
+
+def check_id(text: str, what: str) -> str:
+    """Check a group, service, member or candidate and return it. *what* names it in errors.
+
+    Raises:
+        InvalidNameError: Not a string, empty, not encodable, or too long.
+    """
+    return _check(_require_str(text, what), what)
+
+
+def _require_str(text: object, what: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidNameError(f"{what} must be a str, not {type(text).__name__}")
+    return text
+
+
+@lru_cache(maxsize=8192)
+def _split(text: str) -> Key:
+    namespace, slash, name = text.rpartition("/")
+    if text and not name:
+        raise InvalidNameError(f"key {text!r} ends in '/': give a name after it")
+    if slash and not namespace:
+        raise InvalidNameError(f"key {text!r} starts with '/': leave the slash out")
+    return Key(check_namespace(namespace), _check(name, "key"))
+
+
+@lru_cache(maxsize=8192)
+def _check(text: str, what: str) -> str:
+    if not text:
+        raise InvalidNameError(f"{what} is empty: give at least one character")
+    size = len(text) if _PLAIN.fullmatch(text) else len(escape(_encodable(text, what)))
+    if size > MAX_NAME_BYTES:
+        raise InvalidNameError(
+            f"{what} {text[:20]!r}… has {size} bytes after escaping: {MAX_NAME_BYTES} is the limit"
+        )
+    return text
+
+
+def _encodable(text: str, what: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidNameError(
+            f"{what} {text!r} holds a lone surrogate at {error.start}: it cannot be encoded"
+        ) from error
+    return text
+
+
+def escape(text: str) -> str:
+    """Return *text* as one safe path segment; injective over all strings.
+
+    ASCII letters, digits, ``_``, ``-`` and a ``.`` that neither begins the
+    segment nor follows another kept ``.`` stay; every other byte of the UTF-8
+    form becomes ``=XX``; the empty string becomes ``=``.
+    """
+    if not text:
+        return "="
+    out: list[str] = []
+    for byte in text.encode():
+        inner_dot = byte == _DOT and out and out[-1] != "."
+        out.append(chr(byte) if byte in _KEPT or inner_dot else f"={byte:02X}")
+    return "".join(out)
+
+
+def unescape(segment: str) -> str:
+    """Return the text that `escape` made *segment* of.
+
+    Raises:
+        InvalidNameError: No text escapes to *segment*.
+    """
+    raw = re.sub(rb"=([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), segment.encode())
+    text = "" if segment == "=" else raw.decode("utf-8", "replace")
+    if escape(text) != segment:
+        raise InvalidNameError(f"{segment!r} is not an escaped name")
+    return text

@@ -1,0 +1,72 @@
+from kip30.clock import ManualClock
+from kip30.lease import Lease
+
+
+def make(clock: ManualClock) -> Lease:
+    return Lease(clock, sent_at=clock.now(), timeout_seconds=10, margin_seconds=1)
+
+
+def test_it_is_valid_until_the_timeout_less_the_margin_after_sending() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    clock.advance(8.9)
+    assert lease.is_valid()
+    clock.advance(0.1)
+    assert not lease.is_valid()
+    assert lease.remaining_seconds() == 0
+
+
+def test_a_renewal_counts_from_the_moment_it_was_sent() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    clock.advance(3)
+    sent = clock.now()
+    clock.advance(2)
+    assert lease.renewed(sent)
+    assert lease.deadline == sent + 9
+
+
+def test_an_older_renewal_does_not_shorten_it() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    deadline = lease.deadline
+    lease.renewed(clock.now() - 5)
+    assert lease.deadline == deadline
+
+
+def test_a_renewal_acknowledged_too_late_ends_it_for_good() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    sent = clock.now() + 8
+    clock.advance(9)
+    assert not lease.renewed(sent)
+    assert not lease.is_valid()
+    assert lease.ended == "not renewed in time"
+
+
+def test_once_ended_it_stays_ended_with_the_first_reason() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    lease.end("gone")
+    lease.end("closed")
+    assert not lease.renewed(clock.now())
+    assert lease.ended == "gone"
+
+
+def test_expire_does_nothing_before_the_deadline() -> None:
+    lease = make(ManualClock())
+    assert not lease.expire()
+    assert lease.is_valid()
+
+
+def test_each_callback_is_called_once_at_the_end_or_at_once_after_it() -> None:
+    lease = make(ManualClock())
+    calls: list[str] = []
+    lease.on_end(lambda: calls.append("first"))
+    forgotten = lambda: calls.append("forgotten")  # noqa: E731  compared by identity
+    lease.on_end(forgotten)
+    lease.forget(forgotten)
+    lease.end("gone")
+    lease.end("gone")
+    lease.on_end(lambda: calls.append("late"))
+    assert calls == ["first", "late"]
