@@ -1,0 +1,52 @@
+"""Configuration: Java properties in, frozen typed settings out, before any I/O with a store.
+
+A store declares its settings as a dataclass whose fields are `setting`s; `load` reads what the
+operator wrote, `build` makes the dataclass of it, and every mistake is a `ConfigError` that names
+the key, where it was written and what to write instead. No value that is secret, or came from the
+environment or another file, appears in an error or a repr.
+"""
+
+from kip30.config.building import build, check_keys, effective
+from kip30.config.loading import default_file, load
+from kip30.config.parsers import (
+    Address,
+    Parser,
+    addresses,
+    boolean,
+    choice,
+    integer,
+    milliseconds,
+    path,
+    paths,
+    text,
+)
+from kip30.config.plugin import CommonSettings
+from kip30.config.properties import Properties, Value, Written
+from kip30.config.settings import Row, reference, setting
+from kip30.config.spelling import did_you_mean
+
+__all__ = [
+    "Address",
+    "CommonSettings",
+    "Parser",
+    "Properties",
+    "Row",
+    "Value",
+    "Written",
+    "addresses",
+    "boolean",
+    "build",
+    "check_keys",
+    "choice",
+    "default_file",
+    "did_you_mean",
+    "effective",
+    "integer",
+    "load",
+    "milliseconds",
+    "path",
+    "paths",
+    "reference",
+    "setting",
+    "text",
+]

@@ -1,0 +1,105 @@
+"""Making settings of properties, and saying which mistakes stand in the way."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from kip30.config.expansion import expand, refers
+from kip30.config.properties import Properties, Value, as_text
+from kip30.config.settings import Declaration, declarations
+from kip30.config.spelling import did_you_mean
+from kip30.errors import ConfigError
+
+T = TypeVar("T")
+
+_STORES = frozenset({"cassandra", "consul", "embedded", "etcd", "zookeeper"})
+"""Stores whose keys may stand in a file though nothing of theirs is installed."""
+
+HIDDEN = "***"
+"""What is shown in place of a secret."""
+
+
+def build(settings_class: type[T], properties: Properties) -> T:
+    """Return the settings that *properties* give; keys of others are not looked at.
+
+    Raises:
+        ConfigError: A setting is missing, written under two names, cannot be read, or contradicts
+            another one.
+    """
+    return settings_class(
+        **{
+            declaration.name: _read(declaration, key, properties[key])
+            for declaration in declarations(settings_class)
+            for key in _written_keys(declaration, properties)
+        }
+    )
+
+
+def effective(settings_class: type[Any], properties: Properties) -> Mapping[str, str]:
+    """Return what holds for each setting, as text, fit to be shown to anyone."""
+    return {
+        declaration.key: _shown(declaration, properties)
+        for declaration in declarations(settings_class)
+    }
+
+
+def check_keys(
+    properties: Properties, settings_classes: Iterable[type[Any]], *, other_stores: Collection[str]
+) -> None:
+    """Refuse keys that belong to none of *settings_classes*.
+
+    Those of *other_stores*, and of well-known ones, pass, so that one file can serve several.
+
+    Raises:
+        ConfigError: Some key is not known; the message names the nearest known one.
+    """
+    known = {key for cls in settings_classes for one in declarations(cls) for key in one.keys}
+    in_use = {key.removeprefix("plugin.").partition(".")[0] for key in known}
+    others = {*other_stores, *(_STORES - in_use)}
+    tolerated = tuple(f"{prefix}{name}." for name in others for prefix in ("plugin.", ""))
+    unknown = [
+        f"{key} ({value.origin}) is not a setting{did_you_mean(key, known)}"
+        for key, value in properties.items()
+        if not (key in known or value.borrowed or key.startswith(tolerated))
+    ]
+    if unknown:
+        raise ConfigError("\n".join(unknown))
+
+
+def _written_keys(declaration: Declaration, properties: Properties) -> list[str]:
+    """Return the key *declaration* is written under, if it is."""
+    written = [key for key in declaration.keys if key in properties]
+    if len(written) > 1:
+        raise ConfigError(f"{' and '.join(written)} mean the same: keep {written[0]}")
+    if not written and declaration.default is None:
+        raise ConfigError(f"{declaration.key} is missing: set it ({declaration.doc})")
+    return written
+
+
+def _read(declaration: Declaration, key: str, value: Value) -> Any:
+    if declaration.literal and refers(value.text):
+        raise ConfigError(f"{key} ({value.origin}) must be written out, not taken from ${{...}}")
+    written = expand(value.text, f"{key} ({value.origin})")
+    written = written if declaration.secret else written.strip()
+    try:
+        return declaration.parser.read(written)
+    except ValueError as error:
+        complaint = str(error)
+    # Raised out here to be free of the parser's error, which may hold the value.
+    if _is_hidden(declaration, value):
+        written, complaint = HIDDEN, f"does not read as {declaration.parser.kind}"
+    else:
+        written = repr(written)
+    raise ConfigError(f"{key} = {written} ({value.origin}): {complaint}")
+
+
+def _shown(declaration: Declaration, properties: Properties) -> str:
+    for key in _written_keys(declaration, properties):
+        value = properties[key]
+        return HIDDEN if _is_hidden(declaration, value) else value.text.strip()
+    if declaration.compute:
+        return as_text(declaration.compute(), declaration.key)
+    return declaration.default or ""
+
+
+def _is_hidden(declaration: Declaration, value: Value) -> bool:
+    return declaration.secret or refers(value.text)

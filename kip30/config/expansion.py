@@ -1,0 +1,53 @@
+"""``${env:NAME}`` and ``${file:/path}`` in a value: secrets that stay out of the file.
+
+What is read this way is not expanded again. The end of the last line of a file is left out.
+"""
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from kip30.errors import ConfigError
+
+_REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
+
+
+def refers(written: str) -> bool:
+    """Say whether *written* takes something from elsewhere."""
+    return "${" in written
+
+
+def expand(written: str, where: str) -> str:
+    """Return *written* with each reference replaced. *where* names the key in errors.
+
+    Raises:
+        ConfigError: The variable is not set, the file cannot be read, or it is no such reference.
+    """
+    return _REFERENCE.sub(lambda found: _resolve(found, where), written)
+
+
+def _resolve(found: re.Match[str], where: str) -> str:
+    scheme, colon, name = found[1].partition(":")
+    if not (colon and name and found[2]) or scheme not in {"env", "file"}:
+        raise ConfigError(f"{where}: write ${{env:NAME}} or ${{file:/path}}")
+    return _variable(name, where) if scheme == "env" else _content(name, where)
+
+
+def _variable(name: str, where: str) -> str:
+    value = os.environ.get(name)
+    if value is None:
+        raise ConfigError(f"{where}: the environment variable {name} is not set")
+    return value
+
+
+def _content(name: str, where: str) -> str:
+    try:
+        raw = Path(name).expanduser().read_bytes()
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{where}: cannot read the file {name}: {reason}") from error
+    # Not chained: a decoding error carries the content.
+    with suppress(UnicodeDecodeError):
+        return raw.decode().removesuffix("\n").removesuffix("\r")
+    raise ConfigError(f"{where}: the file {name} is not UTF-8 text")

@@ -1,0 +1,116 @@
+"""The ``plugin.*`` settings that hold for every store."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kip30.config.parsers import milliseconds, paths, text
+from kip30.config.settings import setting
+from kip30.errors import ConfigError
+
+_OPERATION_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonSettings:
+    """Which store, under which name, and how long anything may take."""
+
+    backend: str | None = setting(
+        "plugin.backend",
+        text,
+        default=None,
+        literal=True,
+        doc="Name of the store, as `kip30 backends` lists it",
+    )
+    locator_classname: str | None = setting(
+        "plugin.locator.classname",
+        text,
+        default=None,
+        literal=True,
+        doc="Class of the store, package.module:Class, instead of plugin.backend",
+    )
+    additional_paths: tuple[Path, ...] = setting(
+        "plugin.additional.paths",
+        paths,
+        default="",
+        literal=True,
+        doc="Folders and zip files in which a store's package is looked for first",
+    )
+    namespace: str = setting(
+        "plugin.namespace",
+        text,
+        default="kip30",
+        doc="Name under which everything is kept; clients with another one never meet",
+    )
+    session_timeout_seconds: float = setting(
+        "plugin.session.timeout.ms",
+        milliseconds(minimum=100),
+        default=10_000,
+        doc="How long a silent client keeps its memberships and leaderships",
+    )
+    operation_timeout: float | None = setting(
+        "plugin.operation.timeout.ms",
+        milliseconds(),
+        default=None,
+        shown="5000, or the session timeout if that is shorter",
+        doc="How long any one call may take",
+    )
+    connect_timeout_seconds: float = setting(
+        "plugin.connect.timeout.ms",
+        milliseconds(),
+        default=10_000,
+        doc="How long startup waits for the store",
+    )
+    lease_margin: float | None = setting(
+        "plugin.lease.margin.ms",
+        milliseconds(minimum=0),
+        default=None,
+        shown="a tenth of the session timeout",
+        doc="How much before the store a client stops believing in its session",
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings against each other.
+
+        Raises:
+            ConfigError: Two of them contradict each other.
+        """
+        if self.backend and self.locator_classname:
+            raise ConfigError(
+                "plugin.backend and plugin.locator.classname both name a store: keep one"
+            )
+        if self.operation_timeout_seconds > self.session_timeout_seconds:
+            raise ConfigError(
+                "plugin.operation.timeout.ms is greater than plugin.session.timeout.ms:"
+                " lower the first or raise the second"
+            )
+        if self.margin_seconds >= self.session_timeout_seconds / 2:
+            raise ConfigError(
+                "plugin.lease.margin.ms is not below half of plugin.session.timeout.ms:"
+                " lower the first or raise the second"
+            )
+
+    @property
+    def operation_timeout_seconds(self) -> float:
+        """How long any one call may take."""
+        if self.operation_timeout is None:
+            return min(_OPERATION_TIMEOUT_SECONDS, self.session_timeout_seconds)
+        return self.operation_timeout
+
+    @property
+    def computed(self) -> dict[str, str]:
+        """What holds for the settings that follow from others, as an operator would write it."""
+        return {
+            "plugin.operation.timeout.ms": _milliseconds(self.operation_timeout_seconds),
+            "plugin.lease.margin.ms": _milliseconds(self.margin_seconds),
+        }
+
+    @property
+    def margin_seconds(self) -> float:
+        """How much before the store a client stops believing in its session."""
+        if self.lease_margin is None:
+            return self.session_timeout_seconds / 10
+        return self.lease_margin
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{round(seconds * 1000, 3):.12g}"

@@ -1,0 +1,73 @@
+"""What the operator wrote: values by key, each with the place it was written at."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from typing_extensions import override
+
+from kip30.errors import ConfigError
+
+Written: TypeAlias = str | int | float | bool | Path
+"""A value as Python code may give it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value.
+
+    Attributes:
+        text: As written, references not expanded.
+        origin: ``file:line``, or whatever gave it.
+        borrowed: Another program's key, which is no mistake if nothing here knows it.
+    """
+
+    text: str = field(repr=False)
+    origin: str
+    borrowed: bool = False
+
+
+class Properties(Mapping[str, Value]):
+    """Values by key, immutable. Its repr shows keys and origins, never a value."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        """Keep a copy of *values*."""
+        self._values = dict(values)
+
+    @override
+    def __getitem__(self, key: str) -> Value:
+        return self._values[key]
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __or__(self, other: "Properties") -> "Properties":
+        """Return both together; *other* wins where both have a key."""
+        return Properties({**self._values, **other._values})
+
+    @override
+    def __repr__(self) -> str:
+        return f"Properties({ {key: value.origin for key, value in self._values.items()} })"
+
+
+def as_text(value: object, key: str) -> str:
+    """Return *value* as an operator would write it.
+
+    Raises:
+        ConfigError: It is none of the types of `Written`.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() else str(value)
+    if isinstance(value, str | int | Path):
+        return str(value)
+    raise ConfigError(
+        f"{key}: a value must be text, a number or a path, not {type(value).__name__}"
+    )

@@ -1,0 +1,186 @@
+"""Reading what the operator wrote: Java's format, Kafka's file, mappings, the default file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import javaproperties
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip30.config import Properties, Value, default_file, load
+from kip30.errors import ConfigError
+
+
+def write(file: Path, content: str | bytes) -> Path:
+    file.write_bytes(content.encode() if isinstance(content, str) else content)
+    return file
+
+
+def texts(properties: Properties) -> Mapping[str, str]:
+    return {key: value.text for key, value in properties.items()}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KIP30_CONFIG", raising=False)
+    return tmp_path
+
+
+def test_reads_javas_format_and_keeps_where_each_value_stands(here: Path) -> None:
+    write(
+        here / "kip30.properties",
+        "# a comment\r\n"
+        "\n"
+        "plugin.backend = etcd\n"
+        "plugin.etcd.endpoints: a:1,\\\n"
+        "    b:2\n"
+        "! another\n"
+        "plugin.namespace na\\u00efve \\\\ \\t.\n"
+        "plugin.backend=consul",
+    )
+    properties = load("kip30.properties")
+    assert texts(properties) == {
+        "plugin.backend": "consul",
+        "plugin.etcd.endpoints": "a:1,b:2",
+        "plugin.namespace": "naïve \\ \t.",
+    }
+    assert [value.origin for value in properties.values()] == [
+        "kip30.properties:8",
+        "kip30.properties:4",
+        "kip30.properties:7",
+    ]
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_reads_whatever_a_java_tool_writes(
+    tmp_path_factory: pytest.TempPathFactory, written: dict[str, str]
+) -> None:
+    file = tmp_path_factory.mktemp("java") / "x.properties"
+    file.write_text(javaproperties.dumps(written), encoding="utf-8")
+    assert texts(load(file)) == written
+
+
+def test_reads_utf_8_with_and_without_a_mark(here: Path) -> None:
+    file = here / "x.properties"
+    for mark in (b"", b"\xef\xbb\xbf"):
+        write(file, mark + "plugin.namespace=größe".encode())
+        assert texts(load(file)) == {"plugin.namespace": "größe"}
+
+
+def test_says_where_a_file_is_not_utf_8(here: Path) -> None:
+    write(here / "x.properties", b"a=1\nb=gr\xf6\xdfe\n")
+    with pytest.raises(ConfigError, match=r"x\.properties:2: not UTF-8; .* \\uXXXX"):
+        load(here / "x.properties")
+
+
+def test_says_where_an_escape_is_broken(here: Path) -> None:
+    write(here / "x.properties", "a=1\nb=one\\\n  two\n\nc=\\u12\n")
+    with pytest.raises(ConfigError, match=r"x\.properties:5: \\u takes four hex digits"):
+        load(here / "x.properties")
+
+
+def test_says_why_a_file_cannot_be_read(here: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*gone\.properties: No such file"):
+        load(here / "gone.properties")
+    with pytest.raises(ConfigError, match=r"cannot read .*: Is a directory"):
+        load(here)
+
+
+def test_takes_what_python_code_writes() -> None:
+    properties = load({"a": "x", "b": 10_000, "c": True, "d": 0.5, "e": 2e3, "f": Path("/x")})
+    assert list(texts(properties).values()) == ["x", "10000", "true", "0.5", "2000", "/x"]
+    assert properties["a"].origin == "mapping"
+
+
+@pytest.mark.parametrize(
+    ("mapping", "complaint"),
+    [
+        ({"plugin.backend": None}, "plugin.backend: a value must be .* not NoneType"),
+        ({"plugin.backend": ["etcd"]}, "plugin.backend: a value must be .* not list"),
+        ({b"plugin.backend": "etcd"}, "a key must be a str, not bytes"),
+    ],
+)
+def test_refuses_what_no_operator_could_write(mapping: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load(mapping)
+
+
+def test_the_right_side_wins() -> None:
+    both = load({"a": "1", "b": "1"}) | load({"b": "2"}, origin="--set")
+    assert texts(both) == {"a": "1", "b": "2"}
+    assert both["b"].origin == "--set"
+
+
+def test_no_repr_shows_a_value(here: Path) -> None:
+    properties = load(write(here / "x.properties", "plugin.etcd.password=hunter2"))
+    shown = f"{properties!r} {properties} {properties['plugin.etcd.password']!r}"
+    assert "plugin.etcd.password" in shown
+    assert "hunter2" not in shown
+
+
+# -- a Kafka broker's file
+
+
+@pytest.mark.parametrize(
+    "marks",
+    ["broker.id=0", "node.id=1", "process.roles=broker", "zookeeper.connect=z\nlog.dirs=/d"],
+)
+def test_takes_its_own_keys_out_of_a_kafka_file(here: Path, marks: str) -> None:
+    write(here / "server.properties", f"{marks}\nplugin.backend=etcd\nnum.io.threads=8\n")
+    properties = load(here / "server.properties")
+    assert texts(properties).get("plugin.backend") == "etcd"
+    assert all(key.startswith(("plugin.", "zookeeper.")) for key in properties)
+
+
+def test_zookeeper_keys_of_a_kafka_file_are_borrowed(here: Path) -> None:
+    file = write(here / "server.properties", "broker.id=0\nzookeeper.connect=z:2181/kafka\n")
+    assert load(file) == {"zookeeper.connect": Value("z:2181/kafka", f"{file}:2", borrowed=True)}
+
+
+def test_a_file_without_the_marks_is_not_kafkas(here: Path) -> None:
+    file = write(here / "x.properties", "zookeeper.connect=z\nnum.io.threads=8\n")
+    assert texts(load(file)) == {"zookeeper.connect": "z", "num.io.threads": "8"}
+
+
+def test_a_kafka_file_may_name_ours_relative_to_itself_and_is_overridden(here: Path) -> None:
+    (here / "config").mkdir()
+    write(
+        here / "config" / "server.properties",
+        "broker.id=0\nplugin.configuration.file=kip30.properties\nplugin.backend=etcd\n",
+    )
+    write(here / "config" / "kip30.properties", "plugin.backend=consul\nmisspelt=1\n")
+    properties = load("config/server.properties")
+    assert texts(properties) == {"plugin.backend": "consul", "misspelt": "1"}
+    assert properties["plugin.backend"].origin == "config/kip30.properties:1"
+
+
+def test_the_further_file_must_be_there_and_is_the_last(here: Path) -> None:
+    server = write(here / "server.properties", "plugin.configuration.file=further.properties\n")
+    with pytest.raises(ConfigError, match=r"further\.properties: No such file"):
+        load(server)
+    write(here / "further.properties", "\nplugin.configuration.file=server.properties\n")
+    with pytest.raises(ConfigError, match=r"plugin.configuration.file .*further\.properties:2"):
+        load(server)
+
+
+# -- the default file
+
+
+def test_the_default_file_is_the_named_one_else_the_one_here_else_none(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert default_file() is None
+    assert load() == {}
+    write(here / "kip30.properties", "plugin.namespace=here")
+    assert texts(load()) == {"plugin.namespace": "here"}
+    monkeypatch.setenv("KIP30_CONFIG", str(write(here / "other", "plugin.namespace=other")))
+    assert texts(load()) == {"plugin.namespace": "other"}
+
+
+def test_a_named_default_file_must_be_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KIP30_CONFIG", str(here / "gone"))
+    with pytest.raises(ConfigError, match="gone: No such file"):
+        load()

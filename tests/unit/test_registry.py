@@ -1,0 +1,360 @@
+"""Finding backends in real packages, in folders and zip files of the test's own."""
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+from stevedore import _cache
+
+from kip30 import registry
+from kip30.config import CommonSettings, build, load
+from kip30.driver import Backend
+from kip30.errors import ConfigError
+
+BACKEND = """
+from dataclasses import dataclass
+from kip30.driver import Backend
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    pass
+
+class {name}(Backend):
+    name = "{name}"
+    settings_class = Settings
+    capabilities = frozenset()
+    def __init__(self, context, settings): pass
+    def describe(self): return {{}}
+    def close(self): pass
+"""
+
+
+class Site:
+    """A folder of packages."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+
+    def module(self, module: str, source: str) -> None:
+        (self.folder / f"{module}.py").write_text(source)
+
+    def distribution(self, name: str, entry_points: str = "", metadata: str = "") -> None:
+        info = self.folder / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\n{metadata}")
+        (info / "entry_points.txt").write_text(f"[kip30.backends]\n{entry_points}\n")
+
+    def backend(self, name: str) -> None:
+        """Install a backend called *name*, in a module of its own."""
+        self.module(f"site_{name}", BACKEND.format(name=name))
+        self.distribution(name, f"{name} = site_{name}:{name}")
+
+    def broken(self, name: str, source: str) -> None:
+        """Install a backend whose module is *source*."""
+        self.module(f"site_{name}", source)
+        self.distribution(name, f"{name} = site_{name}:{name}")
+
+    def zipped(self, file: Path) -> Path:
+        """Return a zip file of all that is here."""
+        with zipfile.ZipFile(file, "w") as archive:
+            for part in self.folder.rglob("*"):
+                archive.write(part, part.relative_to(self.folder))
+        return file
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """The only place besides the standard library from which anything can be imported."""
+    site = Site(tmp_path / "site")
+    library = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    monkeypatch.setattr(sys, "path", [str(site.folder), *library])
+    monkeypatch.setattr(_cache._c, "_disable_caching", True)
+    registry._forget_scan()
+    yield site
+    registry._forget_scan()
+    for module in [name for name in sys.modules if name.startswith("site_")]:
+        del sys.modules[module]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Site:
+    """A folder of packages that Python does not look in."""
+    return Site(tmp_path / "elsewhere")
+
+
+def choose(**written: str) -> type[Backend]:
+    properties = load({f"plugin.{key}": value for key, value in written.items()})
+    return registry.choose(build(CommonSettings, properties), properties)
+
+
+# -- by name
+
+
+def test_finds_a_backend_by_its_entry_point(site: Site) -> None:
+    site.backend("shop")
+    site.backend("mall")
+    assert registry.names() == ["mall", "shop"]
+    assert registry.find("shop").name == "shop"
+
+
+def test_only_the_wanted_backend_is_imported(site: Site) -> None:
+    site.backend("shop")
+    site.broken("mall", "raise SystemExit")
+    assert registry.find("shop").name == "shop"
+    assert registry.names() == ["mall", "shop"]
+
+
+def test_an_unknown_name_is_refused_with_all_that_helps(
+    site: Site, capfd: pytest.CaptureFixture[str]
+) -> None:
+    site.backend("etcd")
+    site.backend("shop")
+    with pytest.raises(ConfigError) as refused:
+        registry.find("ectd")
+    assert str(refused.value) == (
+        "no backend is called 'ectd'; did you mean etcd?; registered: etcd, shop"
+    )
+    with pytest.raises(ConfigError, match="XDG_CACHE_HOME to a new folder; registered: etcd, shop"):
+        registry.find("zzz")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_kip30s_own_stores_are_named_with_their_extra(site: Site) -> None:
+    site.distribution("kip30", metadata="Provides-Extra: etcd\n")
+    with pytest.raises(ConfigError, match=r"called 'etcd'; pip install 'kip30\[etcd\]'; "):
+        registry.find("etcd")
+    site.broken("etcd", "import site_grpc")
+    registry._forget_scan()
+    _cache._c._internal.clear()
+    with pytest.raises(ConfigError) as refused:
+        registry.find("etcd")
+    assert str(refused.value) == (
+        "backend 'etcd' cannot be imported: ModuleNotFoundError: No module named 'site_grpc'"
+        "; pip install 'kip30[etcd]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import site_vendor", "ModuleNotFoundError: No module named 'site_vendor'"),
+        ("from os import nothing", "ImportError: cannot import name 'nothing' from 'os'"),
+        ("", "AttributeError: module 'site_shop' has no attribute 'shop'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("class", "SyntaxError: invalid syntax"),
+    ],
+)
+def test_a_backend_that_cannot_be_imported_says_why(
+    site: Site, capfd: pytest.CaptureFixture[str], source: str, reason: str
+) -> None:
+    site.broken("shop", source)
+    with pytest.raises(ConfigError) as refused:
+        registry.find("shop")
+    assert str(refused.value).startswith(f"backend 'shop' cannot be imported: {reason}")
+    assert refused.value.__cause__ is not None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_name_claimed_twice_is_refused_with_both(site: Site) -> None:
+    site.backend("shop")
+    site.backend("mall")
+    site.distribution("copycat", "shop = site_mall:mall")
+    with pytest.raises(ConfigError) as refused:
+        registry.find("shop")
+    assert "site_shop:shop" in str(refused.value)
+    assert "site_mall:mall" in str(refused.value)
+    assert registry.names() == ["mall", "shop"]
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("shop = 5", "is no subclass of kip30.driver.Backend but 5"),
+        ("class shop: pass", "is no subclass of kip30.driver.Backend but <class 'site_shop.shop'>"),
+        (
+            "from kip30.driver import Backend\nclass shop(Backend): name = 'shop'",
+            "lacks settings_class, capabilities, __init__, close, describe",
+        ),
+        (
+            BACKEND.format(name="shop") + "    settings_class = int",
+            "has a settings_class that is no dataclass",
+        ),
+    ],
+)
+def test_what_is_no_complete_backend_is_refused(site: Site, source: str, complaint: str) -> None:
+    site.broken("shop", source)
+    with pytest.raises(ConfigError) as refused:
+        registry.find("shop")
+    assert str(refused.value) == f"backend 'shop' {complaint}"
+
+
+# -- by class
+
+
+@pytest.mark.parametrize("dotted", ["site_shop:shop", "site_shop.shop"])
+def test_loads_a_class_by_its_name(site: Site, dotted: str) -> None:
+    site.backend("shop")
+    assert registry.load_class(dotted).name == "shop"
+
+
+def test_loads_a_class_that_stands_in_another(site: Site) -> None:
+    site.module("site_shop", BACKEND.format(name="shop") + "\nclass Outer: inner = shop")
+    assert registry.load_class("site_shop:Outer.inner").name == "shop"
+
+
+@pytest.mark.parametrize(
+    ("dotted", "complaint"),
+    [
+        ("shop", "'shop' is not the name of a class: write package.module:Class"),
+        ("shop:", "'shop:' is not the name of a class"),
+        (":Shop", "':Shop' is not the name of a class"),
+        ("site_no:Shop", "backend class 'site_no:Shop' cannot be imported: ModuleNotFoundError"),
+        ("os:Shop", "backend class 'os:Shop' cannot be imported: AttributeError"),
+        ("os.path:join", "backend class 'os.path:join' is no subclass of kip30.driver.Backend"),
+        ("..x:Shop", "backend class '..x:Shop' cannot be imported"),
+    ],
+)
+@pytest.mark.usefixtures("site")
+def test_says_what_is_wrong_with_a_class_name(dotted: str, complaint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        registry.load_class(dotted)
+    assert str(refused.value).startswith(complaint)
+
+
+# -- in additional paths
+
+
+@pytest.mark.usefixtures("site")
+def test_finds_a_backend_in_a_folder_and_in_a_zip_file(elsewhere: Site, tmp_path: Path) -> None:
+    elsewhere.backend("shop")
+    elsewhere.zipped(tmp_path / "shop.zip")
+    before = list(sys.path)
+    for place in (elsewhere.folder, tmp_path / "shop.zip"):
+        found = registry.find("shop", [place])
+        origin = sys.modules.pop("site_shop").__file__
+        assert found.name == "shop"
+        assert str(origin).startswith(str(place))
+        assert registry.names([place]) == ["shop"]
+    assert registry.names() == []
+    assert sys.path == before
+
+
+@pytest.mark.usefixtures("site")
+def test_loads_a_class_from_a_folder_and_from_a_zip_file(elsewhere: Site, tmp_path: Path) -> None:
+    elsewhere.module("site_shop", BACKEND.format(name="shop"))
+    elsewhere.zipped(tmp_path / "shop.zip")
+    for place in (elsewhere.folder, tmp_path / "shop.zip"):
+        assert registry.load_class("site_shop:shop", [place]).name == "shop"
+        del sys.modules["site_shop"]
+
+
+def test_additional_paths_come_first(site: Site, elsewhere: Site) -> None:
+    site.module("site_shop", "shop = 'the installed one'")
+    elsewhere.module("site_shop", BACKEND.format(name="shop"))
+    assert registry.load_class("site_shop:shop", [elsewhere.folder]).name == "shop"
+
+
+@pytest.mark.usefixtures("site")
+def test_the_search_path_is_restored_after_a_failure(elsewhere: Site) -> None:
+    elsewhere.broken("shop", "1 / 0")
+    before = list(sys.path)
+    with pytest.raises(ConfigError, match="ZeroDivisionError"):
+        registry.find("shop", [elsewhere.folder])
+    assert sys.path == before
+
+
+@pytest.mark.usefixtures("site")
+def test_an_additional_path_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"plugin\.additional\.paths: there is no .*gone"):
+        registry.find("shop", [tmp_path / "gone"])
+
+
+@pytest.mark.usefixtures("site")
+def test_threads_search_different_paths_one_after_the_other(tmp_path: Path) -> None:
+    sites = {name: Site(tmp_path / name) for name in ("shop", "mall", "fair", "stall")}
+    for name, site in sites.items():
+        site.backend(name)
+    with ThreadPoolExecutor() as pool:
+        with registry._searching([sites["shop"].folder]):
+            asked = [
+                pool.submit(registry.find, name, [site.folder]) for name, site in sites.items()
+            ]
+            assert not wait(asked, timeout=0.2, return_when=FIRST_COMPLETED).done
+        assert [future.result().name for future in asked] == [*sites]
+
+
+# -- by what is configured
+
+
+def test_chooses_what_is_named(site: Site, elsewhere: Site) -> None:
+    site.backend("shop")
+    site.backend("mall")
+    elsewhere.backend("fair")
+    fair = {"additional.paths": str(elsewhere.folder)}
+    assert choose(backend="shop").name == "shop"
+    assert choose(**{"locator.classname": "site_mall:mall"}).name == "mall"
+    assert choose(backend="fair", **fair).name == "fair"
+    assert choose(**{"locator.classname": "site_fair:fair"}, **fair).name == "fair"
+
+
+def test_zookeeper_connect_alone_means_zookeeper(site: Site) -> None:
+    for name in ("zookeeper", "etcd", "embedded"):
+        site.backend(name)
+    connect = load({"zookeeper.connect": "a:2181"})
+    assert registry.choose(build(CommonSettings, connect), connect).name == "zookeeper"
+    both = connect | load({"plugin.backend": "etcd"})
+    assert registry.choose(build(CommonSettings, both), both).name == "etcd"
+
+
+def test_zookeeper_connect_is_named_as_what_asks_for_a_store_that_is_not_there(site: Site) -> None:
+    site.backend("embedded")
+    connect = load({"zookeeper.connect": "a:2181"}, origin="file:3")
+    with pytest.raises(ConfigError) as refused:
+        registry.choose(build(CommonSettings, connect), connect)
+    assert str(refused.value) == (
+        "zookeeper.connect (file:3) asks for the store zookeeper, which is not installed:"
+        " install a backend of that name, or set plugin.backend"
+    )
+
+
+def test_with_nothing_named_the_only_usable_store_besides_the_embedded_one(site: Site) -> None:
+    site.backend("embedded")
+    site.broken("consul", "import site_consul_client")
+    assert choose().name == "embedded"
+    site.backend("shop")
+    registry._forget_scan()
+    _cache._c._internal.clear()
+    assert choose().name == "shop"
+
+
+def test_with_nothing_named_several_stores_are_listed(site: Site) -> None:
+    for name in ("embedded", "etcd", "consul"):
+        site.backend(name)
+    with pytest.raises(ConfigError) as refused:
+        choose()
+    assert str(refused.value) == (
+        "several stores are installed: set plugin.backend=consul or plugin.backend=etcd"
+    )
+
+
+def test_with_nothing_named_a_store_with_a_fault_of_its_own_is_not_passed_over(site: Site) -> None:
+    site.backend("embedded")
+    site.broken("shop", "1 / 0")
+    with pytest.raises(ConfigError, match="backend 'shop' cannot be imported: ZeroDivisionError"):
+        choose()
+
+
+# -- what an import costs
+
+
+@pytest.mark.parametrize("module", ["kip30.config", "kip30.registry"])
+def test_importing_does_not_import_the_slow_libraries(module: str) -> None:
+    code = f"import sys, {module}; print({{'stevedore', 'javaproperties'}} & sys.modules.keys())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "set()\n"
