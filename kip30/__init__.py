@@ -1,0 +1,92 @@
+"""Kafka's KIP-30 for Python: four small interfaces over the store you choose.
+
+Group membership, leader election, key-value storage and change listeners, with
+the same promises on every store. Start with `PluginLocator`.
+"""
+
+from kip30._version import __version__
+from kip30.candidacy import Leadership
+from kip30.codecs import BYTES, JSON, STR, Codec
+from kip30.election import Leader, LeaderChange, LeaderElection
+from kip30.enrolment import Member
+from kip30.errors import (
+    AuthenticationError,
+    ClosedError,
+    CodecError,
+    ConfigError,
+    DefiniteError,
+    FencedError,
+    InvalidNameError,
+    KeyExistsError,
+    KeyMissingError,
+    Kip30Error,
+    LeadershipLostError,
+    LifecycleError,
+    MemberExistsError,
+    NotElectedError,
+    NotMemberError,
+    NotNominatedError,
+    OutcomeUnknownError,
+    PartialWriteError,
+    StoreError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    ValueTooLargeError,
+    VersionConflictError,
+)
+from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
+from kip30.locator import PluginLocator
+from kip30.membership import GroupMembership, MembershipChange
+from kip30.records import Fence, Version, parse_version
+from kip30.sessions import SessionLost
+from kip30.storage import Storage, Versioned
+
+__all__ = [
+    "BYTES",
+    "JSON",
+    "STR",
+    "AuthenticationError",
+    "ClosedError",
+    "Codec",
+    "CodecError",
+    "ConfigError",
+    "DefiniteError",
+    "Fence",
+    "FencedError",
+    "GroupMembership",
+    "InvalidNameError",
+    "KeyExistsError",
+    "KeyMissingError",
+    "KeySetChange",
+    "Kip30Error",
+    "Leader",
+    "LeaderChange",
+    "LeaderElection",
+    "Leadership",
+    "LeadershipLostError",
+    "LifecycleError",
+    "ListenerRegistry",
+    "Member",
+    "MemberExistsError",
+    "MembershipChange",
+    "NotElectedError",
+    "NotMemberError",
+    "NotNominatedError",
+    "OutcomeUnknownError",
+    "PartialWriteError",
+    "PluginLocator",
+    "SessionLost",
+    "Storage",
+    "StoreError",
+    "UnavailableError",
+    "UnsupportedError",
+    "UsageError",
+    "ValueChange",
+    "ValueTooLargeError",
+    "Version",
+    "VersionConflictError",
+    "Versioned",
+    "__version__",
+    "parse_version",
+]

@@ -1,0 +1,345 @@
+"""The campaign of one handle for one service: who of ours may lead, and who does.
+
+Everything that talks to the store happens in one task, `Campaign._step`, which
+compares what is wanted (the nominations) with what is (the newest snapshot, the
+leases) and takes the next step. Whatever happens only wakes it: a nomination, a
+resignation, a change of leader, the end of a lease, a timer.
+"""
+
+import logging
+import random
+import threading
+from concurrent.futures import Future
+
+from kip30.candidacy import Candidacy, Leadership
+from kip30.connection import Connection
+from kip30.driver import Capability, LeaseSharing
+from kip30.errors import (
+    AuthenticationError,
+    ClosedError,
+    DefiniteError,
+    Kip30Error,
+    LifecycleError,
+    StoreError,
+)
+from kip30.observation import Feed
+from kip30.records import Claim, Entry, Held, Kind, Snapshot, Target, new_nonce
+
+log: logging.Logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+_HOPELESS = (AuthenticationError, StoreError)
+
+
+class Campaign:
+    """Nominations for one service and the task that pursues them."""
+
+    def __init__(self, connection: Connection, service: str) -> None:
+        """Do nothing before the first nomination."""
+        self._connection = connection
+        self._driver = connection.backend.election
+        self._target = Target(Kind.SERVICE, service)
+        self._service = service
+        self._task = connection.dispatcher.task(self._step, f"campaign for {service!r}")
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._candidacies: dict[str, Candidacy] = {}
+        self._leaving: list[Candidacy] = []
+        self._ghosts: dict[str, Candidacy] = {}
+        self._surplus: list[Claim] = []
+        self._feed: Feed | None = None
+        self._retired = False
+        self._refused_at = -1
+        self._retry_at = 0.0
+        self._pause = _FIRST_PAUSE
+
+    # -- asked by the portable class
+
+    def add(self, candidacy: Candidacy) -> Candidacy:
+        """Pursue *candidacy*, unless its candidate is nominated already; return the one kept.
+
+        Raises:
+            LifecycleError: The campaign is retired.
+        """
+        with self._lock:
+            if self._retired:
+                raise LifecycleError("this handle is closed: ask the locator for another")
+            if self._feed is None:
+                self._feed = self._connection.observations.attach(self._target, self._task)
+                self._connection.keep(self)
+            kept = self._candidacies.setdefault(candidacy.candidate, candidacy)
+        self._task.wake()
+        return kept
+
+    def find(self, candidate: str) -> Candidacy | None:
+        """Return the nomination of *candidate*, if there is one."""
+        return self._candidacies.get(candidate)
+
+    def withdraw(self, candidacy: Candidacy) -> Future[None]:
+        """End a nomination and its leadership, locally at once.
+
+        The future ends when the store knows.
+        """
+        with self._lock:
+            if self._candidacies.get(candidacy.candidate) is candidacy:
+                del self._candidacies[candidacy.candidate]
+            if candidacy.resigned is not None:
+                return candidacy.resigned
+            resigned = candidacy.resigned = Future()
+            term = self._ended_term(candidacy, "resigned")
+            if term is not None:
+                self._surplus.append(term.claim)
+            self._leaving.append(candidacy)
+            self._changed.notify_all()
+        candidacy.first_try_done()
+        if term is not None:
+            candidacy.lost.send(term)
+        self._task.wake()
+        return resigned
+
+    def wait_elected(self, candidate: str, timeout_seconds: float | None) -> Leadership | None:
+        """Wait until *candidate* leads; None if time ran out or it was withdrawn."""
+        clock = self._connection.context.clock
+        until = None if timeout_seconds is None else clock.now() + timeout_seconds
+        with self._changed:
+            while (candidacy := self._candidacies.get(candidate)) is not None:
+                if candidacy.leads():
+                    return candidacy.leadership
+                left = None if until is None else until - clock.now()
+                if left is not None and left <= 0:
+                    return None
+                clock.wait(self._changed, left)
+        return None
+
+    def share_lease(self, leadership: Leadership) -> int | None:
+        """Return a descriptor that keeps the lease alive, where the store has such a thing."""
+        backend = self._connection.backend
+        if Capability.LEASE_SHARING not in backend.capabilities:
+            return None
+        if not isinstance(backend, LeaseSharing):
+            return None
+        return backend.share(leadership.lease)
+
+    def retire(self) -> list[Future[None]]:
+        """Withdraw all candidates and take no more; the campaign ends itself when that is done.
+
+        Nobody's listeners are told.
+        """
+        with self._lock:
+            self._retired = True
+            candidacies = list(self._candidacies.values())
+        for candidacy in candidacies:
+            candidacy.silence()
+        resigned = [self.withdraw(candidacy) for candidacy in candidacies]
+        self._task.wake()
+        return resigned
+
+    def close(self) -> None:
+        """Stop claiming, locally and at once; the store hears of it from the connection."""
+        self._task.close()
+        with self._lock:
+            self._retired = True
+            candidacies = [*self._candidacies.values(), *self._leaving]
+            self._candidacies.clear()
+            self._leaving.clear()
+            self._changed.notify_all()
+        for candidacy in candidacies:
+            self._close_one(candidacy)
+
+    def _close_one(self, candidacy: Candidacy) -> None:
+        candidacy.silence()
+        candidacy.first_try_done(ClosedError("closed while nominating"))
+        if candidacy.leadership is not None:
+            candidacy.leadership.end("closed")
+        if candidacy.resigned is not None and not candidacy.resigned.done():
+            candidacy.resigned.set_exception(ClosedError("closed while resigning"))
+
+    # -- the task
+
+    def _step(self) -> None:
+        try:
+            self._end_lost_terms()
+            self._give_back()
+            self._finish_leaving()
+            self._lay_ghosts()
+            self._try_to_lead()
+            self._end_if_retired()
+        except Kip30Error as error:
+            self._retry_later(error)
+        else:
+            self._pause = _FIRST_PAUSE
+
+    def _retry_later(self, error: Kip30Error) -> None:
+        log.info("campaign for %r goes on after: %s", self._service, str(error))
+        if self._now() < self._retry_at:
+            return
+        self._retry_at = self._now() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
+        self._task.wake_at(self._retry_at)
+        self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
+
+    def _now(self) -> float:
+        return self._connection.context.clock.now()
+
+    def _end_if_retired(self) -> None:
+        with self._lock:
+            wanted = self._candidacies or self._leaving or self._ghosts or self._surplus
+            if not self._retired or wanted:
+                return
+        self._task.close()
+        self._connection.observations.detach(self._target, self._task)
+        self._connection.drop(self)
+
+    def _end_lost_terms(self) -> None:
+        """End terms whose lease is over, or which the store gave to someone else."""
+        for candidacy in list(self._candidacies.values()):
+            term = candidacy.leadership
+            if term is None:
+                continue
+            if not term.is_valid():
+                self._surplus.append(term.claim)
+                self._lose(candidacy, term.lease.ended or "not renewed in time")
+            elif self._taken_away(term):
+                self._lose(candidacy, "the store has another leader, or none")
+
+    def _taken_away(self, term: Leadership) -> bool:
+        latest = self._feed.latest if self._feed else None
+        if latest is None or latest.order <= term.claim.order:
+            return False
+        entry = latest.entries.get(term.candidate)
+        return entry is None or entry.nonce != term.claim.entry.nonce
+
+    def _lose(self, candidacy: Candidacy, reason: str) -> None:
+        with self._lock:
+            term = self._ended_term(candidacy, reason)
+        if term is not None:
+            candidacy.lost.send(term)
+
+    def _ended_term(self, candidacy: Candidacy, reason: str) -> Leadership | None:
+        """End the term there is, locally; under the lock, so that it is done before a release."""
+        term, candidacy.leadership = candidacy.leadership, None
+        if term is not None:
+            term.end(reason)
+            candidacy.nonce = new_nonce()
+        return term
+
+    def _give_back(self) -> None:
+        """Release claims that no candidacy of ours goes by any more."""
+        while self._surplus:
+            self._release(self._surplus[0])
+            self._surplus.pop(0)
+
+    def _release(self, claim: Claim) -> None:
+        try:
+            self._connection.asking()(self._driver.release(self._service, claim))
+        except Kip30Error:
+            if claim.lease.is_valid():
+                raise
+
+    def _finish_leaving(self) -> None:
+        """Tell those who resigned that the store knows, once it does."""
+        while self._leaving:
+            candidacy = self._leaving[0]
+            if candidacy.uncertain:
+                self._resolve(candidacy)
+            self._leaving.pop(0)
+            if candidacy.resigned is not None and not candidacy.resigned.done():
+                candidacy.resigned.set_result(None)
+
+    def _resolve(self, candidacy: Candidacy) -> None:
+        """Take back a claim whose answer was lost, if it was granted, and if it still will be.
+
+        A request that was delayed on its way may arrive yet: its nonce is remembered for as
+        long as the session it asks for could last.
+        """
+        future = self._connection.backend.observe.snapshot(self._target)
+        self._take_back(candidacy, self._connection.wait(future))
+        candidacy.uncertain = False
+        self._ghosts[candidacy.nonce] = candidacy
+        candidacy.forget_at = self._now() + self._connection.context.session_timeout_seconds
+        self._task.wake_at(candidacy.forget_at)
+
+    def _take_back(self, candidacy: Candidacy, latest: Snapshot) -> None:
+        if any(entry.nonce == candidacy.nonce for entry in latest.entries.values()):
+            answer = self._ask(candidacy)  # the same nonce finds the claim
+            if isinstance(answer, Claim):
+                self._release(answer)
+
+    def _lay_ghosts(self) -> None:
+        for nonce, candidacy in list(self._ghosts.items()):
+            if self._feed is not None and self._feed.latest is not None:
+                self._take_back(candidacy, self._feed.latest)
+            if self._now() >= candidacy.forget_at:
+                del self._ghosts[nonce]
+
+    def _try_to_lead(self) -> None:
+        for candidacy in list(self._candidacies.values()):
+            if self._one_leads():
+                break
+            if not candidacy.tried.done() or candidacy.uncertain or self._seems_free(candidacy):
+                self._attempt(candidacy)
+        if self._one_leads():
+            for candidacy in list(self._candidacies.values()):
+                candidacy.first_try_done()
+
+    def _one_leads(self) -> bool:
+        return any(candidacy.leads() for candidacy in self._candidacies.values())
+
+    def _seems_free(self, candidacy: Candidacy) -> bool:
+        latest = self._feed.latest if self._feed else None
+        if latest is None or latest.order <= self._refused_at:
+            return False
+        holder: Entry | None = next(iter(latest.entries.values()), None)
+        return holder is None or holder.nonce == candidacy.nonce
+
+    def _attempt(self, candidacy: Candidacy) -> None:
+        try:
+            answer = self._ask(candidacy)
+        except _HOPELESS as error:
+            if candidacy.tried.done():
+                raise
+            self._drop(candidacy, error)
+            return
+        if isinstance(answer, Claim):
+            self._won(candidacy, answer)
+        else:
+            self._refused(answer)
+        candidacy.first_try_done()
+
+    def _ask(self, candidacy: Candidacy) -> Claim | Held:
+        was_uncertain, candidacy.uncertain = candidacy.uncertain, True
+        future = self._driver.claim(
+            self._service, candidacy.candidate, candidacy.nonce, candidacy.data
+        )
+        try:
+            answer = self._connection.asking()(future)
+        except DefiniteError:
+            candidacy.uncertain = was_uncertain
+            raise
+        candidacy.uncertain = False
+        return answer
+
+    def _drop(self, candidacy: Candidacy, error: Kip30Error) -> None:
+        """Withdraw a candidate that the store will not take, and say so to who nominated it."""
+        candidacy.first_try_done(error)
+        self.withdraw(candidacy)
+
+    def _won(self, candidacy: Candidacy, claim: Claim) -> None:
+        term = Leadership(self._service, claim, candidacy.data, self._task.wake)
+        self._connection.sessions.adopt(claim.lease)
+        with self._lock:
+            kept = self._candidacies.get(candidacy.candidate) is candidacy
+            if kept:
+                candidacy.leadership = term
+                self._changed.notify_all()
+        if kept:
+            candidacy.elected.send(term)
+        else:
+            term.end("resigned")
+            self._surplus.append(claim)
+            self._task.wake()
+
+    def _refused(self, held: Held) -> None:
+        self._refused_at = held.by.order
+        if held.retry_after_seconds is not None:
+            self._task.wake_at(self._now() + held.retry_after_seconds)

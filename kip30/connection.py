@@ -1,0 +1,220 @@
+"""One open store with everything the portable classes share: deadlines, threads, leases.
+
+Internal: users meet it as the `PluginLocator` that made it.
+"""
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from typing import Any, Protocol, TypeVar
+
+from typing_extensions import override
+
+from kip30.dispatch import Dispatcher
+from kip30.driver import Backend, Capability, Context
+from kip30.errors import (
+    ClosedError,
+    Kip30Error,
+    LifecycleError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+from kip30.observation import Observations, Subscription
+from kip30.records import Snapshot, Target
+from kip30.sessions import Sessions
+from kip30.settlement import Wait
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+_SLACK = 1.05
+
+
+class Pursuit(Protocol):
+    """Something that is held or sought in the store until it is closed."""
+
+    def close(self) -> None:
+        """Stop, locally and at once."""
+        ...
+
+
+class Connection:
+    """An open backend and what surrounds it. Thread-safe; unusable in a forked child."""
+
+    def __init__(self, backend: Backend, context: Context) -> None:
+        """Own *backend* from now on."""
+        self.backend = backend
+        self.context = context
+        self.dispatcher: Dispatcher = Dispatcher(context.clock)
+        self.observations: Observations = Observations(backend.observe)
+        self.sessions: Sessions = Sessions(self.dispatcher)
+        self._patience = context.operation_timeout_seconds * _SLACK
+        self._pid = os.getpid()
+        self._closed = False
+        self._gone = threading.Event()
+        self._lock = threading.Lock()
+        self._pursuits: set[Pursuit] = set()
+        atexit.register(self.close)
+
+    def check(self) -> None:
+        """Raise unless this connection may be used here and now.
+
+        Raises:
+            ClosedError: It is closed.
+            LifecycleError: It belongs to the parent of this forked process.
+        """
+        if self._closed:
+            raise ClosedError("the locator is closed: start a new one")
+        if self.is_foreign():
+            raise LifecycleError("opened before a fork: start a locator in the child")
+
+    def require(self, capability: Capability) -> None:
+        """Raise unless the store has *capability*.
+
+        Raises:
+            UnsupportedError: It does not; the message names it.
+        """
+        if capability not in self.backend.capabilities:
+            raise UnsupportedError(f"store {self.backend.name!r} does not offer {capability.value}")
+
+    def fit(self, data: bytes) -> bytes:
+        """Return *data* if the store takes that many bytes.
+
+        Raises:
+            ValueTooLargeError: It does not. Nothing was sent.
+        """
+        limit = self.backend.limits.value_bytes
+        if len(data) > limit:
+            raise ValueTooLargeError(f"value has {len(data)} bytes: {limit} is the limit")
+        return data
+
+    def wait(self, future: Future[T]) -> T:
+        """Return the result of a read, by the operation timeout.
+
+        Raises:
+            UnavailableError: No answer in time.
+            ClosedError: Closed meanwhile.
+        """
+        return self._result(future, self._patience, UnavailableError)
+
+    def asking(self) -> Wait:
+        """Return what waits for writes, all of them by *one* operation timeout.
+
+        It raises `OutcomeUnknownError` for a write that was not answered in time, and
+        `ClosedError` if closed meanwhile.
+        """
+        return _Asking(self._result, self._patience)
+
+    def _result(self, future: Future[T], seconds: float, late: type[Kip30Error]) -> T:
+        try:
+            return future.result(max(0.0, seconds))
+        except CancelledError as error:
+            raise ClosedError("closed while waiting for the store") from error
+        except TimeoutError as error:
+            if future.done():
+                return future.result()
+            future.cancel()
+            limit = self.context.operation_timeout_seconds
+            raise late(f"no answer from store {self.backend.name!r} in {limit:g} s") from error
+
+    def subscribe(
+        self,
+        target: Target,
+        describe: Callable[[Snapshot | None, Snapshot], E | None],
+        callback: Callable[[E], object],
+        *,
+        initial: bool,
+    ) -> Subscription[E]:
+        """Take note of what *describe* makes of changes to *target* from now on.
+
+        *callback* is called once the subscription is started.
+
+        Raises:
+            UnavailableError: The current state could not be read. Nothing is registered.
+        """
+        self.check()
+        subscription = Subscription(self.dispatcher, target, describe, callback)
+        feed = self.observations.attach(target, subscription.task)
+        try:
+            baseline = self.wait(self.backend.observe.snapshot(target))
+        except BaseException:
+            self.unsubscribe(subscription)
+            raise
+        subscription.prepare(feed, baseline, initial=initial)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription[Any]) -> None:
+        """Start no call of its callback after this returns."""
+        subscription.task.close()
+        self.observations.detach(subscription.target, subscription.task)
+
+    def keep(self, pursuit: Pursuit) -> None:
+        """Hold *pursuit* until `drop`, and close it before the store is closed.
+
+        Raises:
+            ClosedError: It is too late.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the locator is closed: start a new one")
+            self._pursuits.add(pursuit)
+
+    def drop(self, pursuit: Pursuit) -> None:
+        """Undo `keep`; nothing happens if it is not there."""
+        with self._lock:
+            self._pursuits.discard(pursuit)
+
+    def is_foreign(self) -> bool:
+        """Say whether this belongs to the parent of this forked process."""
+        return os.getpid() != self._pid
+
+    def close(self) -> None:
+        """End all that was claimed, every listener, thread and the store. Idempotent.
+
+        Every call returns after the end, except one made from a listener, which must not
+        wait for itself. In a forked child nothing happens: the parent goes on.
+        """
+        if self.is_foreign():
+            return
+        with self._lock:
+            first, self._closed = not self._closed, True
+            pursuits = list(self._pursuits)
+        if first:
+            self._end(pursuits)
+        elif not self.dispatcher.owns_this_thread():
+            self._gone.wait(self._patience)
+
+    def _end(self, pursuits: list[Pursuit]) -> None:
+        atexit.unregister(self.close)
+        try:
+            self.sessions.close()
+            for pursuit in pursuits:
+                pursuit.close()
+            self.backend.close()
+        finally:
+            self.dispatcher.close(self._patience)
+            self._gone.set()
+
+
+class _Asking(Wait):
+    """The waiting of one call."""
+
+    def __init__(
+        self, result: Callable[[Future[Any], float, type[Kip30Error]], Any], seconds: float
+    ) -> None:
+        self._result = result
+        self._until = time.monotonic() + seconds
+
+    @override
+    def __call__(self, future: Future[T]) -> T:
+        answer: T = self._result(future, self._until - time.monotonic(), OutcomeUnknownError)
+        return answer
+
+    @override
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._until

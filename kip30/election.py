@@ -1,0 +1,235 @@
+"""KIP-30's leader election: one portable class over every store.
+
+That two processes never believe in the same leadership at once rests on clocks
+that run at the same rate, within the lease margin. What must not be written by
+a former leader is written with ``fence=leadership``: only the store can rule
+out that a process paused between asking and writing.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from typing_extensions import override
+
+from kip30.campaign import Campaign
+from kip30.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.codecs import Codec
+from kip30.connection import Connection
+from kip30.errors import NotElectedError, NotNominatedError, OutcomeUnknownError
+from kip30.handle import Handle
+from kip30.names import check_id
+from kip30.records import Kind, Snapshot, Target
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Leader(Generic[T]):
+    """Who leads a service: the candidate's id, its data, and the epoch of its term."""
+
+    id: str
+    data: T
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChange(Generic[T]):
+    """The leader of a service has changed; None when nobody leads."""
+
+    service: str
+    leader: Leader[T] | None
+
+
+class LeaderElection(Handle, Generic[T]):
+    """Candidates for one service, at most one of which leads it. Thread-safe.
+
+    A nominated candidate stays eligible until it resigns, this object or its locator is
+    closed, or the process ends; also over a lost session, after which it may be elected
+    again, with a new epoch. Epochs strictly grow with every change of leader and are never
+    reused. A vacant service goes to some live nominee, in no promised order.
+
+    Every method may raise `ClosedError` or `LifecycleError`; then nothing was sent.
+    """
+
+    def __init__(
+        self, connection: Connection, service: str, codec: Codec[T], owner: object = None
+    ) -> None:
+        """Use `PluginLocator.leader_election` instead."""
+        self.service: str = check_id(service, "service")
+        super().__init__(connection, owner)
+        self._codec = codec
+        self._target = Target(Kind.SERVICE, service)
+        self._campaign = Campaign(connection, service)
+
+    def get_leader(self) -> Leader[T] | None:
+        """Return who leads, as the store says now, or None.
+
+        Raises:
+            UnavailableError: The store did not answer by the operation timeout.
+        """
+        self._check()
+        future = self._connection.backend.observe.snapshot(self._target)
+        return _leader(self._codec, self._connection.wait(future))
+
+    def nominate(
+        self,
+        candidate: str,
+        data: T,
+        *,
+        on_elected: LeadershipListener | None = None,
+        on_lost: LeadershipListener | None = None,
+    ) -> bool:
+        """Make *candidate* eligible and return whether it leads now.
+
+        Nominating a nominated candidate changes nothing. While the store does not answer,
+        the candidate stays eligible and false is returned after the operation timeout.
+
+        Args:
+            candidate: An id of the caller's choice.
+            data: What `get_leader` shows of it while it leads.
+            on_elected: Called with the `Leadership` of every term, in order.
+            on_lost: Called with the `Leadership` of every term that ended, unless by closing;
+                it does not wait for *on_elected* to return.
+
+        Raises:
+            InvalidNameError, CodecError, ValueTooLargeError: Nothing was sent.
+            AuthenticationError, StoreError: The store will not take it. Not nominated.
+        """
+        self._check()
+        candidacy = self._candidacy(candidate, data, on_elected, on_lost)
+        return self._pursue(candidacy, self._connection.context.operation_timeout_seconds)
+
+    def resign(self, candidate: str) -> None:
+        """End the leadership and the candidacy of *candidate*; nominate again to return.
+
+        The leadership is over locally as soon as this is called, whatever follows.
+
+        Raises:
+            NotNominatedError: It is not nominated here.
+            OutcomeUnknownError: The store did not answer in time. It is told as soon as it
+                does; at the latest the lease ends by itself.
+        """
+        self._check()
+        candidacy = self._campaign.find(candidate)
+        if candidacy is None:
+            raise NotNominatedError(f"{candidate!r} is not nominated for {self.service!r} here")
+        try:
+            self._campaign.withdraw(candidacy).result(
+                self._connection.context.operation_timeout_seconds
+            )
+        except TimeoutError as error:
+            raise OutcomeUnknownError(
+                f"{candidate!r} has resigned, but the store has not confirmed it yet"
+            ) from error
+
+    def leadership(self, candidate: str) -> Leadership | None:
+        """Return the present term of *candidate*, or None if it does not lead."""
+        self._check()
+        candidacy = self._campaign.find(candidate)
+        return candidacy.leadership if candidacy is not None and candidacy.leads() else None
+
+    @contextmanager
+    def lead(
+        self, candidate: str, data: T, *, timeout_seconds: float | None = None
+    ) -> Generator[Leadership]:
+        """Nominate *candidate*, wait until it leads, and resign at the end of the block.
+
+        The block runs on when the leadership is lost: look at ``leadership.lost`` or
+        ``check()``, and write with ``fence=leadership``.
+
+        Raises:
+            NotElectedError: Not elected within *timeout_seconds*. The candidate has resigned.
+        """
+        self._check()
+        candidacy = self._candidacy(candidate, data)
+        patience = self._connection.context.operation_timeout_seconds
+        try:
+            self._pursue(candidacy, min(patience, timeout_seconds or patience))
+            leadership = self._campaign.wait_elected(candidate, timeout_seconds)
+            if leadership is None:
+                patience = 0.0
+                raise NotElectedError(f"{candidate!r} was not elected to lead {self.service!r}")
+            yield leadership
+        finally:
+            if not self._connection.is_foreign():
+                wait([self._campaign.withdraw(candidacy)], patience)
+
+    def wait_elected(self, candidate: str, timeout_seconds: float | None) -> Leadership | None:
+        """Wait until the nominated *candidate* leads; None after *timeout_seconds* or resign."""
+        self._check()
+        return self._campaign.wait_elected(candidate, timeout_seconds)
+
+    def share_lease(self, leadership: Leadership) -> int | None:
+        """Return a file descriptor that keeps *leadership*'s lease, or None.
+
+        On a store with ``lease-sharing`` the death of this process does not free the lease
+        while another process holds the descriptor open; the session timeout still does.
+        """
+        self._check()
+        return self._campaign.share_lease(leadership)
+
+    def add_listener(
+        self, callback: Callable[[LeaderChange[T]], object], *, initial: bool = False
+    ) -> None:
+        """Call *callback* at every change of leader, as `ListenerRegistry` promises it.
+
+        A re-election of the same candidate is a change. With *initial*, also called once for
+        the present leader.
+        """
+        self._check()
+        describe = partial(_change, self.service, self._codec)
+        self._subscriptions.add(self._target, describe, callback, initial=initial)
+
+    def remove_listener(self, callback: Callable[[LeaderChange[T]], object]) -> None:
+        """Start no call of *callback* after this returns; if it is not there, do nothing."""
+        self._subscriptions.remove(self._target, callback)
+
+    @override
+    def _give_back(self) -> Sequence[Future[None]]:
+        return self._campaign.retire()
+
+    def _candidacy(
+        self,
+        candidate: str,
+        data: T,
+        on_elected: LeadershipListener | None = None,
+        on_lost: LeadershipListener | None = None,
+    ) -> Candidacy:
+        return Candidacy(
+            check_id(candidate, "candidate"),
+            self._connection.fit(self._codec.encode(data)),
+            self._connection.dispatcher,
+            on_elected=on_elected,
+            on_lost=on_lost,
+        )
+
+    def _pursue(self, candidacy: Candidacy, seconds: float) -> bool:
+        """Nominate, and return after the first attempt, or after *seconds*, who leads or not."""
+        kept = self._campaign.add(candidacy)
+        try:
+            kept.tried.result(seconds)
+        except TimeoutError:
+            return False
+        return kept.leads()
+
+
+def _leader(codec: Codec[T], snapshot: Snapshot) -> Leader[T] | None:
+    for candidate, entry in snapshot.entries.items():
+        return Leader(candidate, codec.decode(entry.data), entry.version.major)
+    return None
+
+
+def _change(
+    service: str, codec: Codec[T], old: Snapshot | None, new: Snapshot
+) -> LeaderChange[T] | None:
+    if old is not None and _epoch(old) == _epoch(new):
+        return None
+    return LeaderChange(service, _leader(codec, new))
+
+
+def _epoch(snapshot: Snapshot) -> int | None:
+    return next((entry.version.major for entry in snapshot.entries.values()), None)

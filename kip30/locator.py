@@ -1,0 +1,172 @@
+"""KIP-30's plugin locator: from a properties file to the four interfaces."""
+
+import threading
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar, overload
+
+from typing_extensions import override
+
+from kip30.clock import Clock, SystemClock
+from kip30.closing import Closing
+from kip30.codecs import STR, Codec
+from kip30.config import CommonSettings, Properties, Written, build, check_keys, load
+from kip30.connection import Connection
+from kip30.driver import Backend, Context
+from kip30.election import LeaderElection
+from kip30.errors import LifecycleError
+from kip30.listeners import ListenerRegistry
+from kip30.membership import GroupMembership
+from kip30.names import check_id
+from kip30.registry import choose, names
+from kip30.sessions import SessionListener
+from kip30.storage import Storage
+
+T = TypeVar("T")
+
+Configuration = str | Path | Mapping[str, Written] | Properties | None
+"""A properties file, a mapping of its keys, what `kip30.config.load` made of it, or nothing."""
+
+
+class _Lifeline:
+    """Held by the locator and all it hands out; the connection closes when nobody holds it."""
+
+
+class PluginLocator(Closing):
+    """Opens the configured store and hands out the four interfaces over it.
+
+    One connection and one session are shared by all that one locator hands out. Ending the
+    ``with`` block, `close`, dropping the last reference to the locator and its handles, and the
+    end of the interpreter all end the session at once.
+
+    Thread-safe. After a fork the child must start a locator of its own.
+    """
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        """Prepare; nothing is opened before `startup`. *clock* is for tests of timing rules."""
+        self._clock = clock or SystemClock()
+        self._connection: Connection | None = None
+        self._lifeline = _Lifeline()
+
+    def startup(self, config: Configuration = None) -> Self:
+        """Open the store and return this locator.
+
+        Args:
+            config: A properties file or a mapping of its keys. Without it the file named by
+                ``$KIP30_CONFIG``, else ``./kip30.properties``, else no setting at all.
+
+        Raises:
+            ConfigError: A setting is wrong; the message names it. Nothing was opened.
+            LifecycleError: Started already. The open store is unharmed.
+            UnavailableError: The store was not reached within the connect timeout.
+            AuthenticationError: The store rejects the credentials.
+            StoreError: The store cannot be used as it is; the message says why.
+        """
+        if self._connection is not None:
+            raise LifecycleError("this locator is started already: make another one")
+        backend_class, context, settings = _configured(config, self._clock)
+        self._connection = Connection(backend_class(context, settings), context)
+        weakref.finalize(self._lifeline, _close_elsewhere, self._connection).atexit = False
+        return self
+
+    @property
+    def backend(self) -> Backend:
+        """The open driver: its name, capabilities and limits, and what it describes of itself."""
+        return self._open().backend
+
+    @overload
+    def storage(self) -> Storage[str]: ...
+    @overload
+    def storage(self, codec: Codec[T]) -> Storage[T]: ...
+    def storage(self, codec: Codec[Any] = STR) -> Storage[Any]:
+        """Return the key-value storage; values are text unless another *codec* is given."""
+        return Storage(self._open(), codec, self._lifeline)
+
+    @overload
+    def listener_registry(self) -> ListenerRegistry[str]: ...
+    @overload
+    def listener_registry(self, codec: Codec[T]) -> ListenerRegistry[T]: ...
+    def listener_registry(self, codec: Codec[Any] = STR) -> ListenerRegistry[Any]:
+        """Return a registry for change listeners; *codec* must be that of the storage."""
+        return ListenerRegistry(self._open(), codec, self._lifeline)
+
+    @overload
+    def group_membership(self, group: str) -> GroupMembership[str]: ...
+    @overload
+    def group_membership(self, group: str, codec: Codec[T]) -> GroupMembership[T]: ...
+    def group_membership(self, group: str, codec: Codec[Any] = STR) -> GroupMembership[Any]:
+        """Return the membership of *group*; all its members must use the same *codec*."""
+        return GroupMembership(self._open(), group, codec, self._lifeline)
+
+    @overload
+    def leader_election(self, service: str) -> LeaderElection[str]: ...
+    @overload
+    def leader_election(self, service: str, codec: Codec[T]) -> LeaderElection[T]: ...
+    def leader_election(self, service: str, codec: Codec[Any] = STR) -> LeaderElection[Any]:
+        """Return the election for *service*; all its candidates must use the same *codec*."""
+        return LeaderElection(self._open(), service, codec, self._lifeline)
+
+    def add_session_listener(self, listener: SessionListener) -> None:
+        """Call *listener* whenever the session is lost; adding it twice counts once.
+
+        Members re-join and candidates stay nominated by themselves; this tells that there
+        was a time without.
+        """
+        self._open().sessions.add_listener(listener)
+
+    def remove_session_listener(self, listener: SessionListener) -> None:
+        """Start no call of *listener* after this returns; if it is not there, do nothing."""
+        self._open().sessions.remove_listener(listener)
+
+    @override
+    def close(self) -> None:
+        """Leave all groups, resign all candidates, end all listeners and close the store.
+
+        Returns when everything is gone, by the operation timeout. Idempotent, also without a
+        startup. Pending futures end with `ClosedError`; no listener is called any more.
+        """
+        if self._connection is not None:
+            self._connection.close()
+
+    def _open(self) -> Connection:
+        if self._connection is None:
+            raise LifecycleError("this locator is not started: call startup() first")
+        self._connection.check()
+        return self._connection
+
+
+def _close_elsewhere(connection: Connection) -> None:
+    """Close on a thread of its own: the collector may be running on one that holds our locks."""
+    threading.Thread(target=connection.close, name="kip30-close", daemon=True).start()
+
+
+def check(config: Configuration = None) -> type[Backend]:
+    """Find every mistake in *config* that can be found without opening the store it means.
+
+    Returns:
+        The backend that would be opened.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+    """
+    return _configured(config, SystemClock())[0]
+
+
+def _configured(config: Configuration, clock: Clock) -> tuple[type[Backend], Context, Any]:
+    """Return what to open and with which settings; all mistakes are found here."""
+    properties = config if isinstance(config, Properties) else load(config)
+    common = build(CommonSettings, properties)
+    backend_class = choose(common, properties)
+    settings_class = backend_class.settings_class
+    others = [name for name in names(common.additional_paths) if name != backend_class.name]
+    check_keys(properties, (CommonSettings, settings_class), other_stores=others)
+    context = Context(
+        clock=clock,
+        namespace=check_id(common.namespace, "plugin.namespace"),
+        session_timeout_seconds=common.session_timeout_seconds,
+        operation_timeout_seconds=common.operation_timeout_seconds,
+        connect_timeout_seconds=common.connect_timeout_seconds,
+        margin_seconds=common.margin_seconds,
+    )
+    return backend_class, context, build(settings_class, properties)

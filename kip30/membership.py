@@ -1,0 +1,225 @@
+"""KIP-30's group membership: one portable class over every store.
+
+A membership lives as long as its member's session. Others see a crashed member
+until the session timeout is over; a member that was paused for longer learns
+from its own clock that it is none any more.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from typing_extensions import override
+
+from kip30.codecs import Codec
+from kip30.connection import Connection
+from kip30.enrolment import Enrolment, Member, MemberListener
+from kip30.errors import MemberExistsError, NotMemberError, OutcomeUnknownError
+from kip30.handle import Handle
+from kip30.names import check_id
+from kip30.records import Kind, Snapshot, Target
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipChange(Generic[T]):
+    """What changed in a group, and all of its members now.
+
+    *updated* are members with new data or a new incarnation.
+    """
+
+    group: str
+    joined: frozenset[str]
+    left: frozenset[str]
+    updated: frozenset[str]
+    members: Mapping[str, T]
+
+
+class GroupMembership(Handle, Generic[T]):
+    """The members of one group. Thread-safe.
+
+    A member stays until it leaves, this object or its locator is closed, or its session ends.
+    After a lost session it re-joins by itself, as a new incarnation, unless someone else took
+    the id meanwhile: then it stays out, and does not evict.
+
+    Every method may raise `ClosedError` or `LifecycleError`; then nothing was sent.
+    """
+
+    def __init__(
+        self, connection: Connection, group: str, codec: Codec[T], owner: object = None
+    ) -> None:
+        """Use `PluginLocator.group_membership` instead."""
+        self.group: str = check_id(group, "group")
+        super().__init__(connection, owner)
+        self._codec = codec
+        self._target = Target(Kind.GROUP, group)
+        self._enrolments: dict[str, Enrolment] = {}
+        self._lock = threading.Lock()
+
+    def join(
+        self,
+        member_id: str,
+        data: T,
+        *,
+        on_lost: MemberListener | None = None,
+        on_evicted: MemberListener | None = None,
+    ) -> Member:
+        """Join as *member_id* and return the membership.
+
+        The member sees itself when this returns.
+
+        Args:
+            member_id: An id that no live member of the group has.
+            data: What `membership` shows of it.
+            on_lost: Called with each incarnation that was lost; not on `leave` or close.
+            on_evicted: Called with the last one if someone else has taken the id meanwhile, so
+                that it does not re-join. It may `join` again once the id is free.
+
+        Raises:
+            MemberExistsError: A live member has the id, perhaps one of this process. It is
+                unharmed. The id of a crashed member is free after its session timeout.
+            InvalidNameError, CodecError, ValueTooLargeError: Nothing was sent.
+            UnavailableError: Not joined.
+            OutcomeUnknownError: Perhaps joined for a moment; it is undone as soon as the store
+                answers again.
+        """
+        self._check()
+        encoded = self._connection.fit(self._codec.encode(data))
+        enrolment = Enrolment(
+            self._connection,
+            self.group,
+            check_id(member_id, "member"),
+            on_lost=on_lost,
+            on_evicted=on_evicted,
+        )
+        self._enter(member_id, enrolment)
+        try:
+            return enrolment.join(encoded)
+        except BaseException:
+            self._drop(member_id, enrolment)
+            raise
+
+    def update(self, member_id: str, data: T) -> None:
+        """Replace the data of a member that joined here.
+
+        Raises:
+            NotMemberError: It did not join here, has left, or lost its membership.
+            UnavailableError: Nothing was changed.
+            OutcomeUnknownError: The data may have been replaced.
+        """
+        self._check()
+        encoded = self._connection.fit(self._codec.encode(data))
+        self._enrolment(member_id).update(encoded)
+
+    def leave(self, member_id: str) -> None:
+        """Leave; the id is free when this returns.
+
+        Raises:
+            NotMemberError: It did not join here, or has left.
+            OutcomeUnknownError: The store did not answer in time. It is told as soon as it
+                does; at the latest the session ends by itself.
+        """
+        self._check()
+        enrolment = self._enrolment(member_id)
+        self._drop(member_id, enrolment)
+        left = enrolment.leave()
+        if not wait([left], self._connection.context.operation_timeout_seconds).done:
+            raise OutcomeUnknownError(
+                f"{member_id!r} has left {self.group!r}, but the store has not confirmed it yet"
+            )
+        left.result()
+
+    def member(self, member_id: str) -> Member | None:
+        """Return the present membership of an id that joined here; None if it has none now."""
+        self._check()
+        enrolment = self._enrolments.get(member_id)
+        member = enrolment.member if enrolment else None
+        return member if member is not None and member.is_valid() else None
+
+    def membership(self) -> Mapping[str, T]:
+        """Return the data of every member by id, as the store says now.
+
+        Raises:
+            UnavailableError: The store did not answer by the operation timeout.
+            CodecError: Some member's bytes are not of this object's codec.
+        """
+        return _members(self._codec, self._snapshot())
+
+    def membership_list(self) -> frozenset[str]:
+        """Return the ids of all members, as the store says now.
+
+        Raises:
+            UnavailableError: The store did not answer by the operation timeout.
+        """
+        return frozenset(self._snapshot().entries)
+
+    def add_listener(
+        self, callback: Callable[[MembershipChange[T]], object], *, initial: bool = False
+    ) -> None:
+        """Call *callback* at every change of the group, as `ListenerRegistry` promises it.
+
+        With *initial*, also called once for the present members.
+        """
+        self._check()
+        describe = partial(_change, self.group, self._codec)
+        self._subscriptions.add(self._target, describe, callback, initial=initial)
+
+    def remove_listener(self, callback: Callable[[MembershipChange[T]], object]) -> None:
+        """Start no call of *callback* after this returns; if it is not there, do nothing."""
+        self._subscriptions.remove(self._target, callback)
+
+    @override
+    def _give_back(self) -> Sequence[Future[None]]:
+        with self._lock:
+            enrolments = list(self._enrolments.values())
+            self._enrolments.clear()
+        return [enrolment.leave() for enrolment in enrolments]
+
+    def _enter(self, member_id: str, enrolment: Enrolment) -> None:
+        with self._lock:
+            self._check()
+            kept = self._enrolments.get(member_id)
+            if kept is not None and not kept.is_over():
+                raise MemberExistsError(f"{member_id!r} has joined {self.group!r} here already")
+            self._enrolments[member_id] = enrolment
+
+    def _enrolment(self, member_id: str) -> Enrolment:
+        enrolment = self._enrolments.get(check_id(member_id, "member"))
+        if enrolment is None:
+            raise NotMemberError(f"{member_id!r} has not joined {self.group!r} here")
+        return enrolment
+
+    def _drop(self, member_id: str, enrolment: Enrolment) -> None:
+        with self._lock:
+            if self._enrolments.get(member_id) is enrolment:
+                del self._enrolments[member_id]
+
+    def _snapshot(self) -> Snapshot:
+        self._check()
+        return self._connection.wait(self._connection.backend.observe.snapshot(self._target))
+
+
+def _members(codec: Codec[T], snapshot: Snapshot) -> Mapping[str, T]:
+    return {name: codec.decode(entry.data) for name, entry in snapshot.entries.items()}
+
+
+def _change(
+    group: str, codec: Codec[T], old: Snapshot | None, new: Snapshot
+) -> MembershipChange[T] | None:
+    before = {name: entry.nonce for name, entry in old.entries.items()} if old else {}
+    after = {name: entry.nonce for name, entry in new.entries.items()}
+    if old is not None and before == after:
+        return None
+    return MembershipChange(
+        group=group,
+        joined=frozenset(after.keys() - before.keys()),
+        left=frozenset(before.keys() - after.keys()),
+        updated=frozenset(
+            name for name in after.keys() & before.keys() if after[name] != before[name]
+        ),
+        members=_members(codec, new),
+    )

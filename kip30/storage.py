@@ -1,0 +1,240 @@
+"""KIP-30's key-value storage: one portable class over every store."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from kip30.codecs import Codec
+from kip30.connection import Connection
+from kip30.driver import Capability
+from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, UsageError
+from kip30.futures import mapped
+from kip30.handle import Handle
+from kip30.names import Key, check_namespace, parse_key
+from kip30.records import Condition, Entry, Fence, Version, Write, new_nonce
+from kip30.settlement import Wait, settle, write_and_settle
+
+T = TypeVar("T")
+
+_PAGE = 1000
+
+
+class Fencing(Protocol):
+    """Anything with a service and an epoch: a `kip30.Leadership` or a `kip30.Fence`."""
+
+    @property
+    def service(self) -> str:
+        """The service that is led."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the leadership."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[T]):
+    """A value and the version it was written at."""
+
+    value: T
+    version: Version
+
+
+class Storage(Handle, Generic[T]):
+    """Values by key, shared by every client of the store. Thread-safe.
+
+    Reads are linearizable: they see every write that was acknowledged, to whichever
+    client, before they began. Writes of several keys are *not* one transaction.
+
+    A key is ``namespace/name``; see `kip30.names`. Every method that takes a key may raise
+    `InvalidNameError`, and every method `ClosedError` or `LifecycleError`; then nothing was
+    sent. Every write may raise `CodecError` or `ValueTooLargeError` (nothing was sent),
+    `FencedError` and `UnavailableError` (nothing was written), and `OutcomeUnknownError`.
+
+    With *fence*, a write is done only while that leadership's epoch is the newest of its
+    service, decided by the store in the same operation.
+    """
+
+    def __init__(self, connection: Connection, codec: Codec[T], owner: object = None) -> None:
+        """Use `PluginLocator.storage` instead."""
+        super().__init__(connection, owner)
+        self._driver = connection.backend.storage
+        self._codec = codec
+
+    def get(self, key: str) -> Versioned[T] | None:
+        """Return the value and version of *key*, or None if there is none.
+
+        Raises:
+            UnavailableError: The store did not answer by the operation timeout.
+            CodecError: The stored bytes are not of this storage's codec.
+        """
+        self._check()
+        entry = self._connection.wait(self._driver.read((parse_key(key),)))[0]
+        return None if entry is None else Versioned(self._codec.decode(entry.data), entry.version)
+
+    def fetch(self, key: str) -> Future[T | None]:
+        """Return a future of the value of *key*, or of None if there is none.
+
+        The future ends by the operation timeout with a value or an error of `get`.
+        """
+        self._check()
+        return mapped(self._driver.read((parse_key(key),)), self._first)
+
+    def fetch_many(self, keys: Iterable[str]) -> Future[dict[str, T]]:
+        """Return a future of the values of those *keys* that have one.
+
+        The values need not be from one moment; each is as fresh as that of `get`.
+        """
+        self._check()
+        wanted = list(dict.fromkeys(keys))
+        parsed = [parse_key(key) for key in wanted]
+        return mapped(self._driver.read(parsed), lambda entries: self._found(wanted, entries))
+
+    def put(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+        """Create *key* and return its version.
+
+        Raises:
+            KeyExistsError: Someone else's value is there. It stays as it was.
+        """
+        return self._write(key, self._encode(value), Condition.ABSENT, fence)
+
+    def update(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+        """Replace the value of *key*, whatever it is, and return the new version.
+
+        An equal value counts: the version grows and listeners are told.
+
+        Raises:
+            KeyMissingError: There is no such key. None is created.
+        """
+        return self._write(key, self._encode(value), Condition.PRESENT, fence)
+
+    def compare_and_set(
+        self, key: str, expected: Version, value: T, *, fence: Fencing | None = None
+    ) -> Version:
+        """Replace the value of *key* if its version is still *expected*; return the new one.
+
+        Raises:
+            VersionConflictError: It has another version. It stays as it was.
+            KeyMissingError: There is no such key. None is created.
+            UnsupportedError: The store has no ``compare-and-set``.
+        """
+        self._check()
+        self._connection.require(Capability.COMPARE_AND_SET)
+        return self._write(key, self._encode(value), _version(expected), fence)
+
+    def delete(
+        self, key: str, *, expected: Version | None = None, fence: Fencing | None = None
+    ) -> None:
+        """Delete *key*; with *expected*, only at that version.
+
+        After a lost answer a deletion cannot be told from someone else's: if the key is
+        gone by then, `OutcomeUnknownError` is raised.
+
+        Raises:
+            KeyMissingError: There is no such key.
+            VersionConflictError: It has another version. It stays.
+            UnsupportedError: With *expected*: the store has no ``compare-and-set``.
+        """
+        self._check()
+        if expected is not None:
+            self._connection.require(Capability.COMPARE_AND_SET)
+        condition = Condition.PRESENT if expected is None else _version(expected)
+        self._write(key, None, condition, fence)
+
+    def put_many(
+        self, values: Mapping[str, T], *, fence: Fencing | None = None
+    ) -> dict[str, Version]:
+        """Create each key of *values*, each on its own, in few round trips.
+
+        Raises:
+            PartialWriteError: Some were not created; it says which, and why each.
+        """
+        self._check()
+        rule = self._fence(fence)
+        writes = [
+            self._new(parse_key(key), self._encode(value), Condition.ABSENT, rule)
+            for key, value in values.items()
+        ]
+        outcomes = self._write_each(writes)
+        done = {key: new for key, new in outcomes.items() if isinstance(new, Version)}
+        failed = {key: new for key, new in outcomes.items() if isinstance(new, Kip30Error)}
+        if failed:
+            raise PartialWriteError({key: str(new) for key, new in done.items()}, failed)
+        return done
+
+    def list(self, namespace: str) -> Iterator[str]:
+        """Yield the keys of *namespace*, one level deep, in the order of their UTF-8 bytes.
+
+        Read in pages: keys that come or go meanwhile may be seen or not; all others are
+        seen exactly once. Each page may raise `UnavailableError`.
+
+        Raises:
+            UnsupportedError: The store has no ``listing``.
+        """
+        self._check()
+        self._connection.require(Capability.LISTING)
+        return self._pages(check_namespace(namespace))
+
+    def _encode(self, value: T) -> bytes:
+        return self._connection.fit(self._codec.encode(value))
+
+    def _fence(self, fence: Fencing | None) -> Fence | None:
+        if fence is None:
+            return None
+        self._connection.require(Capability.FENCING)
+        return Fence(fence.service, fence.epoch)
+
+    def _write(
+        self, key: str, data: bytes | None, condition: Condition | Version, fence: Fencing | None
+    ) -> Version:
+        self._check()
+        write = self._new(parse_key(key), data, condition, self._fence(fence))
+        return write_and_settle(self._driver, write, self._connection.asking())
+
+    def _new(
+        self, key: Key, data: bytes | None, condition: Condition | Version, fence: Fence | None
+    ) -> Write:
+        return Write(key, new_nonce(), data, condition, fence)
+
+    def _write_each(self, writes: Iterable[Write]) -> dict[str, Version | Kip30Error]:
+        asked = list(writes)
+        futures = self._driver.write_many(asked)
+        wait = self._connection.asking()
+        return {
+            str(write.key): self._outcome(write, future, wait)
+            for write, future in zip(asked, futures, strict=True)
+        }
+
+    def _outcome(self, write: Write, future: Future[Version], wait: Wait) -> Version | Kip30Error:
+        try:
+            try:
+                return wait(future)
+            except OutcomeUnknownError as error:
+                return settle(self._driver, write, wait, error)
+        except Kip30Error as error:
+            return error
+
+    def _first(self, entries: Sequence[Entry | None]) -> T | None:
+        entry = entries[0]
+        return None if entry is None else self._codec.decode(entry.data)
+
+    def _found(self, keys: Iterable[str], entries: Iterable[Entry | None]) -> dict[str, T]:
+        pairs = zip(keys, entries, strict=True)
+        return {key: self._codec.decode(entry.data) for key, entry in pairs if entry is not None}
+
+    def _pages(self, namespace: str) -> Iterator[str]:
+        after = ""
+        while True:
+            names = self._connection.wait(self._driver.list_names(namespace, after, _PAGE))
+            yield from (str(Key(namespace, name)) for name in names)
+            if len(names) < _PAGE:
+                return
+            after = names[-1]
+
+
+def _version(expected: object) -> Version:
+    if not isinstance(expected, Version):
+        raise UsageError(f"expected must be a Version, not {type(expected).__name__}")
+    return expected

@@ -1,0 +1,73 @@
+"""What a leader and a member have in common: something held until a lease ends.
+
+Validity is judged by the lease clock at the moment of asking, never by an event
+that may come late. It cannot stop the process from pausing right after the
+answer; only a fence can.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import ClassVar
+
+from kip30.errors import DefiniteError
+from kip30.lease import Lease
+from kip30.records import Claim
+
+
+class Tenure:
+    """One uninterrupted holding of an id or a service. It ends once, and for good."""
+
+    lost_error: ClassVar[type[DefiniteError]] = DefiniteError
+
+    def __init__(self, claim: Claim, data: bytes, wake: Callable[[], None]) -> None:
+        """Hold *claim* as long as its lease lasts; call *wake* if that ends."""
+        self.claim = claim
+        self.data = data
+        self.lost: threading.Event = threading.Event()
+        self._reason: str | None = None
+        self._wake = wake
+        claim.lease.on_end(self._lease_ended)
+
+    @property
+    def lease(self) -> Lease:
+        """The lease this depends on."""
+        return self.claim.lease
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long the store keeps the lease without renewal."""
+        return self.lease.timeout_seconds
+
+    @property
+    def deadline(self) -> float:
+        """When this ends unless the lease is renewed, in seconds on the lease's clock."""
+        return self.lease.deadline
+
+    def is_valid(self) -> bool:
+        """Say whether this still holds, by the clock and at this moment."""
+        return self._reason is None and self.lease.is_valid()
+
+    def remaining_seconds(self) -> float:
+        """Return how long this holds without another renewal; 0 once it is over."""
+        return self.lease.remaining_seconds() if self._reason is None else 0.0
+
+    def check(self) -> None:
+        """Return if this still holds.
+
+        Raises:
+            DefiniteError: It has ended (`LeadershipLostError` or `NotMemberError`).
+        """
+        if not self.is_valid():
+            reason = self._reason or self.lease.ended or "not renewed in time"
+            raise self.lost_error(f"{self!r} has ended: {reason}")
+
+    def end(self, reason: str) -> None:
+        """Stop claiming, locally and at once; the store is told by whoever calls this."""
+        if self._reason is None:
+            self._reason = reason
+        self.lease.forget(self._lease_ended)
+        self.lost.set()
+
+    def _lease_ended(self) -> None:
+        self.end(self.lease.ended or "not renewed in time")
+        self._wake()

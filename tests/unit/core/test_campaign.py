@@ -1,0 +1,163 @@
+"""Election under trouble that only the core has to deal with."""
+
+import threading
+import time
+
+import pytest
+
+from kip30 import (
+    AuthenticationError,
+    FencedError,
+    LeadershipLostError,
+    NotElectedError,
+    NotNominatedError,
+    OutcomeUnknownError,
+    PluginLocator,
+    SessionLost,
+)
+from kip30.clock import ManualClock
+from kip30_conformance.patience import eventually
+
+from .conftest import OpenClient
+from .trouble import faults
+
+
+def test_a_claim_whose_answer_is_lost_is_found_again(client: PluginLocator) -> None:
+    election = client.leader_election("s")
+    faults(client).lose_answers("election.claim")
+    election.nominate("a", "x")
+    leadership = election.wait_elected("a", 5)
+    assert leadership is not None
+    leader = election.get_leader()
+    assert leader is not None
+    assert (leader.id, leader.epoch) == ("a", leadership.epoch)
+
+
+def test_a_resignation_takes_back_a_claim_whose_answer_was_lost(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    election = client.leader_election("s")
+    faults(client).lose_answers("election.claim", times=None)
+    assert not election.nominate("a", "x")
+    faults(client).clear()
+    election.resign("a")
+    assert other.leader_election("s").get_leader() is None
+
+
+def test_nomination_outlives_a_store_that_does_not_answer(client: PluginLocator) -> None:
+    election = client.leader_election("s")
+    faults(client).fail("election.claim", times=None)
+    assert not election.nominate("a", "x")
+    faults(client).clear()
+    assert election.wait_elected("a", 10) is not None
+
+
+def test_a_hopeless_store_is_told_to_who_nominates(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AuthenticationError("no such right")
+
+    monkeypatch.setattr(faults(client), "apply", refuse)
+    faults(client).fail("election.claim")
+    election = client.leader_election("s")
+    with pytest.raises(AuthenticationError):
+        election.nominate("a", "x")
+    with pytest.raises(NotNominatedError):
+        election.resign("a")
+
+
+def test_resigning_is_done_locally_even_if_the_store_is_silent(open_client: OpenClient) -> None:
+    client = open_client()
+    election = client.leader_election("s")
+    assert election.nominate("a", "x")
+    leadership = election.leadership("a")
+    assert leadership is not None
+    faults(client).fail("election.release", times=None)
+    with pytest.raises(OutcomeUnknownError):
+        election.resign("a")
+    assert not leadership.is_valid()
+    assert leadership.lost.is_set()
+    faults(client).clear()
+    eventually(lambda: election.get_leader() is None)
+
+
+def test_several_candidates_of_one_process_take_turns(client: PluginLocator) -> None:
+    election = client.leader_election("s")
+    assert election.nominate("a", "1")
+    assert not election.nominate("b", "2")
+    election.resign("a")
+    second = election.wait_elected("b", 5)
+    assert second is not None
+    assert second.epoch == 2
+
+
+def test_a_lost_session_ends_the_term_and_begins_another(client: PluginLocator) -> None:
+    terms: list[tuple[str, int]] = []
+    losses: list[SessionLost] = []
+    client.add_session_listener(losses.append)
+    election = client.leader_election("s")
+    election.nominate(
+        "a",
+        "x",
+        on_elected=lambda term: terms.append(("elected", term.epoch)),
+        on_lost=lambda term: terms.append(("lost", term.epoch)),
+    )
+    faults(client).expire_session()
+    eventually(lambda: ("elected", 2) in terms)
+    assert sorted(terms) == [("elected", 1), ("elected", 2), ("lost", 1)]
+    eventually(lambda: len(losses) == 1)
+
+
+def test_a_long_callback_holds_up_neither_the_lease_nor_the_other_callback(
+    client: PluginLocator,
+) -> None:
+    release, lost = threading.Event(), threading.Event()
+    election = client.leader_election("s")
+    election.nominate("a", "x", on_elected=lambda _: release.wait(30), on_lost=lambda _: lost.set())
+    leadership = election.leadership("a")
+    assert leadership is not None
+    until = time.monotonic() + 2.5
+    eventually(lambda: time.monotonic() > until)
+    leadership.check()
+    faults(client).expire_session()
+    assert lost.wait(10)
+    release.set()
+
+
+def test_the_clock_alone_ends_a_term_that_is_not_renewed(open_client: OpenClient) -> None:
+    clock = ManualClock()
+    client = open_client(clock)
+    election = client.leader_election("s")
+    assert election.nominate("a", "x")
+    leadership = election.leadership("a")
+    assert leadership is not None
+    faults(client).renewals_paused = True
+    clock.advance(1.7)
+    assert leadership.is_valid()
+    clock.advance(0.2)
+    assert not leadership.is_valid()
+    with pytest.raises(LeadershipLostError, match="not renewed in time"):
+        leadership.check()
+    assert leadership.lost.wait(10)
+
+
+def test_a_context_manager_leads_and_resigns(open_client: OpenClient) -> None:
+    first, second = open_client(), open_client()
+    with first.leader_election("s").lead("a", "x") as leadership:
+        leadership.check()
+        with (
+            pytest.raises(NotElectedError),
+            second.leader_election("s").lead("b", "y", timeout_seconds=0.2),
+        ):
+            pass
+        first.storage().put("k", "v", fence=leadership)
+    with pytest.raises(FencedError):
+        first.storage().update("k", "w", fence=leadership)
+    assert second.leader_election("s").get_leader() is None
+
+
+def test_a_frozen_claim_does_not_hold_up_nominate(client: PluginLocator) -> None:
+    faults(client).delay("election.claim", 60)
+    began = time.monotonic()
+    assert not client.leader_election("s").nominate("a", "x")
+    assert time.monotonic() - began < 30

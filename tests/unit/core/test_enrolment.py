@@ -1,0 +1,110 @@
+"""Membership under trouble that only the core has to deal with."""
+
+import pytest
+
+from kip30 import Member, MemberExistsError, NotMemberError, OutcomeUnknownError
+from kip30.clock import ManualClock
+from kip30.records import Kind, Target
+from kip30_conformance.patience import eventually
+
+from .conftest import OpenClient
+from .trouble import faults
+
+
+def test_a_join_whose_answer_is_lost_is_its_own_success(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    faults(client).lose_answers("membership.claim")
+    member = client.group_membership("g").join("m", "data")
+    assert member.is_valid()
+    assert other.group_membership("g").membership() == {"m": "data"}
+
+
+def test_a_join_that_stays_unknown_is_undone(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    group = client.group_membership("g")
+    faults(client).lose_answers("membership.claim", times=3)
+    with pytest.raises(OutcomeUnknownError):
+        group.join("m", "data")
+    eventually(lambda: not other.group_membership("g").membership_list())
+    assert group.join("m", "again").is_valid()
+
+
+def test_an_update_whose_answer_is_lost_is_looked_up(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    group = client.group_membership("g")
+    group.join("m", "1")
+    faults(client).lose_answers("membership.replace")
+    group.update("m", "2")
+    group.update("m", "3")
+    assert other.group_membership("g").membership() == {"m": "3"}
+
+
+def test_leaving_is_done_locally_even_if_the_store_is_silent(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    group = client.group_membership("g")
+    member = group.join("m", "x")
+    faults(client).fail("membership.release", times=None)
+    with pytest.raises(OutcomeUnknownError):
+        group.leave("m")
+    assert not member.is_valid()
+    with pytest.raises(NotMemberError):
+        group.update("m", "y")
+    faults(client).clear()
+    eventually(lambda: not other.group_membership("g").membership_list())
+
+
+def test_a_lost_session_is_joined_again_as_a_new_incarnation(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    group = client.group_membership("g")
+    lost: list[Member] = []
+    first = group.join("m", "x", on_lost=lost.append)
+    faults(client).expire_session()
+    assert first.lost.wait(10)
+    second = eventually(lambda: group.member("m"))
+    assert second is not None
+    eventually(lambda: lost == [first])
+    assert other.group_membership("g").membership() == {"m": "x"}
+    assert second.incarnation > first.incarnation
+    group.update("m", "y")
+    assert group.member("m") is second
+
+
+def test_an_id_that_someone_else_took_is_not_taken_back(open_client: OpenClient) -> None:
+    clock = ManualClock()
+    client, other = open_client(clock), open_client(clock)
+    group = client.group_membership("g")
+    lost: list[Member] = []
+    evicted: list[Member] = []
+    group.join("m", "mine", on_lost=lost.append, on_evicted=evicted.append)
+    faults(client).fail("membership.release", times=None)
+    faults(client).fail("membership.claim", times=None)
+    faults(client).expire_session()
+    eventually(lambda: len(lost) == 1)
+    other.group_membership("g").join("m", "theirs")
+    faults(client).clear()
+    clock.advance(1)
+    eventually(lambda: evicted == lost)
+    assert group.member("m") is None
+    assert other.group_membership("g").membership() == {"m": "theirs"}
+    with pytest.raises(MemberExistsError):
+        group.join("m", "mine")
+
+
+def test_the_clock_alone_ends_a_membership_that_is_not_renewed(open_client: OpenClient) -> None:
+    clock = ManualClock()
+    client = open_client(clock)
+    member = client.group_membership("g").join("m", "x")
+    faults(client).renewals_paused = True
+    clock.advance(1.9)
+    assert not member.is_valid()
+    with pytest.raises(NotMemberError, match="not renewed in time"):
+        member.check()
+    assert member.lost.wait(10)
+
+
+def test_everyone_sees_the_same_incarnation(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    member = client.group_membership("g").join("m", "x")
+    target = Target(Kind.GROUP, "g")
+    seen = other.backend.observe.snapshot(target).result().entries["m"]
+    assert seen.version == member.incarnation
