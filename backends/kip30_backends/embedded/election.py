@@ -1,0 +1,107 @@
+"""Leaders: one row per service, which outlives them and counts their epochs."""
+
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.driver import ElectionDriver
+from kip30.records import Claim, Entry, Held, Kind, Snapshot, Version
+from kip30_backends.embedded.answers import Answers
+from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.peers import Peers
+from kip30_backends.embedded.session import Session, Sessions
+
+_FIND = """
+SELECT epoch, rev, candidate, nonce, data, session FROM service WHERE root = ? AND scope = ?
+"""
+_LEAD = """
+INSERT OR REPLACE INTO service (epoch, rev, candidate, nonce, data, session, root, scope)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_RELEASE = """
+UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL
+WHERE root = ? AND scope = ? AND epoch = ? AND session = ?
+"""
+_REV = "SELECT max(rev) FROM change"
+
+
+class Bid(NamedTuple):
+    """Who wants to lead which service."""
+
+    service: str
+    candidate: str
+    nonce: str
+    data: bytes
+
+
+class Row(NamedTuple):
+    """A service; the last four are None while nobody leads it."""
+
+    epoch: int = 0
+    rev: int = 0
+    candidate: bytes | None = None
+    nonce: str | None = None
+    data: bytes | None = None
+    session: str | None = None
+
+
+class EmbeddedElection(ElectionDriver):
+    """Services and who leads them."""
+
+    def __init__(
+        self, database: Database, root: int, sessions: Sessions, peers: Peers, answers: Answers
+    ) -> None:
+        """Keep services of *root*."""
+        self._database = database
+        self._root = root
+        self._sessions = sessions
+        self._peers = peers
+        self._answers = answers
+
+    @override
+    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+        work = partial(self._claim, Bid(service, candidate, nonce, data))
+        return self._answers.give(
+            "election.claim", service, lambda: self._sessions.within(work, durable=True)
+        )
+
+    @override
+    def release(self, service: str, claim: Claim) -> Future[None]:
+        work = partial(self._release, service, claim)
+        return self._answers.give("election.release", service, lambda: self._database.write(work))
+
+    def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim | Held:
+        place = (self._root, bid.service.encode())
+        row = Row(*(tx.execute(_FIND, place).fetchone() or ()))
+        if row.session == session.ident and row.nonce == bid.nonce:
+            return _claim(row, session)
+        if row.session is not None and self._peers.spare(tx, row.session):
+            return _held(row, tx)
+        candidate = bid.candidate.encode()
+        rev = tx.change(self._root, Kind.SERVICE, place[1], candidate)
+        won = Row(row.epoch + 1, rev, candidate, bid.nonce, bid.data, session.ident)
+        tx.execute(_LEAD, (*won, *place))
+        return _claim(won, session)
+
+    def _release(self, service: str, claim: Claim, tx: Transaction) -> None:
+        place = (self._root, service.encode())
+        epoch = claim.entry.version.major
+        if tx.execute(_RELEASE, (*place, epoch, claim.handle)).rowcount:
+            tx.change(self._root, Kind.SERVICE, place[1], claim.name.encode())
+
+
+def _leader(row: Row) -> tuple[str, Entry]:
+    entry = Entry(Version(row.epoch), row.nonce or "", row.data or b"")
+    return (row.candidate or b"").decode(), entry
+
+
+def _claim(row: Row, session: Session) -> Claim:
+    name, entry = _leader(row)
+    return Claim(name, entry, session.lease, row.rev, session.ident)
+
+
+def _held(row: Row, tx: Transaction) -> Held:
+    rev: int = tx.execute(_REV).fetchone()[0]
+    return Held(Snapshot(rev, dict([_leader(row)])))

@@ -1,0 +1,144 @@
+"""What the drivers of one backend share, put together, and taken apart in the right order."""
+
+import logging
+import threading
+
+from kip30.driver import Context
+from kip30_backends.embedded import forks, locks, schema
+from kip30_backends.embedded.answers import Answers
+from kip30_backends.embedded.connections import Connections
+from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.doorbell import Doorbell, Ear, InotifyEar, PollingEar, must_poll
+from kip30_backends.embedded.errors import translate
+from kip30_backends.embedded.faults import Faults
+from kip30_backends.embedded.mounts import refuse_network
+from kip30_backends.embedded.patience import Patience
+from kip30_backends.embedded.peers import Peers, boot_id
+from kip30_backends.embedded.pulse import Pulse
+from kip30_backends.embedded.session import Sessions
+from kip30_backends.embedded.settings import EmbeddedSettings
+from kip30_backends.embedded.states import States
+from kip30_backends.embedded.vigil import Vigil
+from kip30_backends.embedded.watches import Watches
+
+_log = logging.getLogger(__name__)
+
+_FIND_ROOT = "SELECT id FROM root WHERE name = ?"
+_ADD_ROOT = "INSERT OR IGNORE INTO root (name) VALUES (?)"
+
+
+class Engine:
+    """An open directory. Nothing in it refers to the backend, so that one can be dropped.
+
+    Attributes:
+        polls: Whether observers look from time to time instead of being told.
+    """
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        """Open, and make what is missing.
+
+        Raises:
+            ConfigError: The settings ask for what the system does not have. Nothing is touched.
+            StoreError: The directory or the file cannot be used.
+            UnavailableError: The file stayed locked for the connect timeout.
+            sqlite3.Error: What `translate` makes a `StoreError` of.
+            OSError: The same.
+        """
+        self.locks = locks.choose(settings.liveness)
+        self.polls = must_poll(settings.notify)
+        directory = settings.directory.absolute()
+        refuse_network(directory)
+        file = schema.prepare(directory, context.connect_timeout_seconds)
+        self._settings = settings
+        self._directory = directory
+        self._gone = threading.Event()
+        self._closing = threading.Lock()
+        self.doorbell = Doorbell(directory / schema.DOORBELL)
+        self.faults = Faults(context.operation_timeout_seconds)
+        self.answers = Answers(file, self.faults)
+        self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, boot_id())
+        seconds = context.operation_timeout_seconds
+        self.connections = Connections(
+            file, seconds=seconds, synchronous=settings.synchronous.upper()
+        )
+        self.database = Database(file, self.connections, seconds=seconds, ring=self.doorbell.ring)
+        self.sessions = Sessions(context, self.database, self.locks, self.peers, self.faults)
+        self.root = self._find_root(context)
+        self.states = States(self.database, self.root, self.peers)
+        self.watches = Watches(self.states, self.faults)
+        vigil = Vigil(self.database, self.peers, context.clock)
+        self.pulse = Pulse(self._make_ear, self.sessions, self.watches, vigil)
+        self.sessions.on_open = self.pulse.wake
+        self.faults.end_session = self._end_session
+        forks.register(self)
+
+    def close(self) -> None:
+        """End the session, all watches, the thread and the connections. Idempotent."""
+        if self._closing.acquire(blocking=False):
+            self._close()
+            self._gone.set()
+        elif not self.pulse.is_this_thread():
+            self._gone.wait()
+
+    def drop(self) -> None:
+        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        if not self.pulse.leave_orphaned(self.close):
+            self.close()
+
+    def pinned(self) -> list[object]:
+        """Before a fork: return what must not be cleared away in the child."""
+        return self.connections.pinned()
+
+    def abandon(self) -> None:
+        """In a forked child: leave everything to the parent."""
+        self._closing.acquire(blocking=False)
+        self._gone.set()
+        self.connections.abandon()
+        self.sessions.abandon()
+        self.watches.abandon()
+        self.pulse.abandon()
+        self.doorbell.close()
+
+    def _close(self) -> None:
+        self.faults.close()
+        self.watches.close()
+        self.pulse.stop()
+        self.sessions.close()
+        self.connections.close()
+        self.doorbell.close()
+
+    def _find_root(self, context: Context) -> int:
+        name = context.namespace.encode()
+        patience = Patience(context.connect_timeout_seconds)
+        try:
+            return self.database.write(lambda tx: _root(tx, name), patience=patience)
+        except BaseException:
+            self.connections.close()
+            self.doorbell.close()
+            raise
+
+    def _make_ear(self) -> Ear:
+        if not self.polls:
+            try:
+                return InotifyEar(
+                    self._directory / schema.DOORBELL, self._directory / schema.SESSIONS
+                )
+            except OSError as error:
+                _log.warning(
+                    "no inotify (%s): looking for changes from time to time", error.strerror
+                )
+        try:
+            return PollingEar(self._settings.poll_seconds)
+        except OSError as error:
+            raise translate(error, self._directory) from error
+
+    def _end_session(self) -> None:
+        self.sessions.expire()
+        self.sessions.renew_now()
+        self.pulse.wake()
+
+
+def _root(tx: Transaction, name: bytes) -> int:
+    tx.execute(_ADD_ROOT, (name,))
+    root: int = tx.execute(_FIND_ROOT, (name,)).fetchone()[0]
+    return root

@@ -1,0 +1,94 @@
+"""From what SQLite and the operating system raise to kip30's errors."""
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+
+from kip30.errors import (
+    ClosedError,
+    Kip30Error,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+)
+
+_WAITING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_SYMPTOMS = {
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_FULL,
+}
+_ENOUGH_BYTES = 64 * 1024
+_ADVICE = {
+    sqlite3.SQLITE_NOTADB: "is not a SQLite database: move it away or name another directory",
+    sqlite3.SQLITE_CORRUPT: "is damaged: move it away, or restore it from a copy",
+    sqlite3.SQLITE_READONLY: "cannot be written: check its owner, its mode and its file system",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: check owner and mode of it and its directory",
+    sqlite3.SQLITE_PERM: "cannot be opened: check owner and mode of it and its directory",
+    sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
+    sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error",
+}
+
+
+def is_busy(error: BaseException) -> bool:
+    """Say whether another connection was in the way, so that trying again makes sense."""
+    return isinstance(error, sqlite3.OperationalError) and _code(error) in _WAITING
+
+
+def translate(error: Kip30Error | sqlite3.Error | OSError, file: Path) -> Kip30Error:
+    """Return kip30's error for *error*, raised while nothing of *file* was changed."""
+    if isinstance(error, Kip30Error):
+        return error
+    translated = _translated(error, file)
+    translated.__cause__ = error
+    return translated
+
+
+def translate_commit(error: sqlite3.Error, file: Path) -> Kip30Error:
+    """Return kip30's error for *error*, raised by a commit to *file*."""
+    if _code(error) in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, *_WAITING}:
+        return translate(error, file)
+    return OutcomeUnknownError(f"the commit to {file} failed ({error}): read before trying again")
+
+
+def _translated(error: sqlite3.Error | OSError, file: Path) -> Kip30Error:
+    if isinstance(error, sqlite3.ProgrammingError):
+        return ClosedError("closed while the operation was under way")
+    if is_busy(error):
+        return UnavailableError(
+            f"{file} stayed locked by another program for the whole timeout:"
+            f" find the program with `fuser {file}`"
+        )
+    trouble = _file_system_trouble(file.parent) if _may_be_the_file_systems(error) else ""
+    if trouble:
+        return StoreError(f"{trouble} ({error})")
+    if isinstance(error, sqlite3.Error):
+        return StoreError(f"{file} {_ADVICE.get(_code(error), 'cannot be used')} ({error})")
+    name = error.filename or file
+    return StoreError(f"{name} cannot be used: {os.strerror(error.errno or 0)}")
+
+
+def _may_be_the_file_systems(error: sqlite3.Error | OSError) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return _code(error) in _SYMPTOMS
+    return error.errno in {errno.EROFS, errno.ENOSPC}
+
+
+def _file_system_trouble(directory: Path) -> str:
+    """Return what the file system says of itself where SQLite knows only that it failed."""
+    try:
+        system = os.statvfs(directory)
+    except OSError:
+        return ""
+    if system.f_flag & os.ST_RDONLY:
+        return f"{directory} is on a read-only file system"
+    if system.f_blocks and system.f_bavail * system.f_frsize < _ENOUGH_BYTES:
+        return f"no space left on the file system of {directory}: free some"
+    return ""
+
+
+def _code(error: sqlite3.Error) -> int:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF

@@ -1,0 +1,139 @@
+"""File locks that the kernel drops when their holder dies: how sessions show that they live.
+
+Two kinds exclude each other, so processes may differ in which they use. An
+open-file-description lock lives until the last copy of its descriptor is closed.
+A record lock belongs to the process and is lost as soon as the process closes
+*any* descriptor of the file; so what this process holds itself is never opened.
+"""
+
+import fcntl
+import os
+import struct
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from pathlib import Path
+
+from typing_extensions import override
+
+from kip30.errors import ConfigError
+
+_held: set[str] = set()
+_FLOCK = "hhqqi4x"
+
+
+class Locks(ABC):
+    """One kind of file lock."""
+
+    name: str
+    shareable: bool
+
+    def hold(self, file: str) -> int:
+        """Make *file*, lock it, and return the descriptor that holds the lock."""
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        _held.add(file)
+        try:
+            os.fchmod(descriptor, 0o600)
+            self._lock(descriptor)
+        except BaseException:
+            self.drop(file, descriptor)
+            raise
+        return descriptor
+
+    def drop(self, file: str, descriptor: int) -> None:
+        """Remove *file* and give its lock up, also in processes that share it."""
+        with suppress(OSError):  # then another process sweeps it away
+            Path(file).unlink()
+        self._unlock(descriptor)
+        os.close(descriptor)
+        _held.discard(file)
+
+    def is_held(self, file: str) -> bool:
+        """Say whether a living process holds the lock of *file*; if it cannot be told, yes."""
+        if file in _held:
+            return True
+        try:
+            descriptor = os.open(file, os.O_RDONLY)
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError)
+        try:
+            return self._is_locked(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @abstractmethod
+    def _lock(self, descriptor: int) -> None: ...
+
+    @abstractmethod
+    def _unlock(self, descriptor: int) -> None: ...
+
+    @abstractmethod
+    def _is_locked(self, descriptor: int) -> bool: ...
+
+
+class OfdLocks(Locks):
+    """Open-file-description locks (Linux)."""
+
+    name = "ofd"
+    shareable = True
+
+    @override
+    def _lock(self, descriptor: int) -> None:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _flock(fcntl.F_WRLCK))
+
+    @override
+    def _unlock(self, descriptor: int) -> None:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK))
+
+    @override
+    def _is_locked(self, descriptor: int) -> bool:
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _PROBE)
+        kind: int = struct.unpack(_FLOCK, answer)[0]
+        return kind != fcntl.F_UNLCK
+
+
+class RecordLocks(Locks):
+    """Record locks, which every POSIX system has."""
+
+    name = "record"
+    shareable = False
+
+    @override
+    def _lock(self, descriptor: int) -> None:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX)
+
+    @override
+    def _unlock(self, descriptor: int) -> None:
+        fcntl.lockf(descriptor, fcntl.LOCK_UN)
+
+    @override
+    def _is_locked(self, descriptor: int) -> bool:
+        # Probing by taking a shared lock needs no struct whose layout differs between systems.
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
+
+
+def choose(liveness: str) -> Locks:
+    """Return the locks that the setting *liveness* means on this system.
+
+    Raises:
+        ConfigError: It asks for what the system does not have.
+    """
+    has_ofd = hasattr(fcntl, "F_OFD_SETLK")
+    if liveness == "ofd" and not has_ofd:
+        raise ConfigError("plugin.embedded.liveness = ofd: not on this system; use record or auto")
+    return OfdLocks() if has_ofd and liveness != "record" else RecordLocks()
+
+
+def forget_held() -> None:
+    """In a forked child: the parent holds its locks, not this process."""
+    _held.clear()
+
+
+def _flock(kind: int) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
+
+
+_PROBE = _flock(fcntl.F_RDLCK)

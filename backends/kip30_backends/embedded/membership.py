@@ -1,0 +1,109 @@
+"""Members: one row per id, tied to a session."""
+
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.driver import MembershipDriver
+from kip30.errors import MemberExistsError, NotMemberError
+from kip30.records import Claim, Entry, Kind, Version
+from kip30_backends.embedded.answers import Answers
+from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.peers import Peers
+from kip30_backends.embedded.session import Session, Sessions
+
+_FIND = """
+SELECT rev, nonce, data, born, session FROM member WHERE root = ? AND scope = ? AND id = ?
+"""
+_TAKE = """
+INSERT INTO member (rev, nonce, data, born, session, root, scope, id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_REPLACE = """
+UPDATE member SET rev = ?, nonce = ?, data = ?
+WHERE root = ? AND scope = ? AND id = ? AND session = ? AND born = ?
+"""
+_RELEASE = """
+DELETE FROM member WHERE root = ? AND scope = ? AND id = ? AND session = ? AND born = ?
+"""
+
+
+class Bid(NamedTuple):
+    """Who wants to be, or to stay, a member of which group."""
+
+    group: str
+    member_id: str
+    nonce: str
+    data: bytes
+
+
+class Grip(NamedTuple):
+    """What a claim holds its id by: the session, and the revision it was taken at."""
+
+    session: str
+    born: int
+
+
+class EmbeddedMembership(MembershipDriver):
+    """Ids in groups."""
+
+    def __init__(
+        self, database: Database, root: int, sessions: Sessions, peers: Peers, answers: Answers
+    ) -> None:
+        """Keep members of *root*."""
+        self._database = database
+        self._root = root
+        self._sessions = sessions
+        self._peers = peers
+        self._answers = answers
+
+    @override
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        work = partial(self._claim, Bid(group, member_id, nonce, data))
+        return self._answers.give("membership.claim", group, lambda: self._sessions.within(work))
+
+    @override
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        work = partial(self._replace, Bid(group, claim.name, nonce, data), claim)
+        return self._answers.give("membership.replace", group, lambda: self._database.write(work))
+
+    @override
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        work = partial(self._release, group, claim)
+        return self._answers.give("membership.release", group, lambda: self._database.write(work))
+
+    def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim:
+        place = (self._root, bid.group.encode(), bid.member_id.encode())
+        row = tx.execute(_FIND, place).fetchone()
+        if row is not None and row[4] == session.ident and row[1] == bid.nonce:
+            return _claim(bid, row[0], session, row[3])
+        if row is not None and self._peers.spare(tx, row[4]):
+            raise MemberExistsError(f"{bid.member_id!r} is a member of {bid.group!r} already")
+        rev = tx.change(self._root, Kind.GROUP, place[1], place[2])
+        tx.execute(_TAKE, (rev, bid.nonce, bid.data, rev, session.ident, *place))
+        return _claim(bid, rev, session, rev)
+
+    def _replace(self, bid: Bid, claim: Claim, tx: Transaction) -> Claim:
+        place = (self._root, bid.group.encode(), bid.member_id.encode())
+        rev = tx.change(self._root, Kind.GROUP, place[1], place[2])
+        alive = self._sessions.holds(tx, claim.handle.session)
+        record = (rev, bid.nonce, bid.data)
+        if not alive or not tx.execute(_REPLACE, (*record, *place, *claim.handle)).rowcount:
+            raise NotMemberError(f"{bid.member_id!r} is no member of {bid.group!r} any more")
+        return claim._replace(entry=_entry(claim.handle.born, bid), order=rev)
+
+    def _release(self, group: str, claim: Claim, tx: Transaction) -> None:
+        place = (self._root, group.encode(), claim.name.encode())
+        if tx.execute(_RELEASE, (*place, *claim.handle)).rowcount:
+            tx.change(self._root, Kind.GROUP, place[1], place[2])
+
+
+def _claim(bid: Bid, rev: int, session: Session, born: int) -> Claim:
+    handle = Grip(session.ident, born)
+    return Claim(bid.member_id, _entry(born, bid), session.lease, rev, handle)
+
+
+def _entry(born: int, bid: Bid) -> Entry:
+    return Entry(Version(born), bid.nonce, bid.data)

@@ -1,0 +1,109 @@
+"""Which sessions live, and taking from the dead what they held.
+
+A session lives while its row has a deadline to come, the machine has not been
+started anew since, and the kernel still holds its lock. Whoever notices that
+one of these has ended takes its claims away in a transaction, so that at any
+time the database alone says who holds what.
+"""
+
+import os
+import sqlite3
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from pathlib import Path
+
+from kip30.clock import Clock
+from kip30.records import Kind
+from kip30_backends.embedded.database import Transaction
+from kip30_backends.embedded.locks import Locks
+
+_SESSION = "SELECT boot, deadline FROM session WHERE id = ?"
+_SESSIONS = "SELECT id, boot, deadline FROM session"
+_MEMBERS = "SELECT root, scope, id FROM member WHERE session = ?"
+_NO_MEMBERS = "DELETE FROM member WHERE session = ?"
+_SERVICES = "SELECT root, scope, candidate FROM service WHERE session = ?"
+_NO_SERVICES = """
+UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL WHERE session = ?
+"""
+_NO_SESSION = "DELETE FROM session WHERE id = ?"
+
+Row = tuple[str, str, float]
+
+
+class Peers:
+    """The sessions of all processes that share one directory."""
+
+    def __init__(self, folder: Path, locks: Locks, clock: Clock, boot: str) -> None:
+        """Judge by the lock files in *folder*, by *clock* and by *boot*, this start's id."""
+        self.boot = boot
+        self._folder = folder
+        self._prefix = f"{folder}{os.sep}"
+        self._disowned: set[str] = set()
+        self._locks = locks
+        self._clock = clock
+
+    def lock_file(self, session: str) -> str:
+        """Return where *session* has its lock."""
+        return f"{self._prefix}{session}.lock"
+
+    def is_alive(self, session: str, boot: str, deadline: float) -> bool:
+        """Say whether the session with this row lives."""
+        if session in self._disowned or boot != self.boot or self._clock.now() >= deadline:
+            return False
+        return self._locks.is_held(self.lock_file(session))
+
+    @contextmanager
+    def disowning(self, session: str) -> Generator[None]:
+        """Take *session* for dead while this process ends it.
+
+        Who is told of its end may claim again at once, and must not meet its own old claim.
+        """
+        self._disowned.add(session)
+        try:
+            yield
+        finally:
+            self._disowned.discard(session)
+
+    def spare(self, transaction: Transaction, session: str) -> bool:
+        """Say whether *session* lives; if not, what it held is free when this returns."""
+        row = transaction.execute(_SESSION, (session,)).fetchone()
+        if row is not None and self.is_alive(session, *row):
+            return True
+        self.end(transaction, session)
+        return False
+
+    def spare_living(self, transaction: Transaction, sessions: Iterable[str]) -> set[str]:
+        """Return which of *sessions* live; what the others held is free when this returns."""
+        return {session for session in sessions if self.spare(transaction, session)}
+
+    def sessions(self, connection: sqlite3.Connection) -> list[Row]:
+        """Return the rows of all sessions, as `is_alive` takes them."""
+        return connection.execute(_SESSIONS).fetchall()
+
+    def end(self, transaction: Transaction, session: str) -> None:
+        """Take away all that *session* holds, and itself."""
+        execute = transaction.execute
+        for row in execute(_MEMBERS, (session,)).fetchall():
+            transaction.change(row[0], Kind.GROUP, row[1], row[2])
+        execute(_NO_MEMBERS, (session,))
+        for row in execute(_SERVICES, (session,)).fetchall():
+            transaction.change(row[0], Kind.SERVICE, row[1], row[2])
+        execute(_NO_SERVICES, (session,))
+        execute(_NO_SESSION, (session,))
+        Path(self.lock_file(session)).unlink(missing_ok=True)
+
+    def sweep(self, transaction: Transaction) -> None:
+        """End all dead sessions, and remove the files of those that died being opened."""
+        rows = transaction.execute(_SESSIONS).fetchall()
+        living = self.spare_living(transaction, [row[0] for row in rows])
+        for file in self._folder.glob("*.lock"):
+            if file.stem not in living and not self._locks.is_held(str(file)):
+                file.unlink(missing_ok=True)
+
+
+def boot_id() -> str:
+    """Return what tells this start of the machine from others, or ``""`` if nothing does."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

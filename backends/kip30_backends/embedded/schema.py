@@ -1,0 +1,166 @@
+"""The database file: making it whole or not at all, and refusing what is not ours untouched."""
+
+import fcntl
+import os
+import sqlite3
+import stat
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from kip30.errors import StoreError
+from kip30_backends.embedded.patience import Patience
+from kip30_backends.embedded.settings import default_directory
+
+DATABASE = "kip30.db"
+DOORBELL = "doorbell"
+SESSIONS = "sessions"
+
+APPLICATION_ID = 0x6B697033
+VERSION = 1
+_SMALLEST = 512
+
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+BEGIN;
+CREATE TABLE root (id INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE);
+CREATE TABLE change (
+    rev INTEGER PRIMARY KEY, root INTEGER NOT NULL, kind INTEGER NOT NULL,
+    scope BLOB NOT NULL, name BLOB NOT NULL
+);
+INSERT INTO change VALUES (1, 0, 0, x'', x'');
+CREATE TABLE kv (
+    root INTEGER NOT NULL, namespace BLOB NOT NULL, name BLOB NOT NULL,
+    rev INTEGER NOT NULL, nonce TEXT NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (root, namespace, name)
+) WITHOUT ROWID;
+CREATE TABLE session (
+    id TEXT PRIMARY KEY, boot TEXT NOT NULL, deadline REAL NOT NULL, pid INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE member (
+    root INTEGER NOT NULL, scope BLOB NOT NULL, id BLOB NOT NULL,
+    rev INTEGER NOT NULL, nonce TEXT NOT NULL, data BLOB NOT NULL,
+    born INTEGER NOT NULL, session TEXT NOT NULL,
+    PRIMARY KEY (root, scope, id)
+) WITHOUT ROWID;
+CREATE INDEX member_session ON member (session);
+CREATE TABLE service (
+    root INTEGER NOT NULL, scope BLOB NOT NULL, epoch INTEGER NOT NULL,
+    rev INTEGER NOT NULL, candidate BLOB, nonce TEXT, data BLOB, session TEXT,
+    PRIMARY KEY (root, scope)
+) WITHOUT ROWID;
+CREATE INDEX service_session ON service (session);
+COMMIT;
+"""
+_MARK = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
+
+
+def prepare(directory: Path, seconds: float) -> Path:
+    """Return the database file of *directory*, made if there is none, checked if there is.
+
+    Raises:
+        StoreError: There is something else in its place, which stays as it is, byte by byte.
+        UnavailableError: Another program kept it locked for *seconds*.
+    """
+    make_directory(directory)
+    make_directory(directory / SESSIONS)
+    _make_file(directory / DOORBELL, b"\0")
+    file = directory / DATABASE
+    if not os.path.lexists(file):
+        with _creating(directory, seconds):
+            if not os.path.lexists(file):
+                _create(file)
+    _check(file, seconds)
+    return file
+
+
+def make_directory(directory: Path) -> None:
+    """Make *directory* for its owner alone, whatever the umask; leave one that exists as it is."""
+    if directory.is_dir():
+        return
+    if directory == default_directory():
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        directory.mkdir(mode=0o700)
+        directory.chmod(0o700)
+    except FileExistsError:
+        if not directory.is_dir():
+            raise StoreError(f"{directory} is not a directory: move it away") from None
+    except FileNotFoundError as error:
+        raise StoreError(f"{directory.parent} is missing: make it first") from error
+
+
+def _make_file(file: Path, content: bytes) -> None:
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _creating(directory: Path, seconds: float) -> Generator[None]:
+    lock = directory / "create.lock"
+    _make_file(lock, b"")
+    patience = Patience(seconds)
+    with lock.open("rb") as held:
+        while not _flocked(held.fileno()):
+            patience.pause(f"{lock} stayed locked by another process")
+        yield
+
+
+def _flocked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _create(file: Path) -> None:
+    draft = file.with_suffix(".new")
+    for leftover in file.parent.glob(f"{draft.name}*"):
+        leftover.unlink()
+    _make_file(draft, b"")
+    with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        connection.executescript(_SCHEMA + _MARK)
+    draft.rename(file)
+    _sync(file.parent)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check(file: Path, seconds: float) -> None:
+    found = file.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{file} is not a file: move it away")
+    if found.st_size < _SMALLEST:
+        raise StoreError(f"{file} is cut short: move it away, or restore it from a copy")
+    application, version = _peek(file, seconds)
+    if application != APPLICATION_ID:
+        raise StoreError(f"{file} was not made by kip30: move it away or name another directory")
+    if version > VERSION:
+        raise StoreError(f"{file} was made by a newer kip30 (schema {version}): upgrade this one")
+
+
+def _peek(file: Path, seconds: float) -> tuple[int, int]:
+    # Read-only, so that even recovery of someone else's database stays undone.
+    uri = f"{file.absolute().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection:
+        return Patience(seconds).through(lambda: _marks(connection))
+
+
+def _marks(connection: sqlite3.Connection) -> tuple[int, int]:
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return application, version

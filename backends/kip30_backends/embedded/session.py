@@ -1,0 +1,248 @@
+"""The session of a backend: a locked file and a row with a deadline, renewed until closed.
+
+It is opened by the first claim and shared by all claims. When it is lost, the
+next claim opens a new one.
+"""
+
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from kip30.driver import Context
+from kip30.errors import (
+    ClosedError,
+    Kip30Error,
+    UnsupportedError,
+    UsageError,
+)
+from kip30.lease import Lease
+from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.faults import Faults
+from kip30_backends.embedded.locks import Locks
+from kip30_backends.embedded.patience import Patience
+from kip30_backends.embedded.peers import Peers
+
+T = TypeVar("T")
+
+_OPEN = "INSERT INTO session (id, boot, deadline, pid) VALUES (?, ?, ?, ?)"
+_RENEW = "UPDATE session SET deadline = ? WHERE id = ? AND deadline > ?"
+_IS_OPEN = "SELECT 1 FROM session WHERE id = ? AND deadline > ?"
+_RENEWALS_PER_TIMEOUT = 3
+_SHORT = 0.2
+
+
+class SessionLostError(Exception):
+    """The session ended while it was being used. Nothing was done."""
+
+
+class Session:
+    """One life of a backend's claims."""
+
+    def __init__(self, ident: str, file: str, descriptor: int, lease: Lease) -> None:
+        """Be held by *descriptor*, which has *file* locked, for as long as *lease* says."""
+        self.ident = ident
+        self.file = file
+        self.descriptor = descriptor
+        self.lease = lease
+
+
+class Sessions:
+    """Opens, renews and ends the sessions of one backend, one at a time. Thread-safe."""
+
+    def __init__(
+        self, context: Context, database: Database, locks: Locks, peers: Peers, faults: Faults
+    ) -> None:
+        """Keep sessions in *database* and their lock files where *peers* look for them."""
+        self._context = context
+        self._clock = context.clock
+        self._database = database
+        self._locks = locks
+        self._peers = peers
+        self._faults = faults
+        self._lock = threading.Lock()
+        self._closed = False
+        self._renew_at = 0.0
+        self.session: Session | None = None
+        self.on_open: Callable[[], None] = _nothing
+
+    def within(self, work: Callable[[Transaction, Session], T], *, durable: bool = False) -> T:
+        """Do *work* in a transaction that finds the session alive.
+
+        Raises:
+            ClosedError: The backend is closed. Nothing was done.
+            UnavailableError: No session could be kept for as long as it takes. Nothing was done.
+        """
+        patience = Patience(self._context.operation_timeout_seconds)
+        while True:
+            session = self._current(patience)
+            try:
+                return self._database.write(
+                    partial(self._inside, session, work), durable=durable, patience=patience
+                )
+            except SessionLostError:
+                self.end(session, "the store ended the session", patience)
+            patience.pause("the session ended again and again")
+
+    def holds(self, transaction: Transaction, ident: str) -> bool:
+        """Say whether the session *ident* has a deadline to come."""
+        row = transaction.execute(_IS_OPEN, (ident, self._clock.now())).fetchone()
+        return row is not None
+
+    def renew(self) -> None:
+        """Renew the session if that is due.
+
+        Raises:
+            sqlite3.OperationalError: Someone else is writing (`is_busy`). Try again soon.
+        """
+        session = self.session
+        if session is None:
+            return
+        if not session.lease.is_valid():
+            self.end(session, "not renewed in time", Patience(_SHORT))
+        elif self._clock.now() >= self._renew_at and not self._faults.renewals_paused:
+            self._renew(session)
+
+    def seconds_to_renewal(self) -> float | None:
+        """Return how long until the next renewal; None if there is none to come."""
+        if self.session is None or self._faults.renewals_paused:
+            return None
+        return self._renew_at - self._clock.now()
+
+    def end(self, session: Session, reason: str, patience: Patience | None = None) -> None:
+        """End *session* and free what it holds, at once if the store can be reached.
+
+        Else the others see by its lock that it is gone.
+        """
+        with self._lock:
+            if session is not self.session:
+                return
+            self.session = None
+        with self._peers.disowning(session.ident):
+            session.lease.end(reason)
+            with suppress(Kip30Error, sqlite3.Error, OSError):
+                end = partial(self._peers.end, session=session.ident)
+                self._database.write(end, patience=patience)
+            self._locks.drop(session.file, session.descriptor)
+
+    def renew_now(self) -> None:
+        """Have the next `renew` do it whether it is due or not."""
+        self._renew_at = 0.0
+
+    def expire(self) -> None:
+        """Take everything from the session as others do to a dead one; it is not told."""
+        session = self.session
+        if session is not None:
+            self._database.write(lambda tx: self._peers.end(tx, session.ident))
+
+    def share(self, lease: Lease) -> int:
+        """Return the descriptor that keeps the session of *lease* alive.
+
+        Raises:
+            UnsupportedError: Record locks cannot be shared.
+            UsageError: *lease* is over.
+        """
+        if not self._locks.shareable:
+            raise UnsupportedError("record locks belong to one process: use liveness=ofd")
+        session = self.session
+        if session is None or session.lease is not lease:
+            raise UsageError("the lease is over: there is nothing to share")
+        return session.descriptor
+
+    def close(self) -> None:
+        """End the session, and open no other one. Waits for no other program for long."""
+        with self._lock:
+            self._closed = True
+            session = self.session
+        if session is not None:
+            self.end(session, "closed", Patience(_SHORT))
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's lock without touching the session."""
+        self._lock = threading.Lock()
+        session, self.session = self.session, None
+        self._closed = True
+        if session is not None:
+            os.close(session.descriptor)
+
+    def _current(self, patience: Patience) -> Session:
+        while True:
+            session = self._found_or_opened(patience)
+            if session.lease.is_valid():
+                return session
+            self.end(session, "not renewed in time", patience)
+            patience.pause("each new session ended before it could be used")
+
+    def _found_or_opened(self, patience: Patience) -> Session:
+        with self._lock:
+            if self._closed:
+                self._database.connections.refuse()
+                raise ClosedError("the backend is closed")
+            if self.session is not None:
+                return self.session
+            session = self.session = self._open(patience)
+        try:
+            self.on_open()
+        except BaseException:
+            self.end(session, "it cannot be renewed")
+            raise
+        return session
+
+    def _open(self, patience: Patience) -> Session:
+        while True:
+            try:
+                return self._try_to_open(patience)
+            except SessionLostError:
+                patience.pause("other processes took each new session for a dead one")
+
+    def _try_to_open(self, patience: Patience) -> Session:
+        ident = secrets.token_hex(8)
+        file = self._peers.lock_file(ident)
+        descriptor = self._locks.hold(file)
+        sent_at = self._clock.now()
+        try:
+            enter = partial(self._enter, ident, descriptor, sent_at)
+            self._database.write(enter, patience=patience)
+        except BaseException:
+            self._locks.drop(file, descriptor)
+            raise
+        self._schedule(sent_at)
+        return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
+
+    def _enter(self, ident: str, descriptor: int, sent_at: float, tx: Transaction) -> None:
+        if not os.fstat(descriptor).st_nlink:
+            raise SessionLostError  # swept away by another process before it was locked
+        self._peers.sweep(tx)
+        deadline = sent_at + self._context.session_timeout_seconds
+        tx.execute(_OPEN, (ident, self._peers.boot, deadline, os.getpid()))
+
+    def _renew(self, session: Session) -> None:
+        sent_at = self._clock.now()
+        if self._database.write(partial(self._extend, session, sent_at), patience=Patience(0)):
+            session.lease.renewed(sent_at)
+            self._schedule(sent_at)
+        else:
+            self.end(session, "the store ended the session", Patience(_SHORT))
+
+    def _extend(self, session: Session, sent_at: float, tx: Transaction) -> bool:
+        deadline = sent_at + self._context.session_timeout_seconds
+        changed = tx.execute(_RENEW, (deadline, session.ident, self._clock.now())).rowcount
+        return changed > 0
+
+    def _schedule(self, sent_at: float) -> None:
+        self._renew_at = sent_at + self._context.session_timeout_seconds / _RENEWALS_PER_TIMEOUT
+
+    def _inside(
+        self, session: Session, work: Callable[[Transaction, Session], T], tx: Transaction
+    ) -> T:
+        if not self.holds(tx, session.ident):
+            raise SessionLostError
+        return work(tx, session)
+
+
+def _nothing() -> None:
+    """Stand in until somebody wants to know."""

@@ -1,0 +1,50 @@
+"""What an operator can say about the embedded store."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kip30.config import choice, milliseconds, path, setting
+
+
+def default_directory() -> Path:
+    """Return where state goes that nobody placed: ``${XDG_STATE_HOME:-~/.local/state}/kip30``."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if state.startswith("/") else Path.home() / ".local/state") / "kip30"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedSettings:
+    """Settings of the embedded store, ``plugin.embedded.*``."""
+
+    directory: Path = setting(  # noqa: RUF009  it describes a field
+        "plugin.embedded.directory",
+        path,
+        default=lambda: str(default_directory()),
+        shown="${XDG_STATE_HOME:-~/.local/state}/kip30",
+        doc="directory of the state; made with mode 0700 if its parent is there",
+    )
+    synchronous: str = setting(
+        "plugin.embedded.synchronous",
+        choice("normal", "full"),
+        default="normal",
+        doc="normal: a power failure may undo the last writes, never an epoch; full: nothing",
+    )
+    liveness: str = setting(
+        "plugin.embedded.liveness",
+        choice("auto", "ofd", "record"),
+        default="auto",
+        doc="file locks that show a session alive: ofd where the system has them, else record",
+    )
+    notify: str = setting(
+        "plugin.embedded.notify",
+        choice("auto", "inotify", "poll"),
+        default="auto",
+        doc="how observers hear of changes: inotify where the system has it, else polling",
+    )
+    poll_seconds: float = setting(
+        "plugin.embedded.poll.ms",
+        milliseconds(minimum=5, maximum=10_000),
+        default="50",
+        doc="how often observers look when polling",
+    )

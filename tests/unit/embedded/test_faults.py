@@ -1,0 +1,96 @@
+"""The fault injector does what it says, as often as it says, to what it is told."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from kip30.clock import SystemClock
+from kip30.errors import ClosedError, OutcomeUnknownError, UnavailableError
+from kip30.lease import Lease
+from kip30.names import Key
+from kip30.records import Claim, Condition, Entry, Kind, Target, Version, Write
+from kip30_backends.embedded import Effect, EmbeddedBackend, Fault
+
+KEY = Key("ns", "key")
+WRITE = Write(KEY, "n", b"1", Condition.ABSENT)
+
+
+CLAIM = Claim(
+    "m",
+    Entry(Version(1), "n", b""),
+    Lease(SystemClock(), sent_at=0, timeout_seconds=1, margin_seconds=0),
+    1,
+)
+CALLS: dict[str, Callable[[EmbeddedBackend], Future[Any]]] = {
+    "membership.claim": lambda backend: backend.membership.claim("g", "m", "n", b""),
+    "membership.replace": lambda backend: backend.membership.replace("g", CLAIM, "n", b""),
+    "membership.release": lambda backend: backend.membership.release("g", CLAIM),
+    "election.claim": lambda backend: backend.election.claim("s", "c", "n", b""),
+    "election.release": lambda backend: backend.election.release("s", CLAIM),
+    "storage.read": lambda backend: backend.storage.read([KEY]),
+    "storage.write": lambda backend: backend.storage.write(WRITE),
+    "storage.write_many": lambda backend: backend.storage.write_many([WRITE])[0],
+    "storage.list_names": lambda backend: backend.storage.list_names("ns", "", 1),
+    "observe.snapshot": lambda backend: backend.observe.snapshot(Target(Kind.GROUP, "g")),
+}
+
+
+@pytest.mark.parametrize("operation", CALLS)
+def test_every_method_can_fail(backend: EmbeddedBackend, operation: str) -> None:
+    backend.faults.add(Fault(operation=operation))
+    assert isinstance(CALLS[operation](backend).exception(), UnavailableError)
+    assert not backend.faults.armed
+
+
+def test_a_failed_write_did_nothing_and_a_lost_one_did(backend: EmbeddedBackend) -> None:
+    backend.faults.add(Fault(operation="storage.write", match="ns/key"))
+    assert isinstance(backend.storage.write(WRITE).exception(), UnavailableError)
+    assert backend.storage.read([KEY]).result() == [None]
+    backend.faults.add(Fault(operation="storage.write", effect=Effect.LOSE_ANSWER))
+    assert isinstance(backend.storage.write(WRITE).exception(), OutcomeUnknownError)
+    (entry,) = backend.storage.read([KEY]).result()
+    assert entry is not None
+    assert entry.nonce == "n"
+
+
+def test_a_delayed_answer_comes_later(backend: EmbeddedBackend) -> None:
+    backend.faults.add(Fault(operation="storage.write", effect=Effect.DELAY, seconds=0.05))
+    started = time.monotonic()
+    future = backend.storage.write(WRITE)
+    assert not future.done()
+    version = future.result(5)
+    assert time.monotonic() - started >= 0.05
+    (entry,) = backend.storage.read([KEY]).result()
+    assert entry is not None
+    assert entry.version == version
+
+
+def test_closing_ends_a_delay_with_nothing_done(open_backend: Any) -> None:
+    backend = open_backend()
+    backend.faults.add(Fault(operation="storage.write", effect=Effect.DELAY, seconds=1000))
+    future = backend.storage.write(WRITE)
+    backend.close()
+    assert isinstance(future.exception(5), ClosedError)
+    assert open_backend().storage.read([KEY]).result() == [None]
+
+
+def test_faults_strike_what_they_match_as_often_as_they_say(backend: EmbeddedBackend) -> None:
+    backend.faults.add(Fault(operation="storage.read", match=lambda key: "/b" in key, times=2))
+    struck = [backend.storage.read([Key("ns", name)]).exception() is not None for name in "abbabc"]
+    assert struck == [False, True, True, False, False, False]
+    backend.faults.add(Fault(operation="storage.read", times=None))
+    assert all(backend.storage.read([KEY]).exception() for _ in range(5))
+    backend.faults.clear()
+    assert backend.storage.read([KEY]).result() == [None]
+
+
+def test_cut_off_calls_are_answered_late_and_do_nothing(backend: EmbeddedBackend) -> None:
+    backend.faults.add(Fault(operation="*", effect=Effect.CUT_OFF, times=None, seconds=1))
+    futures = [call(backend) for call in CALLS.values()]
+    assert not any(future.done() for future in futures)
+    assert all(isinstance(future.exception(30), UnavailableError) for future in futures)
+    backend.faults.clear()
+    assert backend.storage.read([KEY]).result() == [None]

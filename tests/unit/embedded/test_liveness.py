@@ -1,0 +1,410 @@
+"""Sessions of real processes: killed, stopped, forked, shared, rebooted."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip30.driver import Backend
+from kip30.errors import ClosedError, FencedError, Kip30Error, LifecycleError, UnsupportedError
+from kip30.names import Key
+from kip30.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
+from kip30_backends.embedded import EmbeddedBackend
+
+SERVICE = Target(Kind.SERVICE, "s")
+GROUP = Target(Kind.GROUP, "g")
+KEY = Key("", "key")
+
+
+def leader(backend: Backend) -> list[str]:
+    return list(backend.observe.snapshot(SERVICE).result().entries)
+
+
+def led(backend: Backend, candidate: str, nonce: str = "n") -> Claim:
+    claim = backend.election.claim("s", candidate, nonce, b"").result()
+    assert isinstance(claim, Claim)
+    return claim
+
+
+@pytest.mark.parametrize("notify", ["inotify", "poll"])
+@pytest.mark.parametrize("locks", ["ofd ofd", "ofd record", "record ofd", "record record"])
+def test_a_killed_leader_is_gone_at_once(
+    open_backend: Any, start_child: Any, eventually: Any, locks: str, notify: str
+) -> None:
+    mine, theirs = locks.split()
+    backend = open_backend(session=60, notify=notify, liveness=mine)
+    child = start_child(theirs, "60", "lead", "s", "them")
+    assert child.line() == "leads 1"
+    seen: list[Snapshot] = []
+    watch = backend.observe.watch(SERVICE, seen.append)
+    eventually(lambda: seen and "them" in seen[-1].entries)
+    assert isinstance(backend.election.claim("s", "me", "n", b"").result(), Held)
+    child.kill()
+    eventually(lambda: not seen[-1].entries)
+    watch.close()
+    assert led(backend, "me").entry.version.major == 2
+
+
+def test_a_death_is_heard_and_not_only_seen(
+    open_backend: Any, start_child: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kip30_backends.embedded.doorbell._LOOK_ANYWAY", 1000)
+    backend = open_backend(session=60, notify="inotify")
+    seen: list[Snapshot] = []
+    backend.observe.watch(SERVICE, seen.append)
+    child = start_child("auto", "60", "lead", "s", "them")
+    eventually(lambda: seen and seen[-1].entries)
+    child.kill()
+    eventually(lambda: not seen[-1].entries)
+
+
+def test_a_killed_leader_is_noticed_without_any_watch(open_backend: Any, start_child: Any) -> None:
+    backend = open_backend(session=60)
+    child = start_child("auto", "60", "lead", "s", "them")
+    assert child.line() == "leads 1"
+    child.kill()
+    assert leader(backend) == []
+    assert led(backend, "me").entry.version.major == 2
+
+
+def test_a_killed_member_frees_its_id(open_backend: Any, start_child: Any) -> None:
+    backend = open_backend(session=60)
+    child = start_child("auto", "60", "join", "g", "m")
+    child.line()
+    assert backend.membership.claim("g", "m", "n", b"").exception() is not None
+    child.kill()
+    backend.membership.claim("g", "m", "n", b"").result()
+
+
+def test_a_stopped_leader_leads_until_its_deadline_and_then_knows(
+    open_backend: Any, start_child: Any, eventually: Any
+) -> None:
+    backend = open_backend()
+    child = start_child("auto", "1", "lead", "s", "them")
+    assert child.line() == "leads 1"
+    seen: list[Snapshot] = []
+    watch = backend.observe.watch(SERVICE, seen.append)
+    eventually(lambda: seen)
+    os.kill(child.pid, signal.SIGSTOP)
+    assert leader(backend) == ["them"]
+    eventually(lambda: not seen[-1].entries)
+    watch.close()
+    assert led(backend, "me").entry.version.major == 2
+    os.kill(child.pid, signal.SIGCONT)
+    child.say("lead s again")
+    assert child.line() == "waits"
+
+
+def test_a_session_of_before_the_last_start_is_dead(
+    open_backend: Any, start_child: Any, directory: Path
+) -> None:
+    backend = open_backend()
+    start_child("auto", "60", "lead", "s", "them").line()
+    assert leader(backend) == ["them"]
+    with closing(sqlite3.connect(directory / "kip30.db", isolation_level=None)) as other:
+        other.execute("UPDATE session SET boot = 'another start'")
+    assert leader(backend) == []
+
+
+def test_a_session_that_others_ended_is_lost_and_the_next_claim_opens_a_new_one(
+    backend: EmbeddedBackend, eventually: Any
+) -> None:
+    first = led(backend, "me")
+    backend.faults.end_session()
+    eventually(lambda: first.lease.ended)
+    second = led(backend, "me", "n2")
+    assert second.lease is not first.lease
+    assert second.entry.version.major == first.entry.version.major + 1
+    backend.election.release("s", first).result()
+    assert leader(backend) == ["me"]
+
+
+def test_a_hung_process_is_taken_from_and_told(open_backend: Any, eventually: Any) -> None:
+    hung, other = open_backend(session=0.6), open_backend(session=60)
+    claim = led(hung, "hung")
+    hung.faults.renewals_paused = True
+    eventually(lambda: leader(other) == [])
+    assert not claim.lease.is_valid()
+    hung.faults.renewals_paused = False
+    eventually(lambda: claim.lease.ended)
+    assert led(other, "other").entry.version.major == 2
+
+
+def test_who_is_told_of_the_end_can_claim_again_at_once(open_backend: Any, eventually: Any) -> None:
+    backend = open_backend(session=0.4)
+    for number in range(5):
+        again: list[Claim | Held] = []
+
+        def claim_again(nonce: str = f"b{number}", again: list[Claim | Held] = again) -> None:
+            again.append(backend.election.claim("s", "me", nonce, b"").result())
+
+        claim = led(backend, "me", f"a{number}")
+        claim.lease.on_end(threading.Thread(target=claim_again).start)
+        backend.faults.renewals_paused = True
+        eventually(lambda again=again: again)
+        backend.faults.renewals_paused = False
+        assert isinstance(again[0], Claim)
+        assert again[0].entry.version.major == claim.entry.version.major + 1
+        backend.election.release("s", again[0]).result()
+
+
+def test_a_fence_ends_with_the_deadline_before_anyone_takes_over(
+    open_backend: Any, start_child: Any, eventually: Any
+) -> None:
+    backend = open_backend()
+    child = start_child("auto", "1", "lead", "s", "them")
+    assert child.line() == "leads 1"
+    write = Write(KEY, "n", b"", Condition.ANY, Fence("s", 1))
+    backend.storage.write(write).result()
+    os.kill(child.pid, signal.SIGSTOP)
+    eventually(lambda: isinstance(backend.storage.write(write).exception(), FencedError))
+
+
+def test_renewals_keep_a_session_beyond_its_timeout(open_backend: Any, eventually: Any) -> None:
+    backend = open_backend(session=1)
+    claim = led(backend, "me")
+    first = claim.lease.deadline
+    eventually(lambda: claim.lease.deadline > first + claim.lease.timeout_seconds)
+    assert claim.lease.is_valid()
+    assert leader(backend) == ["me"]
+
+
+def test_backends_of_one_process_with_record_locks_see_each_other_alive(open_backend: Any) -> None:
+    one, two = open_backend(liveness="record"), open_backend(liveness="record")
+    led(one, "one")
+    assert isinstance(two.election.claim("s", "two", "n2", b"").result(), Held)
+    assert leader(two) == ["one"]
+    one.close()
+    assert led(two, "two").entry.version.major == 2
+
+
+def test_record_locks_outlive_probing(open_backend: Any, start_child: Any) -> None:
+    one = open_backend(liveness="record", session=60)
+    led(one, "one")
+    two = open_backend(liveness="record", session=60)
+    assert leader(two) == ["one"]
+    two.close()
+    child = start_child("record", "60", "lead", "s", "them")
+    assert child.line() == "waits"
+
+
+def test_record_locks_cannot_be_shared(open_backend: Any) -> None:
+    backend = open_backend(liveness="record")
+    with pytest.raises(UnsupportedError):
+        backend.share(led(backend, "me").lease)
+
+
+SHARER = """
+import os, subprocess, sys
+sys.path.insert(0, sys.argv[2])
+import child
+backend = child.open_backend(sys.argv[1], "ofd", "60")
+claim = backend.election.claim("s", "shared", "n", b"").result()
+fd = backend.share(claim.lease)
+guard = subprocess.Popen(["sleep", "1000"], pass_fds=[fd], stdout=subprocess.DEVNULL)
+print(guard.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_shared_lease_lives_until_both_are_gone(
+    open_backend: Any, directory: Path, eventually: Any
+) -> None:
+    backend = open_backend(session=60)
+    here = str(Path(__file__).parent)
+    sharer = subprocess.Popen(
+        [sys.executable, "-c", SHARER, str(directory), here],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert sharer.stdout is not None
+    guard = int(sharer.stdout.readline())
+    try:
+        seen: list[Snapshot] = []
+        watch = backend.observe.watch(SERVICE, seen.append)
+        sharer.kill()
+        sharer.communicate()
+        assert leader(backend) == ["shared"]
+    finally:
+        os.kill(guard, signal.SIGKILL)
+    eventually(lambda: seen and not seen[-1].entries)
+    watch.close()
+
+
+def test_close_ends_a_shared_lease_too(open_backend: Any) -> None:
+    one, two = open_backend(), open_backend()
+    descriptor = os.dup(one.share(led(one, "one").lease))
+    one.close()
+    assert leader(two) == []
+    os.close(descriptor)
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Run *work* in a forked child; return its exit status: 0 if it returned something true."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        except BaseException:  # noqa: BLE001  the parent judges by the status
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def refused(backend: Backend) -> bool:
+    errors: list[Kip30Error | BaseException | None] = [
+        backend.storage.read([KEY]).exception(),
+        backend.storage.write(Write(KEY, "n", b"", Condition.ANY)).exception(),
+        backend.membership.claim("g", "m", "n", b"").exception(),
+        backend.election.claim("s", "c", "n", b"").exception(),
+        backend.observe.snapshot(GROUP).exception(),
+    ]
+    try:
+        backend.observe.watch(GROUP, print)
+    except LifecycleError as error:
+        errors.append(error)
+    backend.close()
+    return len(errors) == 6 and all(isinstance(error, LifecycleError) for error in errors)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_is_refused_and_the_parent_goes_on(open_backend: Any) -> None:
+    backend = open_backend()
+    claim = led(backend, "me")
+    backend.observe.watch(SERVICE, lambda _: None)
+    assert in_child(lambda: refused(backend)) == 0
+    assert leader(backend) == ["me"]
+    assert claim.lease.is_valid()
+    backend.storage.write(Write(KEY, "n", b"", Condition.ANY)).result()
+
+
+def database_descriptors(directory: Path) -> int:
+    links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return sum(str(link).startswith(str(directory / "kip30.db")) for link in links)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_does_not_even_close_the_connections(
+    open_backend: Any, directory: Path
+) -> None:
+    backend = open_backend()
+    connected, go = threading.Event(), threading.Event()
+
+    def connect() -> None:
+        backend.storage.read([KEY]).result()
+        connected.set()
+        go.wait(10)
+
+    thread = threading.Thread(target=connect)
+    thread.start()
+    assert connected.wait(5)
+    before = database_descriptors(directory)
+    assert before >= 4
+    assert in_child(lambda: refused(backend) and database_descriptors(directory) == before) == 0
+    go.set()
+    thread.join()
+
+
+FORKER = """
+import os, sys, time
+sys.path.insert(0, sys.argv[2])
+import child
+backend = child.open_backend(sys.argv[1], "ofd", "60")
+backend.election.claim("s", "parent", "n", b"").result()
+pid = os.fork()
+if pid == 0:
+    time.sleep(1000)
+print(pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_forked_child_does_not_keep_the_session(
+    open_backend: Any, directory: Path, eventually: Any
+) -> None:
+    backend = open_backend(session=60)
+    here = str(Path(__file__).parent)
+    parent = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", FORKER, str(directory), here],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    try:
+        assert leader(backend) == ["parent"]
+        parent.kill()
+        parent.wait()
+        eventually(lambda: leader(backend) == [])
+    finally:
+        os.kill(child, signal.SIGKILL)
+        parent.communicate()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_opens_its_own(open_backend: Any) -> None:
+    backend = open_backend()
+    led(backend, "me")
+
+    def work() -> bool:
+        own = open_backend()
+        held = isinstance(own.election.claim("s", "child", "n2", b"").result(), Held)
+        own.membership.claim("g", "child", "n", b"").result()
+        own.close()
+        return held
+
+    assert in_child(work) == 0
+    assert leader(backend) == ["me"]
+
+
+def test_dropping_the_backend_ends_its_session(open_backend: Any, eventually: Any) -> None:
+    watcher = open_backend(session=60)
+    context, settings = watcher._engine.sessions._context, watcher._settings
+    dropped: list[EmbeddedBackend] = [EmbeddedBackend(context, settings)]
+    led(dropped[0], "dropped")
+    dropped.clear()
+    eventually(lambda: leader(watcher) == [])
+
+
+def test_close_waits_for_no_other_program_and_frees_the_claims(
+    open_backend: Any, locked: Any, took: Any
+) -> None:
+    backend, other = open_backend(operation=20), open_backend(session=60)
+    led(backend, "me")
+    with locked():
+        assert took(backend.close) < 1
+    assert leader(other) == []
+
+
+def test_claims_of_a_closed_backend_are_refused(backend: Backend) -> None:
+    led(backend, "me")
+    backend.close()
+    backend.close()
+    assert isinstance(backend.election.claim("s", "c", "n", b"").exception(), ClosedError)
+    assert isinstance(backend.storage.read([KEY]).exception(), ClosedError)
+    with pytest.raises(ClosedError):
+        backend.observe.watch(GROUP, lambda _: None)
+
+
+def test_a_new_session_clears_away_what_dead_ones_left(
+    open_backend: Any, start_child: Any, directory: Path
+) -> None:
+    backend = open_backend()
+    start_child("auto", "60", "join", "g", "m").line()
+    child = start_child("auto", "60", "join", "h", "m")
+    child.line()
+    child.kill()
+    (directory / "sessions" / "0123.lock").write_bytes(b"")
+    assert len(list((directory / "sessions").iterdir())) == 3
+    led(backend, "me")
+    assert len(list((directory / "sessions").iterdir())) == 2
+    assert backend.describe()["sessions"] == "2"

@@ -1,0 +1,199 @@
+"""Writing together: nothing lost, nothing half done, and a log that stays short."""
+
+import sqlite3
+import threading
+from concurrent.futures import Future
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip30.driver import Backend
+from kip30.errors import (
+    FencedError,
+    KeyExistsError,
+    KeyMissingError,
+    UnavailableError,
+    VersionConflictError,
+)
+from kip30.names import Key
+from kip30.records import Claim, Condition, Fence, Kind, Target, Version, Write
+from kip30_backends.embedded import EmbeddedBackend
+from kip30_backends.embedded.connections import LOG_BYTES
+
+KEY = Key("", "key")
+
+
+def put(backend: Backend, key: Key, data: bytes | None, **more: Any) -> Version:
+    condition = more.pop("condition", Condition.ANY)
+    return backend.storage.write(Write(key, "n", data, condition, **more)).result()
+
+
+def test_processes_count_without_losing_any(open_backend: Any, start_child: Any) -> None:
+    backend = open_backend()
+    put(backend, KEY, b"0")
+    children = [start_child("auto", "3", "count", "key", "100") for _ in range(4)]
+    assert [child.line() for child in children] == ["counted 100"] * 4
+    (entry,) = backend.storage.read([KEY]).result()
+    assert entry is not None
+    assert entry.data == b"400"
+
+
+def test_threads_of_one_backend_count_without_losing_any(backend: Backend) -> None:
+    put(backend, KEY, b"0")
+
+    def count() -> None:
+        done = 0
+        while done < 50:
+            (entry,) = backend.storage.read([KEY]).result()
+            assert entry is not None
+            try:
+                put(backend, KEY, str(int(entry.data) + 1).encode(), condition=entry.version)
+            except VersionConflictError:
+                continue
+            done += 1
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (entry,) = backend.storage.read([KEY]).result()
+    assert entry is not None
+    assert entry.data == b"200"
+
+
+def test_a_killed_writer_leaves_whole_records(
+    open_backend: Any, start_child: Any, directory: Path
+) -> None:
+    backend = open_backend()
+    for _ in range(5):
+        child = start_child("auto", "3", "write", "key", "100000")
+        before = backend.storage.read([KEY]).result()[0]
+        while backend.storage.read([KEY]).result()[0] == before:
+            pass
+        child.kill()
+        put(backend, Key("", "mine"), b"still writable")
+    with closing(sqlite3.connect(directory / "kip30.db")) as other:
+        assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_many_writes_are_each_on_their_own(backend: Backend) -> None:
+    put(backend, Key("", "there"), b"old")
+    writes = [
+        Write(Key("", "a"), "n", b"1", Condition.ABSENT),
+        Write(Key("", "there"), "n", b"2", Condition.ABSENT),
+        Write(Key("", "a"), "n", b"3", Condition.ABSENT),
+        Write(Key("", "gone"), "n", None, Condition.PRESENT),
+        Write(Key("", "b"), "n", b"5", Condition.ANY, Fence("s", 7)),
+        Write(Key("", "c"), "n", b"6", Condition.ANY),
+    ]
+    errors = [type(future.exception()) for future in backend.storage.write_many(writes)]
+    none = type(None)
+    assert errors == [none, KeyExistsError, KeyExistsError, KeyMissingError, FencedError, none]
+    assert backend.storage.list_names("", "", 10).result() == ["a", "c", "there"]
+    assert backend.storage.write_many([]) == []
+
+
+def test_many_writes_wait_for_another_program_no_longer_than_one(
+    open_backend: Any, locked: Any, took: Any
+) -> None:
+    backend = open_backend(operation=2)
+    writes = [Write(Key("", f"k{n}"), "n", b"", Condition.ANY) for n in range(1000)]
+    answers: list[Future[Version]] = []
+    with locked():
+        assert took(lambda: answers.extend(backend.storage.write_many(writes))) < 2.2
+    assert {type(answer.exception()) for answer in answers} == {UnavailableError}
+    assert len(answers) == 1000
+    assert backend.storage.list_names("", "", 1).result() == []
+
+
+def test_a_fence_holds_while_its_leader_does(open_backend: Any) -> None:
+    backend = open_backend()
+    claim = backend.election.claim("s", "c", "n", b"").result()
+    assert isinstance(claim, Claim)
+    epoch = claim.entry.version.major
+    put(backend, KEY, b"1", fence=Fence("s", epoch))
+    with pytest.raises(FencedError):
+        put(backend, KEY, b"2", fence=Fence("s", epoch - 1), condition=Condition.ABSENT)
+    backend.election.release("s", claim).result()
+    with pytest.raises(FencedError):
+        put(backend, KEY, b"2", fence=Fence("s", epoch))
+
+
+def test_versions_and_epochs_go_on_after_everything_was_closed(open_backend: Any) -> None:
+    versions, epochs = [], []
+    for _ in range(3):
+        backend = open_backend()
+        versions.append(put(backend, KEY, b"1"))
+        put(backend, KEY, None)
+        claim = backend.election.claim("s", "c", "n", b"").result()
+        epochs.append(claim.entry.version.major)
+        backend.close()
+    assert versions == sorted(set(versions))
+    assert epochs == [1, 2, 3]
+
+
+def test_roots_do_not_see_each_other(open_backend: Any) -> None:
+    one, two = open_backend(namespace="one"), open_backend(namespace="two")
+    put(one, KEY, b"1")
+    one.membership.claim("g", "m", "n", b"").result()
+    one.election.claim("s", "c", "n", b"").result()
+    assert two.storage.read([KEY]).result() == [None]
+    assert two.storage.list_names("", "", 10).result() == []
+    for target in (Target(Kind.GROUP, "g"), Target(Kind.SERVICE, "s"), Target(Kind.NAMESPACE, "")):
+        assert two.observe.snapshot(target).result().entries == {}
+    assert isinstance(two.election.claim("s", "c", "n", b"").result(), Claim)
+    two.membership.claim("g", "m", "n2", b"").result()
+
+
+def test_the_write_ahead_log_stays_bounded(backend: EmbeddedBackend, directory: Path) -> None:
+    log = directory / "kip30.db-wal"
+    largest = 0
+    for number in range(3000):
+        put(backend, Key("", str(number % 50)), b"x" * 10_000)
+        largest = max(largest, log.stat().st_size)
+    assert LOG_BYTES < largest < 2 * LOG_BYTES
+
+
+def test_checkpoints_while_others_write_lose_nothing(
+    open_backend: Any, start_child: Any, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_backend()
+    monkeypatch.setattr("kip30_backends.embedded.database.LOG_BYTES", 100_000)
+    monkeypatch.setattr("kip30_backends.embedded.database._LOOK_AT_LOG_EVERY", 1)
+    children = [start_child("auto", "3", "write", f"key{n}", "400") for n in range(2)]
+    for number in range(400):
+        put(backend, Key("", "mine"), str(number).encode())
+    assert [child.line() for child in children] == ["wrote 400"] * 2
+    keys = [Key("", name) for name in ("mine", "key0", "key1")]
+    assert [entry and entry.data for entry in backend.storage.read(keys).result()] == [b"399"] * 3
+    with closing(sqlite3.connect(directory / "kip30.db")) as other:
+        assert other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_an_interrupted_transaction_leaves_nothing_locked(backend: EmbeddedBackend) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        backend._engine.database.write(interrupted)
+    put(backend, KEY, b"1")
+
+
+@pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
+def test_an_epoch_is_synchronised_and_data_as_set(
+    open_backend: Any, synchronous: str, level: int
+) -> None:
+    backend = open_backend(synchronous=synchronous)
+    connection = backend._engine.connections.slot().connection
+
+    def now() -> int:
+        found: int = connection.execute("PRAGMA synchronous").fetchone()[0]
+        return found
+
+    levels: list[int] = []
+    backend._engine.database.write(lambda _: levels.append(now()), durable=True)
+    backend._engine.database.write(lambda _: levels.append(now()))
+    assert levels == [2, level]
