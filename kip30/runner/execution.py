@@ -1,0 +1,40 @@
+"""Shell conventions: whether a command can be executed, and what its end is called."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+_SIGNALLED = 128
+
+
+def refusal(name: str) -> int:
+    """Return the errno of a command that cannot be executed, 0 if it can."""
+    if shutil.which(name):
+        return 0
+    return errno.EACCES if _is_somewhere(name) else errno.ENOENT
+
+
+def failure_status(number: int) -> int:
+    """Return the status a shell gives when execution failed with this errno."""
+    return NOT_FOUND if number == errno.ENOENT else NOT_EXECUTABLE
+
+
+def exit_status(wait_status: int) -> int:
+    """Return the status a shell gives for a command that ended so: 128 + n after signal n."""
+    code = os.waitstatus_to_exitcode(wait_status)
+    return code if code >= 0 else signal_status(-code)
+
+
+def signal_status(number: int) -> int:
+    """Return the status a shell gives for a command that ended by this signal."""
+    return _SIGNALLED + number
+
+
+def _is_somewhere(name: str) -> bool:
+    if os.sep in name:
+        return Path(name).exists()
+    folders = os.get_exec_path()
+    return any(Path(folder, name).is_file() for folder in folders)

@@ -1,0 +1,169 @@
+"""A guard process as its runner holds it."""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from typing_extensions import override
+
+from kip30.closing import Closing
+from kip30.runner.guard import limits, messages, page
+from kip30.runner.guard.page import Page
+from kip30.runner.terms import Term
+
+_FOLDER = Path(__file__).parent
+# The runner's package is kept out of the guard's sight, or its start would import all of kip30.
+_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from guard.main import main; main()"
+_SECOND = 1_000_000_000
+_START_LIMIT = 5 * _SECOND
+_CLOSE_SECONDS = 2.0
+
+
+class GuardHandle(Closing):
+    """One guard, started ahead of the term it is for. Closing it ends command and guard.
+
+    Not thread-safe.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], grace_seconds: float
+    ) -> None:
+        """Start a guard that will run *command* once told to.
+
+        Args:
+            command: Program and arguments.
+            environment: What to add to this process's own environment.
+            grace_seconds: How long the command may take to end after it was asked to.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._tether, tether = socket.socketpair()
+        memory = page.create()
+        self._page = Page(memory)
+        self._page.grace = _nanoseconds(grace_seconds)
+        passed = [control.fileno(), tether.fileno(), self._tether.fileno(), memory]
+        try:
+            self._process = _spawn(passed, command, environment)
+        finally:
+            control.close()
+            tether.close()
+            os.close(memory)
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable once there is a report, or the guard is dead."""
+        return self._control.fileno()
+
+    @property
+    def command_pid(self) -> int:
+        """The command's process id; 0 until it is started."""
+        return self._page.command
+
+    def is_alive(self) -> bool:
+        """Say whether the guard process is there, if only stopped; false once it was killed.
+
+        Raises:
+            ChildProcessError: It gave up by itself, and has told why on standard error.
+        """
+        status = self._process.poll()
+        if status is not None and status > 0:
+            raise ChildProcessError(f"the guard cannot work on this system: status {status}")
+        return status is None
+
+    def is_standing_still(self) -> bool:
+        """Say whether the guard has missed its beats since `start`: it is stopped, or starved."""
+        limit = limits.beat_limit(self._page) if self.command_pid else _START_LIMIT
+        return page.now() - self._page.beat > limit
+
+    def start(self, term: Term, shared: int | None) -> None:
+        """Have the command started for *term*.
+
+        Args:
+            term: The term; `renew` tells of its later deadlines.
+            shared: A descriptor for the guard to hold until command and descendants are gone.
+        """
+        self._page.epoch = term.epoch
+        self._page.timeout = _nanoseconds(term.timeout_seconds)
+        self._page.beat = page.now()
+        self.renew(term.deadline)
+        packet = messages.encode(messages.START)
+        with suppress(ConnectionError):
+            socket.send_fds(self._control, [packet], [] if shared is None else [shared])
+
+    def renew(self, deadline: float) -> None:
+        """Tell the guard until when the lease lasts, in seconds of the system's clock."""
+        self._page.deadline = _nanoseconds(deadline)
+
+    def stop(self, number: int) -> None:
+        """Have a signal passed on to the command, and what is left killed after the grace."""
+        self._order(messages.STOP, number)
+
+    def kill(self) -> None:
+        """Have the command killed."""
+        self._order(messages.KILL)
+
+    def report(self) -> tuple[str, int] | None:
+        """Return what the guard says of its command's end; None if it died without a word.
+
+        Blocks until either.
+        """
+        packet = self._receive() or self._receive()
+        return messages.decode(packet) if packet else None
+
+    def destroy(self) -> None:
+        """Kill the guard, stopped or not; the kernel then kills the command's process group."""
+        self._process.kill()
+
+    @override
+    def close(self) -> None:
+        """End the guard, and what it guards, and wait until it is gone. Idempotent.
+
+        A guard that is stopped, or cannot get rid of a process, is killed after two seconds.
+        """
+        self._control.close()
+        is_there = self._process.poll() is None
+        if is_there and not _has_ended(self._process.pid, _CLOSE_SECONDS):
+            self.destroy()
+        self._process.wait()
+        self._tether.close()
+        self._page.close()
+
+    def _receive(self) -> bytes:
+        # The first answer of a dead guard that left orders unread is an error, whatever it said.
+        with suppress(ConnectionError):
+            return self._control.recv(messages.MAX_BYTES)
+        return b""
+
+    def _order(self, word: str, number: int = 0) -> None:
+        with suppress(ConnectionError):
+            self._control.send(messages.encode(word, number))
+
+
+def _spawn(
+    passed: Sequence[int], command: Sequence[str], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    words = [str(_FOLDER), *map(str, passed), str(os.getpid()), *command]
+    return subprocess.Popen(  # noqa: S603  (what the operator wants run)
+        [sys.executable, "-I", "-S", "-c", _START, *words],
+        env={**os.environ, **environment},
+        pass_fds=passed,
+        start_new_session=True,
+    )
+
+
+def _has_ended(child: int, timeout: float) -> bool:
+    process = os.pidfd_open(child)
+    try:
+        return bool(select.select([process], [], [], timeout)[0])
+    finally:
+        os.close(process)
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * _SECOND)

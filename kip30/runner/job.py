@@ -1,0 +1,94 @@
+"""What is to be run, and how it came out."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from kip30.errors import InvalidNameError, UsageError
+from kip30.names import check_id
+from kip30.runner import execution
+
+LOST_STATUS = 75
+"""Exit status when leadership was lost and the job is for one term only (EX_TEMPFAIL)."""
+WAITED_STATUS = 6
+"""Exit status when the time to wait was over."""
+GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A command for the leader of a service.
+
+    Attributes:
+        service: The service to lead.
+        candidate: The candidate to lead it as.
+        command: Program and arguments.
+        once: End when leadership is lost instead of waiting for it again.
+        wait_seconds: How long to wait for leadership each time; None is for ever.
+        grace_seconds: How long the command may take to end after SIGTERM. It gets less when
+            the lease runs out sooner.
+    """
+
+    service: str
+    candidate: str
+    command: Sequence[str]
+    once: bool = False
+    wait_seconds: float | None = None
+    grace_seconds: float = GRACE_SECONDS
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be started.
+
+        Raises:
+            UsageError: There is no command, the grace is no time to wait, or a name cannot be
+                put into an environment.
+        """
+        if not self.command:
+            raise UsageError("there is no command to run")
+        if not 0 <= self.grace_seconds < math.inf:
+            raise UsageError(f"not a time to wait for a command's end: {self.grace_seconds} s")
+        check_id(self.service, "service")
+        check_id(self.candidate, "candidate")
+        if "\0" in self.service + self.candidate:
+            raise InvalidNameError("no NUL in a service or candidate a command is run for")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the command finds in its environment, besides `KIP30_EPOCH`."""
+        return {"KIP30_SERVICE": self.service, "KIP30_CANDIDATE": self.candidate}
+
+
+class Ending(Enum):
+    """Why a run is over."""
+
+    COMMAND_ENDED = "the command ended by itself"
+    NOT_EXECUTED = "the command cannot be executed"
+    INTERRUPTED = "a signal said so"
+    LOST = "leadership was lost"
+    WAITED = "the time to wait was over"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run came out.
+
+    Attributes:
+        ending: Why it is over.
+        status: What to exit with: the command's own status whenever it has one.
+        error: The errno that tells why the command cannot be executed, else 0.
+    """
+
+    ending: Ending
+    status: int
+    error: int = 0
+
+    @classmethod
+    def not_executed(cls, error: int) -> "RunOutcome":
+        """Return the outcome of a run whose command cannot be executed because of this errno."""
+        return cls(Ending.NOT_EXECUTED, execution.failure_status(error), error)
+
+    @classmethod
+    def of_command(cls, ending: Ending, wait_status: int) -> "RunOutcome":
+        """Return the outcome of a run whose command ended with this wait status."""
+        return cls(ending, execution.exit_status(wait_status))

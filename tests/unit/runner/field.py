@@ -1,0 +1,186 @@
+"""Real runners with real commands in one folder, and what their commands wrote down."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from .tiny_runner import Record, Register
+
+SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
+TIMEOUT = 1.0 * SCALE
+PATIENCE = 20 * SCALE
+HERE = Path(__file__).parent
+
+# Writes "epoch pid time" every 2 ms without starting a process.
+TICKER = r"""#!/bin/bash
+exec 9<> <(:)
+case "$1" in
+    tree) "$0" & setsid "$0" & (setsid "$0" &) ;;
+    stubborn) trap '' TERM INT HUP ;;
+    polite) trap 'echo "$KIP30_EPOCH bye"; exit 7' TERM INT HUP ;;
+esac
+while :; do
+    echo "$KIP30_EPOCH $BASHPID $EPOCHREALTIME" >> "$KIP30_TEST_LOG"
+    read -t 0.002 -u 9
+done
+"""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    epoch: int
+    pid: int
+    time: float
+
+
+def eventually(find: Callable[[], T | None], seconds: float = PATIENCE) -> T:
+    end = time.monotonic() + seconds
+    while not (found := find()):
+        assert time.monotonic() < end, f"not within {seconds} s: {find}"
+        time.sleep(0.002)
+    return found
+
+
+def stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ["gone", "0"]
+
+
+def is_running(pid: int) -> bool:
+    return stat(pid)[0] not in {"gone", "Z", "X"}
+
+
+def children(parent: int) -> list[int]:
+    pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    return [pid for pid in pids if stat(pid)[1] == str(parent)]
+
+
+class Started:
+    """A runner that was started."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.pid = process.pid
+
+    @property
+    def guard(self) -> int:
+        return eventually(lambda: next(iter(children(self.pid)), None))
+
+    def await_line(self, text: str) -> None:
+        """Read progress up to a line with *text* in it."""
+        assert self.process.stderr
+        assert any(text in line for line in self.process.stderr), f"ended without {text!r}"
+
+    def send(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE)
+
+    def output(self) -> tuple[str, str]:
+        return self.process.communicate(timeout=PATIENCE)
+
+
+class Field:
+    """A folder with a contest, its runners and the log of their commands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.register = Register(folder)
+        self.log = folder / "log"
+        self.log.touch()
+        self.ticker = folder / "ticker"
+        self.ticker.write_text(TICKER)
+        self.ticker.chmod(0o755)
+        self._started: list[Started] = []
+
+    def start(
+        self, *command: object, options: tuple[str, ...] = (), timeout: float = TIMEOUT
+    ) -> Started:
+        """Start a runner; without *command* it runs a ticker."""
+        words = [str(word) for word in command or (self.ticker,)]
+        program = [sys.executable, str(HERE / "tiny_runner.py"), *options, str(self.folder)]
+        process = subprocess.Popen(
+            [*program, str(timeout), "--", *words],
+            env={
+                **os.environ,
+                "LC_ALL": "C",
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "KIP30_TEST_LOG": str(self.log),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(Started(process))
+        return self._started[-1]
+
+    def ticks(self) -> list[Tick]:
+        whole = self.log.read_text().rpartition("\n")[0]
+        fields = (line.split() for line in whole.splitlines())
+        return [Tick(int(epoch), int(pid), float(moment)) for epoch, pid, moment in fields]
+
+    def await_epoch(self, epoch: int, pids: int = 1) -> list[Tick]:
+        """Return the ticks of the first term from *epoch* on in which *pids* processes tick."""
+
+        def find() -> list[Tick] | None:
+            ticks = [t for t in self.ticks() if t.epoch >= epoch]
+            return ticks if len({t.pid for t in ticks}) >= pids else None
+
+        return eventually(find)
+
+    @property
+    def record(self) -> Record:
+        return self.register.read()
+
+    def leader(self) -> Started:
+        pid = int(self.record.session.removeprefix("session-"))
+        return next(started for started in self._started if started.pid == pid)
+
+    def depose(self) -> None:
+        """Take leadership away from outside, as an operator at the store may."""
+        with self.register.mutex():
+            self.register.write(self.record.epoch, "", 0.0)
+
+    @contextmanager
+    def down(self) -> Generator[None]:
+        """Let the store refuse all that contest."""
+        (self.folder / "down").touch()
+        yield
+        (self.folder / "down").unlink()
+
+    def overlaps(self) -> list[tuple[Tick, Tick]]:
+        """Return each first tick of a term that came before the last one of the term before."""
+        by_epoch: dict[int, list[Tick]] = {}
+        for tick in self.ticks():
+            by_epoch.setdefault(tick.epoch, []).append(tick)
+        last: Tick | None = None
+        found: list[tuple[Tick, Tick]] = []
+        for _epoch, ticks in sorted(by_epoch.items()):
+            first = min(ticks, key=lambda t: t.time)
+            if last and first.time <= last.time:
+                found.append((last, first))
+            last = max(ticks, key=lambda t: t.time)
+        return found
+
+    def close(self) -> None:
+        for started in self._started:
+            for pid in (started.pid, *children(started.pid)):
+                if is_running(pid):
+                    os.kill(pid, signal.SIGCONT)
+        for started in self._started:
+            if started.process.poll() is None:
+                started.send(signal.SIGKILL)
+            started.process.communicate()

@@ -1,0 +1,192 @@
+"""What a command gets, and what becomes of its end and of signals to its runner."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kip30.cli.status import Status
+from kip30.runner import LOST_STATUS, WAITED_STATUS
+
+from .field import PATIENCE, SCALE, TIMEOUT, Field, eventually, is_running
+
+SH = ("sh", "-c")
+LONG = 100 * TIMEOUT
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+
+
+@pytest.mark.case("W01")
+def test_a_command_finds_its_term_in_the_environment(field: Field) -> None:
+    for epoch in (1, 2):
+        runner = field.start(*SH, 'echo "$KIP30_SERVICE $KIP30_CANDIDATE $KIP30_EPOCH"')
+        assert runner.output()[0] == f"the-service candidate-{runner.pid} {epoch}\n"
+
+
+@pytest.mark.case("W01")
+@pytest.mark.parametrize(
+    ("script", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill $$", 143)]
+)
+def test_the_status_of_a_command_is_passed_on(field: Field, script: str, status: int) -> None:
+    assert field.start(*SH, script).wait() == status
+
+
+@pytest.mark.case("W01")
+@pytest.mark.parametrize(
+    ("mode", "status"), [(None, 127), (0o644, 126)], ids=["missing", "not executable"]
+)
+def test_what_cannot_be_executed_takes_no_term(field: Field, mode: int | None, status: int) -> None:
+    program = field.folder / "program"
+    if mode is not None:
+        program.write_text("#!/bin/sh\n")
+        program.chmod(mode)
+    assert field.start(program).wait() == status
+    assert field.record.epoch == 0
+
+
+@pytest.mark.case("W01")
+@pytest.mark.parametrize(
+    ("content", "status"), [("#!/no/such/interpreter\n", 127), ("no program", 126)]
+)
+def test_what_fails_to_execute_takes_one_term_only(field: Field, content: str, status: int) -> None:
+    program = field.folder / "program"
+    program.write_text(content)
+    program.chmod(0o755)
+    assert field.start(program).wait() == status
+    assert field.record.epoch == 1
+
+
+def test_a_command_gets_the_standard_streams_and_nothing_else(field: Field) -> None:
+    runner = field.start(*SH, "cat; ls /proc/self/fd; echo said >&2")
+    output, errors = runner.process.communicate("heard ", timeout=PATIENCE)
+    assert output.split() == ["heard", "0", "1", "2", "3"]  # 3 is the folder that ls reads
+    assert "said\n" in errors
+
+
+@pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,)])
+def test_a_command_ignores_what_its_runner_was_started_to_ignore(
+    field: Field, ignored: tuple[signal.Signals, ...]
+) -> None:
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in ignored]
+    runner = field.start("grep", "SigIgn", "/proc/self/status")
+    for number, handler in before:
+        signal.signal(number, handler)
+    mask = int(runner.output()[0].split()[1], 16)
+    touched = [*SIGNALS, signal.SIGPIPE, signal.SIGXFSZ]
+    assert tuple(n for n in touched if mask & 1 << (n - 1)) == ignored
+
+
+def test_a_status_survives_a_runner_started_to_ignore_dead_children(field: Field) -> None:
+    program = Path(__file__).with_name("tiny_runner.py")
+    script = f"trap '' CHLD; exec {sys.executable} {program} {field.folder} 9 -- sh -c 'exit 4'"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    assert subprocess.run(["sh", "-c", script], env=environment, check=False).returncode == 4
+
+
+@pytest.mark.case("W02")
+def test_the_next_command_waits_for_the_end_of_the_first(field: Field) -> None:
+    first = field.start(*SH, "read line", timeout=LONG)
+    eventually(lambda: field.record.session)
+    second = field.start("cat", "/proc/uptime", timeout=LONG)
+    second.await_line("waiting to lead")
+    assert second.process.poll() is None
+    first.process.communicate("go\n", timeout=PATIENCE)
+    assert second.wait() == 0
+    assert field.record.epoch == 2
+
+
+@pytest.mark.case("W07")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_is_passed_on_and_the_service_resigned(
+    field: Field, number: signal.Signals
+) -> None:
+    runner = field.start(field.ticker, "polite", timeout=LONG)
+    field.await_epoch(1)
+    runner.send(number)
+    assert runner.wait() == 7
+    assert runner.output()[0] == "1 bye\n"
+    assert field.record.session == ""
+
+
+@pytest.mark.case("W07")
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_while_waiting_ends_the_runner(field: Field, number: signal.Signals) -> None:
+    field.start(timeout=LONG)
+    field.await_epoch(1)
+    second = field.start(timeout=LONG)
+    second.await_line("waiting to lead")
+    second.send(number)
+    assert second.wait() == 128 + number
+    assert {tick.epoch for tick in field.ticks()} == {1}
+
+
+@pytest.mark.case("W08")
+def test_a_stubborn_command_is_killed_after_the_grace(field: Field) -> None:
+    grace = 0.5 * SCALE
+    runner = field.start(field.ticker, "stubborn", options=("--grace", str(grace)), timeout=LONG)
+    field.await_epoch(1)
+    asked = time.time()
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 137
+    assert field.ticks()[-1].time - asked > 0.9 * grace
+
+
+@pytest.mark.case("W08")
+def test_a_second_signal_kills_at_once(field: Field) -> None:
+    runner = field.start(field.ticker, "stubborn", options=("--grace", str(LONG)), timeout=LONG)
+    field.await_epoch(1)
+    runner.send(signal.SIGTERM)
+    runner.send(signal.SIGINT)
+    assert runner.wait() == 137
+
+
+@pytest.mark.case("W09")
+def test_daemons_end_with_a_command_that_is_told_to(field: Field) -> None:
+    runner = field.start(field.ticker, "tree", timeout=LONG)
+    pids = {tick.pid for tick in field.await_epoch(1, pids=4)}
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 143
+    assert not any(map(is_running, pids))
+
+
+@pytest.mark.case("W09")
+def test_daemons_end_with_a_command_that_ends_by_itself(field: Field) -> None:
+    daemon = f"(setsid {field.ticker} &) ; until [ -s {field.log} ]; do :; done; exit 5"
+    runner = field.start(*SH, daemon, timeout=LONG)
+    assert runner.wait() == 5
+    ticks = field.ticks()
+    assert not is_running(ticks[0].pid)
+
+
+@pytest.mark.case("W10")
+def test_a_store_that_is_down_is_waited_for(field: Field) -> None:
+    with field.down():
+        runner = field.start("true")
+        runner.await_line("waiting for the store: it is down")
+    assert runner.wait() == 0
+
+
+@pytest.mark.case("W10")
+def test_waiting_is_bounded_on_demand(field: Field) -> None:
+    field.start(timeout=LONG)
+    field.await_epoch(1)
+    assert field.start(options=("--wait", "0.1"), timeout=LONG).wait() == WAITED_STATUS
+    assert field.start("true", options=("--wait", "0"), timeout=LONG).wait() == WAITED_STATUS
+
+
+def test_a_stopped_command_can_be_ended(field: Field) -> None:
+    runner = field.start(field.ticker, "polite", timeout=LONG)
+    os.kill(field.await_epoch(1)[0].pid, signal.SIGSTOP)
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 7
+
+
+def test_a_command_sees_the_folder_its_runner_was_started_in(field: Field) -> None:
+    assert Path(field.start("pwd").output()[0].strip()) == Path.cwd()
+
+
+def test_the_command_line_documents_the_runners_own_statuses() -> None:
+    assert (Status.NOT_ELECTED, Status.LOST) == (WAITED_STATUS, LOST_STATUS)

@@ -1,0 +1,203 @@
+"""Two commands never overlap, whoever is killed, stopped or cut off.
+
+A hundred kills and two hundred terms, with the times to the next command:
+`pytest tests/unit/runner -m heavy --log-cli-level=INFO`.
+"""
+
+import logging
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from kip30.runner import LOST_STATUS
+
+from .field import SCALE, TIMEOUT, Field, Started, children, eventually, is_running
+from .tiny_runner import CLOCK
+
+LOG = logging.getLogger(__name__)
+LONG = 100 * TIMEOUT
+HEAVY = (pytest.mark.heavy, pytest.mark.timeout(600 * SCALE))
+Fault = Callable[[Started], None]
+
+
+def kill_runner(leader: Started) -> None:
+    leader.send(signal.SIGKILL)
+
+
+def kill_guard(leader: Started) -> None:
+    os.kill(leader.guard, signal.SIGKILL)
+
+
+def stop_runner(leader: Started) -> None:
+    leader.send(signal.SIGSTOP)
+
+
+def stop_guard(leader: Started) -> None:
+    os.kill(leader.guard, signal.SIGSTOP)
+
+
+def fail_over(field: Field, fault: Fault, rounds: int, timeout: float = TIMEOUT) -> list[float]:
+    """Return the seconds from each of *rounds* faults to the first sign of the next command."""
+    spent: list[float] = []
+    epoch = 0
+    for _ in range(2):
+        stand_by(field, timeout)
+    for _ in range(rounds):
+        epoch = field.await_epoch(epoch + 1, pids=4)[-1].epoch
+        leader, began = field.leader(), time.time()
+        fault(leader)
+        spent.append(field.await_epoch(epoch + 1)[0].time - began)
+        if leader.process.poll() is not None:
+            stand_by(field, timeout)
+    return spent
+
+
+def stand_by(field: Field, timeout: float) -> None:
+    field.start(field.ticker, "tree", timeout=timeout).await_line("waiting to lead")
+
+
+@pytest.mark.fault
+@pytest.mark.case("W03")
+@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=HEAVY)])
+@pytest.mark.parametrize("fault", [kill_runner, kill_guard])
+def test_a_kill_leads_to_no_overlap_and_costs_no_timeout(
+    field: Field, fault: Fault, rounds: int
+) -> None:
+    spent = fail_over(field, fault, rounds, timeout=LONG)
+    assert field.overlaps() == []
+    median = statistics.median(spent)
+    assert median < 0.5 * SCALE
+    LOG.info("to the next command: median %.3f s, max %.3f s", median, max(spent))
+
+
+@pytest.mark.fault
+@pytest.mark.case("W05")
+@pytest.mark.parametrize("fault", [stop_runner, stop_guard])
+def test_a_stopped_process_loses_the_command_before_the_lease(field: Field, fault: Fault) -> None:
+    spent = fail_over(field, fault, rounds=1)
+    assert spent[0] < 2 * TIMEOUT
+    assert field.overlaps() == []
+
+
+@pytest.mark.fault
+@pytest.mark.case("W05")
+def test_a_woken_runner_goes_back_to_waiting(field: Field) -> None:
+    sleeper = field.start()
+    field.await_epoch(1)
+    sleeper.send(signal.SIGSTOP)
+    successor = field.start()
+    field.await_epoch(2)
+    sleeper.send(signal.SIGCONT)
+    sleeper.await_line("leadership was lost")
+    sleeper.await_line("waiting to lead")
+    successor.send(signal.SIGKILL)
+    field.await_epoch(3)
+    assert field.leader() is sleeper
+    assert field.overlaps() == []
+
+
+@pytest.mark.fault
+@pytest.mark.case("W05")
+@pytest.mark.parametrize("numbers", list(product([signal.SIGSTOP, signal.SIGKILL], repeat=2)))
+def test_when_both_are_hit_the_kernel_ends_the_process_group(
+    field: Field, numbers: tuple[int, int]
+) -> None:
+    runner = field.start("sh", "-c", f"{field.ticker} & {field.ticker}")
+    pids = {tick.pid for tick in field.await_epoch(1, pids=2)}
+    guard = runner.guard
+    with field.register.mutex():
+        deadline = field.record.deadline
+        for pid, number in zip((guard, runner.pid), numbers, strict=True):
+            os.kill(pid, number)
+        eventually(lambda: not any(map(is_running, pids)))
+        assert CLOCK.now() < deadline
+
+
+@pytest.mark.fault
+@pytest.mark.case("W06")
+@pytest.mark.parametrize(("manner", "farewell"), [("polite", "1 bye\n"), ("stubborn", "")])
+def test_a_leader_that_is_cut_off_ends_its_command_in_time(
+    field: Field, manner: str, farewell: str
+) -> None:
+    runner = field.start(field.ticker, manner, options=("--once",))
+    pid = field.await_epoch(1)[0].pid
+    with field.register.mutex():
+        deadline = field.record.deadline
+        eventually(lambda: not is_running(pid))
+        assert deadline - TIMEOUT / 3 < CLOCK.now() < deadline
+    assert runner.wait() == LOST_STATUS
+    assert runner.output()[0] == farewell
+
+
+@pytest.mark.fault
+def test_a_runner_that_is_deposed_kills_at_once(field: Field) -> None:
+    runner = field.start(field.ticker, "stubborn", options=("--once",), timeout=LONG)
+    field.await_epoch(1)
+    field.depose()
+    assert runner.wait() == LOST_STATUS
+
+
+@pytest.mark.fault
+@pytest.mark.case("W07")
+def test_a_stopped_guard_does_not_keep_the_runner_from_ending(field: Field) -> None:
+    runner = field.start(field.ticker, "tree", timeout=LONG)
+    pids = {tick.pid for tick in field.await_epoch(1, pids=4)}
+    stop_guard(runner)
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 128 + signal.SIGKILL
+    assert not any(map(is_running, pids))
+
+
+@pytest.mark.fault
+def test_a_guard_killed_while_it_waits_is_replaced(field: Field) -> None:
+    first = field.start(timeout=LONG)
+    field.await_epoch(1)
+    second = field.start(options=("--once",), timeout=LONG)
+    second.await_line("waiting to lead")
+    kill_guard(second)
+    second.await_line("waiting to lead")
+    kill_runner(first)
+    field.await_epoch(2)
+    assert field.leader() is second
+
+
+@pytest.mark.fault
+def test_a_guard_that_waits_ends_with_its_runner(field: Field) -> None:
+    field.start(timeout=LONG)
+    field.await_epoch(1)
+    second = field.start(timeout=LONG)
+    second.await_line("waiting to lead")
+    guard = second.guard
+    kill_runner(second)
+    eventually(lambda: not is_running(guard))
+    assert field.record.epoch == 1
+
+
+@pytest.mark.fault
+@pytest.mark.case("W11", "W12")
+@pytest.mark.parametrize("terms", [20, pytest.param(200, marks=HEAVY)])
+def test_many_terms_leave_nothing_behind(field: Field, terms: int) -> None:
+    runner = field.start(timeout=LONG)
+    field.await_epoch(1)
+    # The contest's own threads open and close a file now and then.
+    at_start = min(belongings(runner) for _ in range(20))
+    for epoch in range(2, terms + 1):
+        field.depose()
+        field.await_epoch(epoch)
+    assert eventually(lambda: belongings(runner) == at_start)
+    epochs = [tick.epoch for tick in field.ticks()]
+    assert epochs == sorted(epochs)
+    assert set(epochs) == set(range(1, terms + 1))
+
+
+def belongings(runner: Started) -> tuple[int, int, int]:
+    """Return how many descriptors, threads and children a runner has, zombies included."""
+    process = Path(f"/proc/{runner.pid}")
+    descriptors, threads = (len(list((process / name).iterdir())) for name in ("fd", "task"))
+    return descriptors, threads, len(children(runner.pid))

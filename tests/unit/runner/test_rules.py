@@ -1,0 +1,98 @@
+"""What is decided without any process: limits, refusals, outcomes."""
+
+import errno
+import math
+import os
+
+import pytest
+
+from kip30.errors import InvalidNameError, UsageError
+from kip30.runner import Ending, Job, RunOutcome, execution
+from kip30.runner.guard import limits, messages, page
+from kip30.runner.guard.page import Page
+
+SECOND = 1_000_000_000
+RENEWALS = 3
+MARGIN_PART = 10
+COPY_PART = 20
+
+
+@pytest.fixture
+def shared() -> Page:
+    descriptor = page.create()
+    shared = Page(descriptor)
+    os.close(descriptor)
+    return shared
+
+
+@pytest.mark.parametrize("timeout", [0.3, 1.0, 10.0, 3600.0])
+def test_one_lost_renewal_ends_nothing_and_two_do(shared: Page, timeout: float) -> None:
+    shared.timeout = int(timeout * SECOND)
+    sent = page.now()
+    shared.deadline = sent + shared.timeout - shared.timeout // MARGIN_PART
+    late = shared.timeout // COPY_PART
+    assert sent + 2 * shared.timeout // RENEWALS + late < limits.term_at(shared)
+    assert sent + 3 * shared.timeout // RENEWALS > limits.kill_at(shared)
+
+
+@pytest.mark.parametrize("timeout", [0.3, 1.0, 10.0, 3600.0])
+def test_the_steps_of_an_end_come_in_order(shared: Page, timeout: float) -> None:
+    shared.timeout, shared.deadline = int(timeout * SECOND), page.now()
+    steps = [limits.term_at(shared), limits.kill_at(shared), limits.switch_at(shared)]
+    assert [*steps, shared.deadline] == sorted({*steps, shared.deadline})
+    assert limits.beat_period(shared) < limits.beat_limit(shared)
+
+
+def test_both_sides_see_one_page() -> None:
+    descriptor = page.create()
+    runner, guard = Page(descriptor), Page(descriptor)
+    runner.deadline, guard.beat = 2**62, 17
+    assert (guard.deadline, runner.beat, runner.command) == (2**62, 17, 0)
+    os.close(descriptor)
+
+
+def test_a_packet_says_what_was_put_in() -> None:
+    packet = messages.encode(messages.STOP, 15)
+    assert messages.decode(packet) == (messages.STOP, 15)
+    assert len(packet) <= messages.MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("sh", 0),
+        ("/bin/sh", 0),
+        ("no-such-program", errno.ENOENT),
+        ("/no/such", errno.ENOENT),
+        ("/", errno.EACCES),
+    ],
+)
+def test_a_command_that_cannot_be_executed_is_refused(name: str, number: int) -> None:
+    assert execution.refusal(name) == number
+
+
+@pytest.mark.parametrize(("number", "status"), [(errno.ENOENT, 127), (errno.EACCES, 126)])
+def test_failures_are_a_shells(number: int, status: int) -> None:
+    assert execution.failure_status(number) == status
+
+
+@pytest.mark.parametrize(("wait_status", "status"), [(0, 0), (3 << 8, 3), (9, 137)])
+def test_an_outcome_exits_as_its_command_did(wait_status: int, status: int) -> None:
+    outcome = RunOutcome.of_command(Ending.COMMAND_ENDED, wait_status)
+    assert outcome == RunOutcome(Ending.COMMAND_ENDED, status)
+
+
+def test_a_job_needs_a_command() -> None:
+    with pytest.raises(UsageError):
+        Job(service="s", candidate="c", command=[])
+
+
+@pytest.mark.parametrize("grace", [-1.0, math.inf, math.nan])
+def test_a_job_needs_a_grace_that_ends(grace: float) -> None:
+    with pytest.raises(UsageError):
+        Job(service="s", candidate="c", command=["true"], grace_seconds=grace)
+
+
+def test_a_job_needs_names_that_fit_an_environment() -> None:
+    with pytest.raises(InvalidNameError):
+        Job(service="s\0", candidate="c", command=["true"])
