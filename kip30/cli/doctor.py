@@ -1,0 +1,95 @@
+"""``kip30 doctor``: whether the configured store can be used for everything."""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import NamedTuple
+
+import click
+
+from kip30.cli import output
+from kip30.cli.checkup import Checkup
+from kip30.cli.failures import explain, say
+from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli.status import Status
+from kip30.config import CommonSettings, Properties, build
+from kip30.errors import Kip30Error, UnsupportedError
+from kip30.locator import PluginLocator, check
+
+
+class Finding(NamedTuple):
+    """What came of one step."""
+
+    step: str
+    verdict: str
+    detail: str
+    milliseconds: float
+    status: Status = Status.OK
+
+
+@click.command("doctor")
+@output.as_json
+@opens_store
+def command(choice: StoreChoice, *, as_json: bool) -> int:
+    """Connect to the store, try everything out, and say how long it takes.
+
+    Leaves nothing behind: what it writes has names of its own, under kip30-doctor, and is deleted
+    again. Exits with the code of the first thing that failed. What a store does not offer is no
+    failure.
+    """
+    failed: list[Finding] = []
+    with closing(_findings(choice)) as findings:
+        for finding in findings:
+            _show(finding, as_json=as_json)
+            if finding.status:
+                failed.append(finding)
+    if not failed:
+        return Status.OK
+    say(f"{len(failed)} failed: {', '.join(finding.step for finding in failed)}")
+    return failed[0].status
+
+
+def _findings(choice: StoreChoice) -> Generator[Finding]:
+    properties = choice.properties()
+    check(properties)
+    patience = build(CommonSettings, properties).operation_timeout_seconds
+    with PluginLocator() as locator:
+        connected = _taken("connect", lambda: _connect(locator, properties))
+        yield connected
+        if not connected.status:
+            yield from _tried_out(Checkup(locator, patience))
+
+
+def _connect(locator: PluginLocator, properties: Properties) -> str:
+    return f"store {locator.startup(properties).backend.name}"
+
+
+def _tried_out(checkup: Checkup) -> Generator[Finding]:
+    try:
+        for name, step in checkup.steps():
+            yield _taken(name, step)
+    finally:
+        checkup.clean_up()
+
+
+def _taken(name: str, step: Callable[[], str]) -> Finding:
+    began = time.perf_counter()
+
+    def found(verdict: str, detail: str, status: Status = Status.OK) -> Finding:
+        return Finding(name, verdict, detail, (time.perf_counter() - began) * 1000, status)
+
+    try:
+        return found("ok", step())
+    except UnsupportedError:
+        return found("-", "not offered")
+    except Kip30Error as error:
+        what, _, status = explain(error)
+        return found("FAILED", what, status)
+
+
+def _show(finding: Finding, *, as_json: bool) -> None:
+    if as_json:
+        output.json_line(finding._asdict())
+    else:
+        step, verdict, detail, milliseconds, _ = finding
+        click.echo(f"{verdict:<8}{step:<22}{milliseconds:>8.1f} ms  {detail}")

@@ -1,0 +1,111 @@
+"""``kip30 group``: who is a member, and being one."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import click
+
+from kip30.cli import output, parameters
+from kip30.cli.commands import Commands
+from kip30.cli.failures import say
+from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli.watching import stay, watch
+from kip30.codecs import BYTES
+from kip30.errors import MemberExistsError
+from kip30.membership import MembershipChange
+
+_group = click.argument("group")
+
+
+@click.group("group", cls=Commands, no_args_is_help=False)
+def command() -> None:
+    """See who is in a group, or be in it."""
+
+
+@command.command("list")
+@_group
+@output.as_json
+@opens_store
+def list_members(choice: StoreChoice, group: str, *, as_json: bool) -> None:
+    """Print the members of GROUP, an id and its data a line."""
+    with choice.open() as locator:
+        members = locator.group_membership(group, BYTES).membership()
+    if as_json:
+        output.json_line({"group": group, "members": _records(members)})
+        return
+    for member in sorted(members):
+        output.line(member, members[member])
+
+
+_LOST = "the session was lost; it is on its way back"
+_EVICTED = "someone else has taken the id"
+
+
+@command.command()
+@_group
+@click.option(
+    "--id", "member", metavar="ID", default=parameters.this_process, help="Else host and process."
+)
+@click.option(
+    "--data", metavar="VALUE", default="", type=parameters.value, help="What others see of it."
+)
+@opens_store
+def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
+    """Be a member of GROUP until interrupted.
+
+    A lost membership is taken up again as soon as that is possible.
+    """
+    with choice.open() as locator:
+        membership = locator.group_membership(group, BYTES)
+
+        def join_with(tell: Callable[[str], object]) -> None:
+            membership.join(
+                member, data, on_lost=lambda _: tell(_LOST), on_evicted=lambda _: tell(_EVICTED)
+            )
+
+        def told(news: str) -> None:
+            line = f"{member} is no member of {group} any more: {news}"
+            if news is _EVICTED:
+                raise MemberExistsError(line)
+            say(line)
+
+        return stay(join_with, told)
+
+
+@command.command("watch")
+@_group
+@output.as_json
+@opens_store
+def watch_group(choice: StoreChoice, group: str, *, as_json: bool) -> int:
+    """Print the members of GROUP now and whatever changes, until interrupted.
+
+    A line is "+", "-" or "~", for one who joined, left or changed, an id and its data.
+    """
+    with choice.open() as locator:
+        membership = locator.group_membership(group, BYTES)
+        listen = partial(membership.add_listener, initial=True)
+        return watch(listen, partial(_show, as_json=as_json))
+
+
+def _show(change: MembershipChange[bytes], *, as_json: bool) -> None:
+    if as_json:
+        output.json_line(_record(change))
+        return
+    for sign, ids in (("-", change.left), ("+", change.joined), ("~", change.updated)):
+        for member in sorted(ids):
+            output.line(sign, member, change.members.get(member, b""))
+
+
+def _record(change: MembershipChange[bytes]) -> dict[str, Any]:
+    return {
+        "group": change.group,
+        "joined": sorted(change.joined),
+        "left": sorted(change.left),
+        "updated": sorted(change.updated),
+        "members": _records(change.members),
+    }
+
+
+def _records(members: Mapping[str, bytes]) -> list[dict[str, str | None]]:
+    return [{"id": one, **output.text_or_base64("data", members[one])} for one in sorted(members)]

@@ -1,0 +1,192 @@
+"""``kip30 kv``: key-value storage by hand and from scripts."""
+
+from collections.abc import Callable
+from functools import partial
+
+import click
+
+from kip30.cli import output, parameters
+from kip30.cli.commands import Commands
+from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli.watching import watch
+from kip30.codecs import BYTES
+from kip30.errors import KeyMissingError
+from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
+from kip30.records import Fence, Version, parse_version
+
+_fenced = click.option(
+    "--fence",
+    metavar="SERVICE:EPOCH",
+    type=parameters.fence,
+    help="Write only while this is the newest epoch of the service.",
+)
+_expected = click.option(
+    "--version",
+    "expected",
+    metavar="VERSION",
+    type=parse_version,
+    help="Write only if the key still has this version.",
+)
+_key = click.argument("key")
+_value = click.argument("value", type=parameters.value)
+
+
+@click.group("kv", cls=Commands, no_args_is_help=False)
+def command() -> None:
+    """See and change keys and values.
+
+    A KEY is NAMESPACE/NAME; a VALUE is the argument itself, or stdin if it is "-". Writes print
+    the new version.
+    """
+
+
+@command.command()
+@_key
+@output.as_json
+@opens_store
+def get(choice: StoreChoice, key: str, *, as_json: bool) -> None:
+    """Print the value of KEY, byte by byte; with --json also its version.
+
+    Exits with 1 if there is no such key.
+    """
+    with choice.open() as locator:
+        found = locator.storage(BYTES).get(key)
+    if found is None:
+        raise KeyMissingError(f"there is no key {key!r}")
+    if as_json:
+        output.json_line(_record(key, found.value, found.version))
+    else:
+        output.raw(found.value)
+
+
+@command.command()
+@_key
+@_value
+@_fenced
+@output.as_json
+@opens_store
+def put(choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_json: bool) -> None:
+    """Create KEY with VALUE; refused if the key is there."""
+    with choice.open() as locator:
+        version = locator.storage(BYTES).put(key, value, fence=fence)
+    _written(key, version, as_json=as_json)
+
+
+@command.command()
+@_key
+@_value
+@_expected
+@_fenced
+@output.as_json
+@opens_store
+def update(  # noqa: PLR0913  one argument per option
+    choice: StoreChoice,
+    key: str,
+    value: bytes,
+    *,
+    expected: Version | None,
+    fence: Fence | None,
+    as_json: bool,
+) -> None:
+    """Replace the value of KEY by VALUE; refused if there is no such key."""
+    with choice.open() as locator:
+        storage = locator.storage(BYTES)
+        if expected is None:
+            version = storage.update(key, value, fence=fence)
+        else:
+            version = storage.compare_and_set(key, expected, value, fence=fence)
+    _written(key, version, as_json=as_json)
+
+
+@command.command()
+@_key
+@_expected
+@_fenced
+@opens_store
+def delete(choice: StoreChoice, key: str, *, expected: Version | None, fence: Fence | None) -> None:
+    """Delete KEY; refused if there is no such key."""
+    with choice.open() as locator:
+        locator.storage(BYTES).delete(key, expected=expected, fence=fence)
+
+
+@command.command("list")
+@click.argument("namespace", default="")
+@output.as_json
+@opens_store
+def list_keys(choice: StoreChoice, namespace: str, *, as_json: bool) -> None:
+    """Print the keys of NAMESPACE, one level deep.
+
+    Without NAMESPACE, those that have none: keys without a slash.
+    """
+    with choice.open() as locator:
+        for key in locator.storage(BYTES).list(parameters.namespace(namespace)):
+            if as_json:
+                output.json_line({"key": key})
+            else:
+                output.line(key)
+
+
+@command.command("watch")
+@_key
+@click.option("--keys", is_flag=True, help="Watch which keys there are in the namespace KEY.")
+@output.as_json
+@opens_store
+def watch_key(choice: StoreChoice, key: str, *, keys: bool, as_json: bool) -> int:
+    """Print the value of KEY now and after every change, until interrupted.
+
+    A line is the version and the value, or "-" if there is no such key; with --keys it is "+" or
+    "-" and a key that came or went. Changes that follow each other quickly may be merged.
+    """
+    with choice.open() as locator:
+        registry = locator.listener_registry(BYTES)
+        if keys:
+            listen = partial(_listen_to_keys, registry, parameters.namespace(key))
+            return watch(listen, partial(_show_keys, as_json=as_json))
+        return watch(
+            partial(_listen_to_value, registry, key), partial(_show_value, as_json=as_json)
+        )
+
+
+def _listen_to_value(
+    registry: ListenerRegistry[bytes], key: str, listener: Callable[[ValueChange[bytes]], object]
+) -> None:
+    registry.add_value_change_listener(key, listener, initial=True)
+
+
+def _listen_to_keys(
+    registry: ListenerRegistry[bytes], namespace: str, listener: Callable[[KeySetChange], object]
+) -> None:
+    registry.add_key_set_change_listener(namespace, listener, initial=True)
+
+
+def _show_value(change: ValueChange[bytes], *, as_json: bool) -> None:
+    if as_json:
+        output.json_line(_record(change.key, change.value, change.version))
+    elif change.value is None:
+        output.line("-")
+    else:
+        output.line(str(change.version), change.value)
+
+
+def _show_keys(change: KeySetChange, *, as_json: bool) -> None:
+    added, removed = sorted(change.added), sorted(change.removed)
+    if as_json:
+        names = {"added": added, "removed": removed, "keys": sorted(change.keys)}
+        output.json_line({"namespace": change.namespace, **names})
+        return
+    for name in removed:
+        output.line("-", name)
+    for name in added:
+        output.line("+", name)
+
+
+def _written(key: str, version: Version, *, as_json: bool) -> None:
+    if as_json:
+        output.json_line({"key": key, "version": str(version)})
+    else:
+        output.line(str(version))
+
+
+def _record(key: str, value: bytes | None, version: Version | None) -> dict[str, str | None]:
+    shown = None if version is None else str(version)
+    return {"key": key, **output.text_or_base64("value", value), "version": shown}

@@ -1,0 +1,59 @@
+"""``kip30 leader``: who leads a service."""
+
+from functools import partial
+
+import click
+
+from kip30.cli import output
+from kip30.cli.failures import say
+from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli.status import Status
+from kip30.cli.watching import watch
+from kip30.codecs import BYTES
+from kip30.election import Leader, LeaderChange, LeaderElection
+
+
+@click.command("leader")
+@click.argument("service")
+@click.option("--watch", "watching", is_flag=True, help="Go on, and print every change of leader.")
+@output.as_json
+@opens_store
+def command(choice: StoreChoice, service: str, *, watching: bool, as_json: bool) -> int:
+    """Print who leads SERVICE.
+
+    A line is the candidate's id, the epoch, and what the candidate says of itself. Exits with 1
+    if nobody leads; a watch prints "-" for that.
+    """
+    with choice.open() as locator:
+        election = locator.leader_election(service, BYTES)
+        if watching:
+            return _watch(election, as_json=as_json)
+        leader = election.get_leader()
+    if leader is None:
+        say(f"nobody leads {service!r} — `kip30 leader {service} --watch` shows who will")
+        return Status.REFUSED
+    _show(service, leader, as_json=as_json)
+    return Status.OK
+
+
+def _watch(election: LeaderElection[bytes], *, as_json: bool) -> int:
+    def show(change: LeaderChange[bytes]) -> None:
+        _show(change.service, change.leader, as_json=as_json)
+
+    return watch(partial(election.add_listener, initial=True), show)
+
+
+def _show(service: str, leader: Leader[bytes] | None, *, as_json: bool) -> None:
+    if as_json:
+        output.json_line({"service": service, **_fields(leader)})
+    elif leader is None:
+        output.line("-")
+    else:
+        output.line(leader.id, leader.epoch, leader.data)
+
+
+def _fields(leader: Leader[bytes] | None) -> dict[str, str | int | None]:
+    if leader is None:
+        return {"id": None, "epoch": None, "data": None}
+    data = output.text_or_base64("data", leader.data)
+    return {"id": leader.id, "epoch": leader.epoch, **data}

@@ -1,0 +1,93 @@
+"""The ``kip30`` command: its subcommands, each imported when it is needed."""
+
+import signal
+import sys
+from functools import partial
+from importlib import import_module
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+from typing_extensions import override
+
+from kip30 import __version__
+from kip30.cli.commands import Commands
+from kip30.cli.failures import guarded, set_up_logging
+from kip30.cli.opening import StoreChoice, store_options
+from kip30.cli.status import after_signal
+
+COMMANDS = {
+    "run": "Run CMD while, and only while, this process leads SERVICE.",
+    "leader": "Print who leads SERVICE.",
+    "group": "See who is in a group, or be in it.",
+    "kv": "See and change keys and values.",
+    "backends": "List the stores: whether installed, what they offer, and their limits.",
+    "config": "Print the reference of all settings, or check those in use.",
+    "doctor": "Connect to the store, try everything out, and say how long it takes.",
+    "conform": "Prove that the store keeps kip30's promises.",
+    "completion": "Print the code that makes SHELL complete kip30.",
+}
+"""Every command and what it does, so that ``--help`` need not import them all."""
+
+
+class Program(Commands):
+    """Finds command NAME as ``command`` in the module ``kip30.cli.NAME``, and never raises."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"kip30.cli.{cmd_name}").command
+        return command
+
+    @override
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    @override
+    def invoke(self, ctx: click.Context) -> int:
+        return guarded(partial(super().invoke, ctx))
+
+    @override
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        extra["standalone_mode"] = False
+        sys.exit(guarded(partial(super().main, *args, **extra)))
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@store_options
+@click.pass_context
+def program(context: click.Context, choice: StoreChoice) -> None:
+    """Leader election, group membership and key-value storage over the store you choose.
+
+    The store is chosen by a properties file: --config FILE, else $KIP30_CONFIG, else
+    ./kip30.properties. With nothing configured, the embedded store of this machine serves. The
+    options of the store may also be given after the command, and win there.
+    """
+    context.obj = choice
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    set_up_logging()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _unwind)
+    program.main(prog_name="kip30")
+
+
+def _unwind(number: int, _frame: FrameType | None) -> NoReturn:
+    """End by a signal as by an error: whatever is open is closed on the way."""
+    sys.exit(after_signal(number))

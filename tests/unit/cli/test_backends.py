@@ -1,0 +1,64 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from kip30.cli.status import Status
+
+from .shell import Shell
+
+METADATA = "Metadata-Version: 2.1\nName: lacking\nVersion: 1.0\n"
+
+
+@pytest.fixture
+def lacking(shell: Shell) -> Shell:
+    """A shell that finds a store whose library is not installed."""
+    site = shell.folder / "site"
+    info = site / "lacking-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(METADATA)
+    (info / "entry_points.txt").write_text("[kip30.backends]\nlacking = lacking:Lacking\n")
+    (site / "lacking.py").write_text("import no_such_library\n")
+    shell.configure(plugin_additional_paths=site)
+    return shell
+
+
+def test_a_store_is_told_with_what_it_offers(shell: Shell) -> None:
+    found = {one["name"]: one for one in shell.json("backends")}
+    assert found["embedded"]["installed"]
+    assert "fencing" in found["embedded"]["capabilities"]
+    assert found["embedded"]["value_bytes"] == 256 * 1024
+
+
+def test_the_table_has_a_line_for_each(shell: Shell) -> None:
+    lines = shell("backends").stdout.splitlines()
+    assert lines[0].startswith("STORE ")
+    assert any(line.startswith("embedded ") and "256 KiB" in line for line in lines)
+
+
+def test_a_terminal_gets_a_table(shell: Shell) -> None:
+    screen, terminal = os.openpty()
+    assert shell.finish("backends", stdout=terminal).returncode == Status.OK
+    os.close(terminal)
+    with os.fdopen(screen, "rb", buffering=0) as shown:
+        told = shown.read(10_000)
+    assert b"embedded" in told
+    assert b"\x1b[1m" in told
+
+
+def test_a_store_that_lacks_its_library_says_so(lacking: Shell) -> None:
+    (found,) = [one for one in lacking.json("backends") if one["name"] == "lacking"]
+    assert not found["installed"]
+    assert "no_such_library" in found["problem"]
+    result = lacking("backends")
+    assert result.exit_code == Status.OK
+    assert "no: backend 'lacking' cannot be imported" in result.stdout
+
+
+def test_using_it_is_a_usage_error(lacking: Shell) -> None:
+    assert lacking("kv", "list", "--backend", "lacking").exit_code == Status.USAGE
+
+
+def test_nothing_is_opened(shell: Shell) -> None:
+    shell("backends")
+    assert not Path(shell.folder / "store").exists()

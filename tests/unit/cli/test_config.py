@@ -1,0 +1,176 @@
+import pytest
+
+from kip30.cli.status import Status
+
+from .shell import SESSION_SECONDS, Shell
+
+SESSION_MS = round(SESSION_SECONDS * 1000)
+
+VAULT = """
+from dataclasses import dataclass
+from kip30.config import setting, text
+from kip30.driver import Backend
+
+@dataclass(frozen=True, kw_only=True)
+class VaultSettings:
+    address: str = setting("plugin.vault.address", text, doc="Where it is")
+    password: str | None = setting(
+        "plugin.vault.password",
+        text,
+        default=None,
+        secret=True,
+        aliases=("vault.secret",),
+        doc="Its key",
+    )
+
+class Vault(Backend):
+    name = "vault"
+    settings_class = VaultSettings
+    capabilities = frozenset()
+    def __init__(self, context, settings): raise RuntimeError(f"the secret is {settings.password}")
+    def describe(self): return {}
+    def close(self): pass
+"""
+
+
+@pytest.fixture
+def vault(shell: Shell) -> Shell:
+    """A shell configured for a store that has secrets and tells them to everyone."""
+    (shell.folder / "vault.py").write_text(VAULT)
+    shell.write(
+        {
+            "plugin.locator.classname": "vault:Vault",
+            "plugin.additional.paths": shell.folder,
+            "plugin.vault.address": "here",
+            "plugin.vault.password": "hunter2",
+        }
+    )
+    return shell
+
+
+def test_the_reference_has_every_setting_of_every_installed_store(shell: Shell) -> None:
+    told = shell("config").stdout
+    for key in ("plugin.backend", "plugin.session.timeout.ms", "plugin.embedded.directory"):
+        assert key in told
+    rows = {row["key"]: row for row in shell.json("config")}
+    assert rows["plugin.namespace"]["default"] == "kip30"
+    assert not rows["plugin.namespace"]["required"]
+
+
+def test_what_holds_is_told_with_its_origin(shell: Shell) -> None:
+    words = ("config", "--effective", "--set", "plugin.namespace=mine")
+    rows = {row["key"]: (row["value"], row["origin"]) for row in shell.json(*words)}
+    assert rows["plugin.namespace"] == ("mine", "--set")
+    assert rows["plugin.connect.timeout.ms"] == ("10000", "default")
+    assert rows["plugin.backend"] == ("embedded", f"{shell.properties}:1")
+    assert rows["plugin.operation.timeout.ms"][0] == str(min(5000, SESSION_MS))
+    assert rows["plugin.lease.margin.ms"][0] == str(SESSION_MS // 10)
+
+
+def test_the_directory_that_holds_is_told_in_full(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell.write({"plugin.backend": "embedded"})
+    monkeypatch.setenv("XDG_STATE_HOME", "/somewhere")
+    rows = {row["key"]: row["value"] for row in shell.json("config", "--effective")}
+    assert rows["plugin.embedded.directory"] == "/somewhere/kip30"
+
+
+def test_the_store_that_serves_unnamed_is_told(shell: Shell) -> None:
+    shell.write({"plugin.locator.classname": "kip30_backends.embedded:EmbeddedBackend"})
+    rows = {row["key"]: row["value"] for row in shell.json("config", "--effective")}
+    assert rows["plugin.backend"] == "embedded"
+
+
+def test_a_secret_is_shown_nowhere(vault: Shell) -> None:
+    for words in (("config", "--effective"), ("config",), ("kv", "get", "a"), ("doctor",)):
+        assert "hunter2" not in vault(*words).output
+    rows = {row["key"]: row["value"] for row in vault.json("config", "--effective")}
+    assert rows["plugin.vault.password"] == "***"
+    assert rows["plugin.vault.address"] == "here"
+
+
+def test_a_secret_under_an_alias_has_its_origin(vault: Shell) -> None:
+    vault.write(
+        {
+            "plugin.locator.classname": "vault:Vault",
+            "plugin.additional.paths": vault.folder,
+            "plugin.vault.address": "here",
+            "vault.secret": "hunter2",
+        }
+    )
+    rows = {row["key"]: row for row in vault.json("config", "--effective")}
+    assert rows["plugin.vault.password"]["value"] == "***"
+    assert rows["plugin.vault.password"]["origin"] == f"{vault.properties}:4"
+
+
+def test_a_right_file_is_said_to_be_for_its_store(shell: Shell) -> None:
+    result = shell("config", "--check", str(shell.properties))
+    assert (result.exit_code, result.stdout) == (Status.OK, "embedded\n")
+    assert not (shell.folder / "store").exists()
+    assert shell.json("config", "--check", str(shell.properties)) == [{"backend": "embedded"}]
+    assert shell("config", "--effective", "--check", "x").exit_code == Status.USAGE
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"plugin.sesion.timeout.ms": "1"}, "did you mean plugin.session.timeout.ms?"),
+        ({"plugin.session.timeout.ms": "10s"}, "write 10000"),
+        ({"plugin.lease.margin.ms": "9999"}, "lower the first or raise the second"),
+        ({"plugin.backend": "etcetera"}, "no backend is called 'etcetera'"),
+        ({"plugin.embedded.notify": "pull"}, "did you mean poll?"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_line(
+    shell: Shell, settings: dict[str, str], complaint: str
+) -> None:
+    shell.write({"plugin.backend": "embedded", **settings})
+    result = shell("config", "--check", str(shell.properties))
+    assert result.exit_code == Status.USAGE
+    assert complaint in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_two_mistakes_are_one_line(shell: Shell) -> None:
+    shell.write({"plugin.backend": "embedded", "plugin.x": "1", "plugin.y": "2"})
+    result = shell("config", "--check", str(shell.properties))
+    assert "plugin.x" in result.stderr
+    assert "plugin.y" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_missing_is_a_usage_error(shell: Shell) -> None:
+    result = shell("kv", "list", "--config", str(shell.folder / "nowhere"))
+    assert result.exit_code == Status.USAGE
+    assert "nowhere: No such file" in result.stderr
+
+
+def test_the_command_line_goes_before_the_file(vault: Shell) -> None:
+    store = vault.folder / "store"
+    words = ("kv", "list", "--set", f"plugin.embedded.directory={store}", "--backend", "embedded")
+    assert vault(*words, "--set", "plugin.vault.password=x").exit_code == Status.USAGE
+    vault.write({"plugin.backend": "vault", "plugin.namespace": "n"})
+    assert vault(*words).exit_code == Status.OK
+
+
+def test_options_before_the_command_hold_unless_it_has_its_own(vault: Shell) -> None:
+    store = f"plugin.embedded.directory={vault.folder / 'store'}"
+    vault.write({"plugin.namespace": "n"})
+    before = ("--config", str(vault.properties), "--backend", "embedded", "--set", store)
+    assert vault(*before, "kv", "put", "k", "").exit_code == Status.OK
+    assert vault(*before, "kv", "list").stdout == "k\n"
+    assert vault(*before, "kv", "list", "--set", "plugin.namespace=m").stdout == ""
+    assert "'nope'" in vault(*before, "kv", "list", "--backend", "nope").stderr
+
+
+def test_what_is_no_setting_is_a_usage_error(shell: Shell) -> None:
+    assert shell("kv", "list", "--set", "plugin.namespace").exit_code == Status.USAGE
+
+
+def test_a_file_in_the_working_directory_is_found(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KIP30_CONFIG")
+    rows = {row["key"]: row["origin"] for row in shell.json("config", "--effective")}
+    assert rows["plugin.backend"] == "kip30.properties:1"

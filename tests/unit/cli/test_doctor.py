@@ -1,0 +1,105 @@
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from kip30.cli.status import Status
+
+from .shell import Shell
+
+LIMITED = """
+from kip30.driver import Capability
+from kip30_backends.embedded import EmbeddedBackend
+
+class Limited(EmbeddedBackend):
+    name = "limited"
+    capabilities = frozenset({Capability.LISTING})
+"""
+DEAF = """
+from kip30_backends.embedded import EmbeddedBackend
+
+class Deaf(EmbeddedBackend):
+    name = "deaf"
+    def __init__(self, context, settings):
+        super().__init__(context, settings)
+        watch = self.observe.watch
+        self.observe.watch = lambda target, sink: watch(target, lambda snapshot: None)
+"""
+
+JOURNAL = "change"
+
+
+def records(store: Path) -> dict[str, int]:
+    """Return how many rows each table of the store has, but for its bounded journal."""
+    with closing(sqlite3.connect(store / "kip30.db")) as database:
+        names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {
+            name: database.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608
+            for (name,) in names.fetchall()
+            if name != JOURNAL
+        }
+
+
+def test_a_store_in_health_passes(shell: Shell) -> None:
+    result = shell("doctor")
+    assert result.exit_code == Status.OK
+    assert result.stderr == ""
+    assert all(line.startswith("ok ") for line in result.stdout.splitlines())
+
+
+def test_version_and_times_are_told(shell: Shell) -> None:
+    found = {one["step"]: one for one in shell.json("doctor")}
+    assert "SQLite" in found["store"]["detail"]
+    assert "median" in found["read, round trips"]["detail"]
+    assert found["connect"]["milliseconds"] > 0
+
+
+def test_nothing_is_left_behind(shell: Shell) -> None:
+    shell("doctor")
+    once = records(shell.folder / "store")
+    shell("doctor")
+    assert records(shell.folder / "store") == once
+    assert shell("kv", "list", "kip30-doctor").stdout == ""
+    assert shell("group", "list", "kip30-doctor").stdout == ""
+    assert shell("leader", "kip30-doctor").exit_code == Status.REFUSED
+
+
+def test_what_is_not_offered_is_no_failure(shell: Shell) -> None:
+    use(shell, "limited:Limited", LIMITED)
+    found = {one["step"]: one["verdict"] for one in shell.json("doctor")}
+    assert found["compare and set"] == found["be fenced off"] == "-"
+    assert found["list a namespace"] == "ok"
+
+
+def test_a_store_that_does_not_notify_is_found_out(shell: Shell) -> None:
+    use(shell, "deaf:Deaf", DEAF)
+    result = shell("doctor", "--set", "plugin.operation.timeout.ms=500")
+    assert result.exit_code == Status.UNAVAILABLE
+    assert "hear of a change" in result.stderr
+    assert "not heard of in 0.5 s" in result.stdout
+
+
+def test_a_store_out_of_reach_is_said_to_be(shell: Shell) -> None:
+    with shell.locked_store():
+        result = shell("doctor", "--set", "plugin.connect.timeout.ms=200")
+    assert result.exit_code == Status.UNAVAILABLE
+    assert result.stdout.startswith("FAILED  connect")
+    assert len(result.stdout.splitlines()) == 1
+
+
+def use(shell: Shell, classname: str, source: str) -> None:
+    """Have *shell* use a variant of the embedded store."""
+    (shell.folder / f"{classname.partition(':')[0]}.py").write_text(source)
+    shell.write(
+        {
+            "plugin.locator.classname": classname,
+            "plugin.additional.paths": shell.folder,
+            "plugin.embedded.directory": shell.folder / "store",
+        }
+    )
+
+
+def test_a_wrong_configuration_is_told_before_any_step(shell: Shell) -> None:
+    shell.configure(plugin_embedded_notify="pull", plugin_x="1")
+    result = shell("doctor")
+    assert (result.exit_code, result.stdout) == (Status.USAGE, "")
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,145 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from kip30 import __version__
+from kip30.cli.program import COMMANDS, program
+from kip30.cli.status import Status
+
+from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
+
+SLOW_TO_IMPORT = ("asyncio", "javaproperties", "rich", "sqlite3", "stevedore")
+TELL_IMPORTED = """
+import sys
+from kip30.cli.program import program
+try:
+    program.main(["--help"], prog_name="kip30")
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_help_is_printed_when_nothing_is_asked(shell: Shell) -> None:
+    result = shell()
+    assert result.exit_code == Status.OK
+    assert result.stdout == shell("--help").stdout == shell("-h").stdout
+
+
+def test_version(shell: Shell) -> None:
+    assert shell("--version").stdout == f"kip30 {__version__}\n"
+
+
+def test_help_imports_no_command_and_nothing_slow() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", TELL_IMPORTED], check=True, capture_output=True, text=True
+    )
+    imported = set(told.stderr.split())
+    assert imported.isdisjoint(SLOW_TO_IMPORT)
+    assert imported.isdisjoint(f"kip30.cli.{name}" for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+    command = program.get_command(click.Context(program), name)
+    assert command is not None
+    assert command.help is not None
+    assert command.help.partition("\n")[0] == COMMANDS[name]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["leadr"], "no such command: leadr; did you mean leader? — see `kip30 --help`"),
+        (["--jason"], "--jason"),
+        (["kv", "lst"], "no such command: lst; did you mean list? — see `kip30 kv --help`"),
+        (["kv", "put", "a", "-1"], "write `--` before a value that begins with `-`"),
+        (["run", "--wait", "x", "true"], "'x' is not a number of seconds, 0 or more"),
+        (["completion"], "name a shell: bash, zsh or fish — see"),
+        (["kv"], "Missing command — see `kip30 kv --help`"),
+        (["kv", "get"], "Missing argument 'KEY' — see `kip30 kv get --help`"),
+        (["kv", "get", "a", "--jason"], "— see `kip30 kv get --help`"),
+        (["completion", "tcsh"], "— see `kip30 completion --help`"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_where_help_is(
+    shell: Shell, words: list[str], complaint: str
+) -> None:
+    result = shell(*words)
+    assert result.exit_code == Status.USAGE
+    assert complaint in result.stderr
+    assert result.stderr.startswith("kip30: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_it_runs_as_a_module(shell: Shell) -> None:
+    result = shell.finish("--version")
+    assert (result.returncode, result.stdout.decode()) == (Status.OK, f"kip30 {__version__}\n")
+
+
+@pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
+def test_completion_prints_what_the_shell_evaluates(shell: Shell, shell_name: str) -> None:
+    told = shell("completion", shell_name).stdout
+    assert f"_KIP30_COMPLETE={shell_name}_complete" in told
+
+
+def test_bash_is_told_what_completes_a_command(shell: Shell) -> None:
+    asked = {"_KIP30_COMPLETE": "bash_complete", "COMP_WORDS": "kip30 kv up", "COMP_CWORD": "2"}
+    result = shell.finish(env={**os.environ, **asked})
+    assert result.stdout == b"plain,update\n"
+
+
+def test_a_reader_that_has_had_enough_is_no_error(shell: Shell) -> None:
+    for number in range(3):
+        shell("kv", "put", f"n/{number}", "")
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = shell.finish("kv", "list", "n", stdout=writing)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (Status.OK, b"")
+
+
+def test_data_is_utf8_whatever_the_locale(shell: Shell) -> None:
+    shell("kv", "put", "n/鍵", "")
+    result = shell.finish("kv", "list", "n", env={**os.environ, "PYTHONIOENCODING": "latin-1"})
+    assert result.stdout.decode() == "n/鍵\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full disk is made of /dev/full")
+def test_a_full_disk_is_an_error(shell: Shell) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = shell.finish("backends", stdout=full)
+    assert result.returncode == Status.SYSTEM
+    assert result.stderr == b"kip30: No space left on device\n"
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Say whether a process has set up a handler for a signal."""
+    status = dict(
+        line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+    )
+    return bool(int(status["SigCgt"], 16) >> (number - 1) & 1)
+
+
+def test_a_signal_ends_what_waits_for_the_store(shell: Shell) -> None:
+    with shell.locked_store(), ended(shell.start("doctor")) as doctor:
+        eventually(lambda: catches(doctor.pid, signal.SIGTERM))
+        doctor.terminate()
+        out, err = doctor.communicate(timeout=PATIENCE_SECONDS)
+    assert (doctor.returncode, out, err) == (128 + signal.SIGTERM, b"", b"")
+
+
+def test_the_end_by_a_signal_takes_the_session_along(shell: Shell) -> None:
+    shell.configure(plugin_session_timeout_ms=600_000)
+    with ended(shell.start("group", "join", "g", "--id", "m")) as member:
+        with ended(shell.start("group", "watch", "g")) as watch:
+            assert line_of(watch.stdout).startswith("+\tm")
+            watch.terminate()
+        member.terminate()
+        member.wait(PATIENCE_SECONDS)
+    assert shell("group", "list", "g").stdout == ""

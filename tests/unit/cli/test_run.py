@@ -1,0 +1,152 @@
+import os
+import signal
+import subprocess
+
+import pytest
+
+from kip30.cli.status import Status
+from kip30.runner import LOST_STATUS
+
+from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
+
+MUCH_LATER = round(10_000 * PATIENCE_SECONDS)
+SHOW_ENVIRONMENT = 'echo "$KIP30_SERVICE $KIP30_CANDIDATE $KIP30_EPOCH"'
+
+
+def run(*words: str) -> tuple[str, ...]:
+    return ("run", "--service", "s", "--id", "n1", *words)
+
+
+def test_the_command_finds_itself_leading(shell: Shell) -> None:
+    result = shell.finish(*run("--", "sh", "-c", SHOW_ENVIRONMENT))
+    assert (result.returncode, result.stdout) == (Status.OK, b"s n1 1\n")
+
+
+def test_the_command_needs_no_dashes_before_it_and_keeps_its_options(shell: Shell) -> None:
+    assert shell.finish(*run("echo", "--service", "-n", "x")).stdout == b"--service -n x\n"
+
+
+def test_stdin_is_the_commands(shell: Shell) -> None:
+    with ended(shell.start(*run("cat"), stdin=subprocess.PIPE)) as runner:
+        out, _ = runner.communicate(b"\x00\xff", PATIENCE_SECONDS)
+    assert out == b"\x00\xff"
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [("exit 7", 7), ("kill -9 $$", 128 + 9), ("exit 0", 0), ("exit 130", 130)],
+)
+def test_the_commands_status_is_passed_on(shell: Shell, command: str, status: int) -> None:
+    assert shell.finish(*run("sh", "-c", command)).returncode == status
+
+
+def test_a_command_that_cannot_be_found_takes_no_leadership(shell: Shell) -> None:
+    result = shell.finish(*run("--quiet", "no-such-command-anywhere"))
+    complaint = b"kip30: cannot run no-such-command-anywhere: No such file or directory\n"
+    assert (result.returncode, result.stderr) == (127, complaint)
+    assert shell.finish(*run("sh", "-c", SHOW_ENVIRONMENT)).stdout == b"s n1 1\n"
+
+
+def test_progress_is_told_on_stderr(shell: Shell) -> None:
+    told = shell.finish(*run("true")).stderr.decode().splitlines()
+    assert "kip30: leading s, epoch 1" in told
+    assert all(line.startswith("kip30: ") for line in told)
+
+
+def test_the_command_goes_on_when_nobody_listens_to_its_runner(shell: Shell) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = shell.finish(*run("sh", "-c", SHOW_ENVIRONMENT), stderr=writing)
+    os.close(writing)
+    assert (result.returncode, result.stdout) == (Status.OK, b"s n1 1\n")
+
+
+def test_quiet_tells_nothing(shell: Shell) -> None:
+    assert shell.finish(*run("--quiet", "true")).stderr == b""
+
+
+def test_a_second_runner_waits_its_turn_and_no_longer_than_told(shell: Shell) -> None:
+    with ended(shell.start(*run("sleep", "60"))) as first:
+        eventually(lambda: shell("leader", "s").exit_code == Status.OK)
+        second = shell.finish("run", "--service", "s", "--id", "n2", "--wait", "0.5", "true")
+        assert second.returncode == Status.NOT_ELECTED
+        assert "`kip30 leader s`" in second.stderr.decode()
+        first.terminate()
+
+
+def test_a_clean_end_hands_over_at_once(shell: Shell) -> None:
+    with ended(shell.start(*run("sh", "-c", "read line"), stdin=subprocess.PIPE)) as first:
+        eventually(lambda: shell("leader", "s").exit_code == Status.OK)
+        with ended(shell.start("run", "--service", "s", "sh", "-c", SHOW_ENVIRONMENT)) as second:
+            assert line_of(second.stderr).startswith("kip30: waiting to lead s")
+            first.communicate(b"\n", PATIENCE_SECONDS)
+            assert line_of(second.stdout).endswith(" 2")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_reaches_the_command_and_its_status_counts(
+    shell: Shell, number: signal.Signals
+) -> None:
+    command = "trap 'exit 9' TERM INT HUP; echo ready; while :; do sleep 0.05; done"
+    with ended(shell.start(*run("sh", "-c", command))) as runner:
+        assert line_of(runner.stdout) == "ready"
+        runner.send_signal(number)
+        assert runner.wait(PATIENCE_SECONDS) == 9
+    assert shell("leader", "s").exit_code == Status.REFUSED
+
+
+def test_a_leadership_that_is_lost_ends_the_command(shell: Shell) -> None:
+    with ended(shell.start(*run("--once", "sh", "-c", "echo ready; exec sleep 60"))) as runner:
+        assert line_of(runner.stdout) == "ready"
+        with shell.locked_store():
+            assert runner.wait(PATIENCE_SECONDS) == LOST_STATUS == Status.LOST
+
+
+def test_a_store_out_of_reach_is_waited_for(shell: Shell) -> None:
+    shell.configure(plugin_connect_timeout_ms=300)
+    with shell.locked_store():
+        runner = shell.start(*run("echo", "done"))
+        told = [line_of(runner.stderr), line_of(runner.stderr)]
+    assert told[1].startswith("kip30: waiting for the store: ")
+    with ended(runner):
+        assert line_of(runner.stdout) == "done"
+
+
+def test_the_wait_for_a_store_out_of_reach_is_bounded(shell: Shell) -> None:
+    shell.configure(plugin_connect_timeout_ms=MUCH_LATER)
+    with shell.locked_store():
+        assert shell.finish(*run("--wait", "0.5", "true")).returncode == Status.NOT_ELECTED
+
+
+def test_a_signal_ends_the_wait_for_a_store_out_of_reach(shell: Shell) -> None:
+    shell.configure(plugin_connect_timeout_ms=MUCH_LATER)
+    with shell.locked_store(), ended(shell.start(*run("true"))) as runner:
+        assert line_of(runner.stderr).startswith("kip30: waiting to lead")
+        runner.terminate()
+        assert runner.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+
+
+def test_no_wait_at_all_is_still_an_attempt(shell: Shell) -> None:
+    assert shell.finish(*run("--wait", "0", "true")).returncode == Status.OK
+
+
+def test_an_empty_service_is_refused_before_any_waiting(shell: Shell) -> None:
+    result = shell.finish("run", "--service", "", "true")
+    assert result.returncode == Status.USAGE
+    assert result.stderr == b"kip30: service is empty: give at least one character\n"
+
+
+def test_a_wrong_configuration_is_not_waited_for(shell: Shell) -> None:
+    result = shell.finish(*run("--set", "plugin.nonsense=1", "true"))
+    assert result.returncode == Status.USAGE
+    assert b"plugin.nonsense (--set) is not a setting" in result.stderr
+
+
+def test_a_store_that_cannot_be_used_is_not_waited_for(shell: Shell) -> None:
+    (shell.folder / "store").write_text("not a folder")
+    assert shell.finish(*run("true")).returncode == Status.UNAVAILABLE
+
+
+def test_nothing_to_run_is_a_usage_error(shell: Shell) -> None:
+    assert shell("run", "--service", "s").exit_code == Status.USAGE
+    assert shell("run", "true").exit_code == Status.USAGE
