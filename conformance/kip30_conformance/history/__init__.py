@@ -1,0 +1,12 @@
+"""Recorded histories, and whether they are linearizable.
+
+A suite writes down what its clients did with `recorder.Recorder`, asks
+`evidence.missing_evidence` whether that shows anything, and
+`linearizability.check` whether some order of it explains every answer.
+`linearizability.check_key` is a function over the rows of one key and nothing
+else, so that it can run wherever the rows are.
+
+Whoever writes a load that is to be judged should write every value once and
+record versions: then judging takes time in proportion to the rows. Otherwise it
+is exponential in what is open at once, and bounded by a budget.
+"""

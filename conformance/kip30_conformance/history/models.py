@@ -1,0 +1,89 @@
+"""What a history is judged against: how each operation may change the state of its object."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from typing_extensions import override
+
+from kip30_conformance.history.operations import Operation
+
+State = Hashable
+
+
+class Marker(Enum):
+    """What no recorded value can be mistaken for."""
+
+    ABSENT = "absent"
+    NOTHING = "nothing"
+    UNSEEN = "a value that nobody read"
+    IMPOSSIBLE = "impossible"
+
+    @override
+    def __repr__(self) -> str:
+        return self.value
+
+
+ABSENT: Final = Marker.ABSENT
+"""The value of an object that is not there."""
+
+NOTHING: Final = Marker.NOTHING
+"""No value at all, where one might have been written or compared."""
+
+UNSEEN: Final = Marker.UNSEEN
+"""Stands for every written value that no operation ever compares with anything."""
+
+IMPOSSIBLE: Final = Marker.IMPOSSIBLE
+"""The state after an operation that cannot have happened, or not with this answer."""
+
+
+class Step(NamedTuple):
+    """What one operation does.
+
+    Attributes:
+        apply: From the state before to the state after, or to `IMPOSSIBLE`.
+        observes: It only looks, so where it fits without changing the state it may stand.
+    """
+
+    apply: Callable[[State], State]
+    observes: bool = False
+
+
+class Model(ABC):
+    """An object's initial state and the steps of the operations on it."""
+
+    def __init__(self, initial: State) -> None:
+        """Judge histories that begin in state *initial*."""
+        self.initial = initial
+
+    @abstractmethod
+    def steps(self, rows: Sequence[Operation]) -> list[Step | None]:
+        """Return the step of each of *rows*; None where it neither did nor proves anything.
+
+        The step of an operation without an answer is what it does if it happens at all.
+
+        Raises:
+            ValueError: The model does not know such an operation.
+        """
+
+    def told(self, rows: Sequence[Operation]) -> list[tuple[Operation, Step]]:
+        """Return those of *rows* that have a step, each with it."""
+        return [(row, step) for row, step in zip(rows, self.steps(rows), strict=True) if step]
+
+    def sharpened(self, rows: Sequence[Operation]) -> Sequence[Operation]:
+        """Return *rows*, in their order, with what follows from the others filled in.
+
+        The verdict on them stays the same, and the search, which is exponential in what is
+        left open, has less to try.
+        """
+        return rows
+
+    def held_until(self, rows: Sequence[Operation]) -> Callable[[State], int]:
+        """Return from which time on a state, once reached, may be left, in nanoseconds."""
+        del rows
+        return lambda _: 0
+
+    def describe(self, state: State) -> str:
+        """Return *state* in words."""
+        return repr(state)

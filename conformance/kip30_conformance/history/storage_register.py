@@ -1,0 +1,222 @@
+"""A key of kip30's storage as a model: absent, or a value with a version.
+
+Versions are held to their promise: of two writes of a key the later one has the
+greater version, also over a deletion. An acknowledged write whose version was
+not recorded, or one without an answer, has a version that is not known until a
+read shows it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from typing_extensions import override
+
+from kip30.records import Version
+from kip30_conformance.history.models import ABSENT, IMPOSSIBLE, NOTHING, State, Step
+from kip30_conformance.history.operations import Operation, Value
+from kip30_conformance.history.registers import Register
+
+_BEFORE_ALL: Final = Version(-1)
+
+
+class Stored(NamedTuple):
+    """The state of a key.
+
+    Attributes:
+        value: What it holds, or `ABSENT`.
+        version: Of that value; None while it is absent or the version is not known.
+        floor: The greatest version known to have been given so far.
+        barred: What *version* cannot be, while it is not known.
+    """
+
+    value: Value
+    version: Version | None
+    floor: Version
+    barred: frozenset[Version] = frozenset()
+
+
+class StorageRegister(Register):
+    """One key under ``put``, ``update``, ``compare_and_set``, ``delete``, ``get`` and ``fetch``.
+
+    A refusal is evidence: `KeyExistsError` that the key was there at some moment of the
+    call, `KeyMissingError` that it was not, `VersionConflictError` that it was there with
+    another version. Every other refusal proves nothing.
+    """
+
+    def __init__(self, value: Value = ABSENT, version: Version | None = None) -> None:
+        """Begin with a key that is absent, or holds *value* at *version*."""
+        super().__init__(Stored(value, version, version or _BEFORE_ALL))
+
+    @override
+    def steps(self, rows: Sequence[Operation]) -> list[Step | None]:
+        given = _given_versions(rows)
+        shown = {_met_version(row) for row in rows if not row.refused}
+        return [_refusal(row, shown) if row.refused else _effect(row, given) for row in rows]
+
+    @override
+    def written(self, row: Operation) -> Value:
+        return row.args[-1] if row.op in _WRITES else NOTHING
+
+    @override
+    def compared(self, row: Operation) -> Value:
+        return row.result if _shows_value(row) else NOTHING
+
+    @override
+    def held_until(self, rows: Sequence[Operation]) -> Callable[[State], int]:
+        by_value = super().held_until(rows)
+        needed: dict[Version | None, int] = {}
+        for row in rows:
+            version = _met_version(row) if row.acknowledged else None
+            needed[version] = max(needed.get(version, 0), row.called_ns)
+        needed[None] = 0
+        return lambda state: max(by_value(state), needed.get(_stored(state).version, 0))
+
+    @override
+    def held(self, state: State) -> Value:
+        return _stored(state).value
+
+    @override
+    def describe(self, state: State) -> str:
+        value, version, _, _ = _stored(state)
+        return repr(value) if version is None else f"{value!r} at version {version}"
+
+
+def _given_versions(rows: Iterable[Operation]) -> list[Version]:
+    """Return every version that was certainly given, by a write that may not have known it."""
+    return sorted({row.version for row in rows if row.acknowledged and row.version is not None})
+
+
+def _shows_value(row: Operation) -> bool:
+    return row.op in _READS and row.acknowledged and not _shows_absence(row)
+
+
+def _shows_absence(row: Operation) -> bool:
+    return row.result is None and row.version is None
+
+
+def _met_version(row: Operation) -> Version | None:
+    """Return the version that *row* met, if it happened and that is known."""
+    if row.op in ("put", "update"):
+        return None
+    return Version(*row.args[0]) if row.op not in _READS and row.args else row.version
+
+
+Condition = Callable[[Stored], Stored | None]
+
+
+def _absent(state: Stored) -> Stored | None:
+    return state if state.value is ABSENT else None
+
+
+def _present(state: Stored) -> Stored | None:
+    return None if state.value is ABSENT else state
+
+
+def _at(version: Version, state: Stored) -> Stored | None:
+    """Return *state*, if it can be at *version*, as it is once that is known."""
+    if state.version == version:
+        return state
+    possible = _unknown(state) and version > state.floor and version not in state.barred
+    return Stored(state.value, version, version) if possible else None
+
+
+def _not_at(version: Version, state: Stored) -> Stored | None:
+    return None if state.value is ABSENT or state.version == version else state
+
+
+def _never_at(version: Version, state: Stored) -> Stored | None:
+    """As `_not_at`, and remember it of a state whose version is not known yet."""
+    if _unknown(state) and version > state.floor:
+        return state._replace(barred=state.barred | {version})
+    return _not_at(version, state)
+
+
+def _unknown(state: Stored) -> bool:
+    return state.version is None and state.value is not ABSENT
+
+
+def _expected(row: Operation) -> Condition:
+    expects = row.op == "compare_and_set" or (row.op == "delete" and row.args)
+    return partial(_at, Version(*row.args[0])) if expects else _present
+
+
+_WRITES: Final[dict[str, Callable[[Operation], Condition]]] = {
+    "put": lambda _: _absent,
+    "update": lambda _: _present,
+    "compare_and_set": _expected,
+}
+_READS: Final = ("get", "fetch")
+
+
+def _refusal(row: Operation, shown: Container[Version | None]) -> Step | None:
+    match row.result:
+        case "KeyExistsError":
+            return _looking(_present)
+        case "KeyMissingError":
+            return _looking(_absent)
+        case "VersionConflictError":
+            version = Version(*row.args[0])
+            return _looking(partial(_never_at if version in shown else _not_at, version))
+        case _:
+            return None
+
+
+def _effect(row: Operation, given: Sequence[Version]) -> Step | None:
+    if row.op in _WRITES:
+        return _write(row, _WRITES[row.op](row), given)
+    if row.op == "delete":
+        return _delete(_expected(row))
+    if row.op in _READS:
+        return _read(row) if row.acknowledged else None
+    raise ValueError(f"a storage key has no {row.op!r}")
+
+
+def _looking(condition: Condition) -> Step:
+    def look(state: State) -> State:
+        return condition(_stored(state)) or IMPOSSIBLE
+
+    return Step(look, observes=True)
+
+
+def _read(row: Operation) -> Step:
+    if _shows_absence(row):
+        return _looking(_absent)
+    at = partial(_at, row.version) if row.version is not None else _present
+    return _looking(lambda state: at(state) if state.value == row.result else None)
+
+
+def _delete(condition: Condition) -> Step:
+    def delete(state: State) -> State:
+        before = condition(_stored(state))
+        return IMPOSSIBLE if before is None else Stored(ABSENT, None, before.floor)
+
+    return Step(delete)
+
+
+def _write(row: Operation, condition: Condition, given: Sequence[Version]) -> Step:
+    value, version = row.args[-1], row.version
+    turn = _turn(version, given)
+
+    def write(state: State) -> State:
+        before = condition(_stored(state))
+        if before is None:
+            return IMPOSSIBLE
+        if version is None:
+            return Stored(value, None, before.floor)
+        in_turn = turn <= before.floor < version
+        return Stored(value, version, version) if in_turn else IMPOSSIBLE
+
+    return Step(write)
+
+
+def _turn(version: Version | None, given: Sequence[Version]) -> Version:
+    """Return the version acknowledged next before *version*: that write must come first."""
+    place = 0 if version is None else bisect_left(given, version)
+    return given[place - 1] if place else _BEFORE_ALL
+
+
+def _stored(state: State) -> Stored:
+    assert isinstance(state, Stored)
+    return state
