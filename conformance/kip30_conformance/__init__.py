@@ -1,0 +1,1 @@
+"""The conformance suite: test classes that a store's test file subclasses, and their runner."""

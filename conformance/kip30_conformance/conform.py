@@ -1,0 +1,177 @@
+"""``kip30 conform``: the whole suite against whatever store a configuration names.
+
+It needs nothing but the configuration, works in namespaces of its own, and leaves the records it
+made there in the store.
+"""
+
+import json
+import os
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from kip30 import ConfigError, __version__
+from kip30.config import CommonSettings, Properties, Written, build, effective, load
+from kip30.driver import Backend, Capability
+from kip30.locator import Configuration
+from kip30_conformance.harness import OPERATION_SECONDS, Harness
+from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.rendering import html, markdown
+from kip30_conformance.report import Level, Store, Summary
+from kip30_conformance.sharing import require_sharing
+
+if TYPE_CHECKING:
+    from kip30_conformance.plugin import Conformance
+
+_NEEDS = ("pytest", "pytest_timeout", "hypothesis", "psutil")
+
+
+class PropertiesHarness(Harness):
+    """A store that is known by its configuration alone.
+
+    The timeouts are those of the configuration, or short ones of the suite where it has none.
+    """
+
+    def __init__(self, properties: Properties) -> None:
+        """Test the store that *properties* configure."""
+        common = build(CommonSettings, properties)
+        self._settings = {key: value.text for key, value in properties.items()}
+        self._namespace = common.namespace
+        if "plugin.session.timeout.ms" in properties:
+            self.session_seconds = common.session_timeout_seconds
+        self.operation_seconds = (
+            common.operation_timeout_seconds
+            if "plugin.operation.timeout.ms" in properties
+            else min(OPERATION_SECONDS, self.session_seconds)
+        )
+
+    @override
+    def settings(self) -> Mapping[str, Written]:
+        return self._settings
+
+    @override
+    def unique_root(self) -> str:
+        return f"{self._namespace}-{super().unique_root()}"
+
+
+def run(
+    config: Configuration,
+    *,
+    level: Level | str = Level.CORE,
+    out_dir: Path | str = "conform-report",
+    cases: Collection[str] = (),
+    seed: int | None = None,
+) -> Summary:
+    """Run the suite against the store of *config*, and write reports to *out_dir*.
+
+    Args:
+        config: A properties file or a mapping of its keys; see `PluginLocator.startup`.
+        level: How much to prove: ``core``, ``fault`` (core included) or ``scale`` (all).
+        out_dir: Gets ``report.json``, ``report.md``, ``report.html`` and ``junit.xml``.
+        cases: Ids such as ``S03``, in any case; with any, only these run, whatever their level.
+        seed: What chance begins with; a repetition with the same one draws the same examples.
+
+    Raises:
+        ConfigError: A setting is wrong, a case is not known, *out_dir* is a file, or what the
+            suite itself needs is not installed. Nothing was run.
+        UnavailableError, AuthenticationError, StoreError: The store cannot be opened, or other
+            processes do not see what is written to it. Nothing was run.
+    """
+    _require_needs()
+    properties = config if isinstance(config, Properties) else load(config)
+    harness = PropertiesHarness(properties)
+    store = _described(harness)
+    require_sharing(harness)
+    folder = _folder(Path(out_dir))
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    started, begun = datetime.now(UTC), time.monotonic()
+    ended = _ended(harness, Level(level), frozenset(map(str.upper, cases)), seed, folder)
+    summary = Summary(
+        store=store,
+        checks=ended.checks,
+        level=Level(level),
+        seed=seed,
+        started=started.isoformat(timespec="seconds"),
+        seconds=time.monotonic() - begun,
+        environment=_environment(),
+    )
+    _write(summary, folder)
+    print(f"{summary}; reports in {folder}", file=sys.stderr)  # noqa: T201  the end of the progress
+    if ended.interrupted:
+        raise KeyboardInterrupt
+    return summary
+
+
+def _require_needs() -> None:
+    missing = [name for name in _NEEDS if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"the conformance suite needs {', '.join(missing)}: pip install 'kip30[conformance]'"
+        )
+
+
+def _folder(path: Path) -> Path:
+    if path.is_file():
+        raise ConfigError(f"{path} is a file: name a folder")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _described(harness: Harness) -> Store:
+    root = harness.unique_root()
+    used = load(harness.properties(root))
+    with harness.open(root) as client:
+        backend = client.backend
+        return Store(
+            name=backend.name,
+            description=dict(backend.describe()),
+            settings=_settings(backend, used),
+            capabilities={power.value: power in backend.capabilities for power in Capability},
+            limits=asdict(backend.limits),
+        )
+
+
+def _settings(backend: Backend, used: Properties) -> dict[str, str]:
+    """Return what holds, the choice of the backend included if nobody wrote it down."""
+    common = dict(effective(CommonSettings, used))
+    if not common["plugin.locator.classname"]:
+        common["plugin.backend"] = backend.name
+    return {**common, **effective(backend.settings_class, used)}
+
+
+def _ended(
+    harness: Harness, level: Level, cases: frozenset[str], seed: int, folder: Path
+) -> "Conformance":
+    """Run the checks to their end and return what came of them."""
+    from kip30_conformance.execution import execute  # noqa: PLC0415  needs what may be missing
+
+    return execute(harness, level, cases, seed=seed, folder=folder)
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "kip30": __version__,
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+        "processors": str(os.cpu_count()),
+        "time scale": f"{TIME_SCALE:g}",
+    }
+
+
+def _write(summary: Summary, folder: Path) -> None:
+    report = json.dumps(summary.to_json(), indent=1, ensure_ascii=False)
+    for name, text in (
+        ("report.json", report),
+        ("report.md", markdown(summary)),
+        ("report.html", html(summary)),
+    ):
+        (folder / name).write_text(text, encoding="utf-8")

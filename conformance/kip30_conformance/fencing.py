@@ -1,0 +1,131 @@
+"""What every store must keep about fences: a former leader's writes are refused by the store."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+
+from kip30 import (
+    Fence,
+    FencedError,
+    PartialWriteError,
+    PluginLocator,
+    Storage,
+    UnsupportedError,
+    Version,
+)
+from kip30.driver import Capability
+from kip30_conformance.suite import OpenClient, Suite
+
+Write = Callable[[Storage[str], Version, Fence], object]
+
+_WRITES: dict[str, Write] = {
+    "put": lambda storage, _, fence: storage.put("new", "written", fence=fence),
+    "update": lambda storage, _, fence: storage.update("key", "written", fence=fence),
+    "delete": lambda storage, _, fence: storage.delete("key", fence=fence),
+    "compare_and_set": lambda storage, version, fence: storage.compare_and_set(
+        "key", version, "written", fence=fence
+    ),
+}
+_DOOMED_WRITES: dict[str, Write] = {
+    "put": lambda storage, _, fence: storage.put("key", "written", fence=fence),
+    "update": lambda storage, _, fence: storage.update("new", "written", fence=fence),
+    "delete": lambda storage, _, fence: storage.delete("new", fence=fence),
+    "compare_and_set": lambda storage, _, fence: storage.compare_and_set(
+        "new", Version(1), "written", fence=fence
+    ),
+}
+
+
+class FencingTests(Suite):
+    """A write under an old epoch changes nothing; one under the newest is done.
+
+    A store that does not declare ``fencing`` must refuse every fence.
+    """
+
+    @pytest.mark.parametrize("verb", _WRITES)
+    def test_L10_stale_leader_fenced(self, open_client: OpenClient, verb: str) -> None:
+        """After a change of leader no write with the old epoch is done, of whatever kind."""
+        client, storage = open_client(), open_client().storage()
+        version = storage.put("key", "kept")
+        stale = _stale_fence(client, open_client())
+        with _refused(client):
+            _WRITES[verb](client.storage(), version, stale)
+        found = storage.get("key")
+        assert found is not None
+        assert (found.value, found.version, storage.get("new")) == ("kept", version, None)
+
+    def test_L10_stale_leader_fenced_in_put_many(self, open_client: OpenClient) -> None:
+        """A stale fence refuses every single one of many writes."""
+        client, storage = open_client(), open_client().storage()
+        stale = _stale_fence(client, open_client())
+        with pytest.raises((PartialWriteError, UnsupportedError)) as caught:
+            client.storage().put_many({"a": "1", "b": "2"}, fence=stale)
+        if isinstance(caught.value, PartialWriteError):
+            assert not caught.value.done
+            assert {type(error) for error in caught.value.failed.values()} == {FencedError}
+        assert (storage.get("a"), storage.get("b")) == (None, None)
+
+    @pytest.mark.parametrize("verb", _DOOMED_WRITES)
+    def test_L10_fence_before_condition(self, open_client: OpenClient, verb: str) -> None:
+        """Who is fenced is told so, also if the write would have failed for another reason."""
+        client = open_client()
+        version = client.storage().put("key", "kept")
+        stale = _stale_fence(client, open_client())
+        with _refused(client):
+            _DOOMED_WRITES[verb](client.storage(), version, stale)
+
+    @pytest.mark.parametrize("verb", _WRITES)
+    def test_L10_leader_not_fenced(self, client: PluginLocator, verb: str) -> None:
+        """The leader's own writes are done."""
+        storage, election = client.storage(), client.leader_election("s")
+        version = storage.put("key", "old")
+        with election.lead("c", "") as term, _allowed(client):
+            _WRITES[verb](storage, version, Fence(term.service, term.epoch))
+            found = storage.get("new" if verb == "put" else "key")
+            assert (None if found is None else found.value) == (
+                None if verb == "delete" else "written"
+            )
+
+    def test_L10_leadership_is_a_fence(self, open_client: OpenClient) -> None:
+        """A term serves as its own fence: while it is the newest, and not after."""
+        client, other = open_client(), open_client()
+        storage = client.storage()
+        with client.leader_election("s").lead("a", "") as term, _allowed(client):
+            storage.put("key", "mine", fence=term)
+        with other.leader_election("s").lead("b", ""), _refused(client):
+            storage.update("key", "still mine", fence=term)
+
+    def test_L10_services_fence_apart(self, open_client: OpenClient) -> None:
+        """A change of leader of one service does not fence the leader of another."""
+        client, other = open_client(), open_client()
+        with client.leader_election("mine").lead("a", "") as term:
+            for _ in range(3):
+                _stale_fence(other, client)
+            with _allowed(client):
+                client.storage().put("key", "mine", fence=term)
+
+    def test_L10_epoch_of_nobody(self, client: PluginLocator) -> None:
+        """A fence of a service that nobody ever led, or of an epoch to come, allows nothing."""
+        for fence in (Fence("nobody was here", 1), Fence("s", 10**9)):
+            with client.leader_election("s").lead("c", ""), _refused(client):
+                client.storage().put("key", "written", fence=fence)
+        assert client.storage().get("key") is None
+
+
+def _stale_fence(client: PluginLocator, other: PluginLocator) -> Fence:
+    """Have *client* lead for a moment and *other* after it; return the fence of the first."""
+    with client.leader_election("s").lead("a", "") as term:
+        stale = Fence(term.service, term.epoch)
+    with other.leader_election("s").lead("b", ""):
+        return stale
+
+
+def _refused(client: PluginLocator) -> AbstractContextManager[object]:
+    declared = Capability.FENCING in client.backend.capabilities
+    return pytest.raises(FencedError if declared else UnsupportedError)
+
+
+def _allowed(client: PluginLocator) -> AbstractContextManager[object]:
+    declared = Capability.FENCING in client.backend.capabilities
+    return nullcontext() if declared else pytest.raises(UnsupportedError)

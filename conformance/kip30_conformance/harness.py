@@ -1,0 +1,118 @@
+"""What a backend's test file supplies so that the suites can be run against its store."""
+
+import itertools
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, runtime_checkable
+
+from kip30 import PluginLocator, UnsupportedError
+from kip30.clock import Clock
+from kip30.config import Written
+from kip30_conformance.peer import Peer
+
+SESSION_SECONDS = 2.0
+OPERATION_SECONDS = 1.5
+
+
+@runtime_checkable
+class ClientFaults(Protocol):
+    """Faults a backend object can inject into itself, as its attribute ``faults``."""
+
+    def lose_answers(self, operation: str, *, times: int = 1) -> None:
+        """Let the next *times* calls of a driver method (``storage.write``) commit unanswered."""
+        ...
+
+    def fail(self, operation: str, *, times: int = 1) -> None:
+        """Let the next *times* calls of a driver method be refused, with nothing done."""
+        ...
+
+    def delay(self, operation: str, seconds: float, *, times: int = 1) -> None:
+        """Let the next *times* calls of a driver method begin *seconds* late."""
+        ...
+
+    def cut_off(self) -> AbstractContextManager[None]:
+        """Keep this client from the store: no call, renewal or notification gets through."""
+        ...
+
+    def expire_session(self) -> None:
+        """End this client's session in the store, as if it had run out there."""
+        ...
+
+    def counted(self) -> int:
+        """Return how many faults have been injected so far: the evidence."""
+        ...
+
+
+class Harness(ABC):
+    """One store under test. Subclasses say how to configure a client; the rest is the suite's."""
+
+    session_seconds: float = SESSION_SECONDS
+    operation_seconds: float = OPERATION_SECONDS
+    crash_seconds: float = 2.0
+    _roots = itertools.count()
+
+    @property
+    def soon(self) -> float:
+        """Seconds within which must happen whatever does not wait for a session to run out."""
+        return self.session_seconds / 2
+
+    @property
+    def crash_patience(self) -> float:
+        """Seconds within which the store must have let go of whoever died or fell silent."""
+        return self.session_seconds + self.crash_seconds
+
+    @abstractmethod
+    def settings(self) -> Mapping[str, Written]:
+        """Return the properties that reach the store, without namespace and timeouts."""
+
+    def unique_root(self) -> str:
+        """Return a namespace that nobody has used."""
+        return f"conform-{os.getpid()}-{next(self._roots)}-{os.urandom(4).hex()}"
+
+    def properties(self, root: str, **more: Written) -> dict[str, Written]:
+        """Return the whole configuration of a client of *root*."""
+        return {
+            "plugin.session.timeout.ms": round(self.session_seconds * 1000),
+            "plugin.operation.timeout.ms": round(self.operation_seconds * 1000),
+            **self.settings(),
+            "plugin.namespace": root,
+            **more,
+        }
+
+    def open(self, root: str, *, clock: Clock | None = None, **more: Written) -> PluginLocator:
+        """Return a new client of *root*, with a connection and a session of its own."""
+        return PluginLocator(clock=clock).startup(self.properties(root, **more))
+
+    def faults(self, client: PluginLocator) -> ClientFaults | None:
+        """Return the faults that can be injected into *client*, if its store has hooks for them."""
+        faults = getattr(client.backend, "faults", None)
+        return faults if isinstance(faults, ClientFaults) else None
+
+    def delete_leader(self, root: str, service: str) -> None:
+        """Remove the record of who leads *service*, behind the back of every client.
+
+        Raises:
+            UnsupportedError: This harness does not know how.
+        """
+        raise UnsupportedError(
+            f"no way to remove the leader of {service!r} in {root!r} from outside"
+        )
+
+    def frozen(self) -> AbstractContextManager[None]:
+        """Keep the store from taking any write, of whatever client, while this lasts.
+
+        Raises:
+            UnsupportedError: This harness does not know how.
+        """
+        raise UnsupportedError("no way to freeze the store")
+
+    @contextmanager
+    def peer(self, root: str, **more: Written) -> Generator[Peer]:
+        """Run a client of *root* in a process of its own, to be killed or stopped."""
+        peer = Peer(self.properties(root, **more))
+        try:
+            yield peer
+        finally:
+            peer.end()

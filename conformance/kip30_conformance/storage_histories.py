@@ -1,0 +1,104 @@
+"""What many clients did to a few keys, judged as a whole: S12 and S32."""
+
+import random
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from kip30 import PluginLocator
+from kip30_conformance.crowd import together
+from kip30_conformance.harness import Harness
+from kip30_conformance.history.evidence import missing_evidence
+from kip30_conformance.history.linearizability import check
+from kip30_conformance.history.operations import Operation
+from kip30_conformance.history.recorder import Recorder, read_rows
+from kip30_conformance.history.storage_register import StorageRegister
+from kip30_conformance.history.verdict import Verdict
+from kip30_conformance.peer import Peer
+from kip30_conformance.suite import (
+    Evidence,
+    NoEvidenceError,
+    OpenClient,
+    OpenPeer,
+    Suite,
+    faults_of,
+)
+from kip30_conformance.workload import Worker
+
+KEYS = ["n/a", "n/b", "n/c"]
+TIMES = 120
+
+
+class StorageHistoryTests(Suite):
+    """Every outcome of every call is that of some order of all calls, key by key."""
+
+    def test_S12_put_update_delete_race(
+        self, open_client: OpenClient, peer: OpenPeer, tmp_path: Path
+    ) -> None:
+        """Threads and processes race; one order explains all they were told."""
+        peers = [peer() for _ in range(2)]
+        for number, one in enumerate(peers):
+            _send_work(one, f"process {number}", TIMES, tmp_path)
+        rows = _work_here([open_client(), open_client()])
+        for one in peers:
+            one.receive()
+        _expect_linearizable([*rows, *read_rows(tmp_path)])
+
+    @pytest.mark.fault
+    def test_S32_linearizable_register(
+        self,
+        harness: Harness,
+        open_client: OpenClient,
+        peer: OpenPeer,
+        tmp_path: Path,
+        evidence: Evidence,
+    ) -> None:
+        """The same holds when answers are lost and a process is killed in the middle."""
+        clients = [open_client(), open_client()]
+        faults, killed = faults_of(clients[0], harness), peer()
+        _send_work(killed, "killed", 100 * TIMES, tmp_path)
+        faults.lose_answers("storage.write", times=TIMES // 4)
+        rows = _work_here(clients)
+        killed.kill()
+        rows_of_killed = read_rows(tmp_path)
+        evidence.saw("lost answers", faults.counted())
+        evidence.saw("calls prevented by kill -9", 100 * TIMES - len(rows_of_killed))
+        _expect_linearizable([*rows, *rows_of_killed], faults=faults.counted())
+
+
+def _work_here(clients: Sequence[PluginLocator]) -> list[Operation]:
+    """Have two threads of each client work at once, and return what they did."""
+    recorder = Recorder()
+    workers = [
+        Worker(client.storage(), recorder, f"client {number} thread {thread}", KEYS, _seed())
+        for number, client in enumerate(clients)
+        for thread in range(2)
+    ]
+    together([partial(worker.work, TIMES) for worker in workers])
+    return recorder.rows()
+
+
+def _send_work(peer: Peer, process: str, times: int, directory: Path) -> None:
+    peer.send(
+        "work",
+        directory=str(directory),
+        process=process,
+        keys=KEYS,
+        seed=_seed(),
+        times=times,
+    )
+
+
+def _expect_linearizable(rows: Sequence[Operation], faults: int | None = None) -> None:
+    model = StorageRegister()
+    reasons = missing_evidence(rows, model, faults=faults)
+    if reasons:
+        raise NoEvidenceError("; ".join(reasons))
+    report = check(rows, model)
+    assert report.verdict is Verdict.OK, str(report)
+
+
+def _seed() -> int:
+    return random.getrandbits(32)

@@ -1,0 +1,123 @@
+"""What every suite is made of: the fixtures through which a check meets the store."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import ParamSpec, Protocol, TypeVar
+
+import pytest
+
+from kip30 import PluginLocator, UnsupportedError
+from kip30.clock import Clock
+from kip30.config import Written
+from kip30.driver import Capability
+from kip30_conformance._sealed import Sealed
+from kip30_conformance.harness import ClientFaults, Harness
+from kip30_conformance.peer import Peer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class OpenClient(Protocol):
+    """Opens a client in this process; it is closed when the check ends."""
+
+    def __call__(
+        self, other_root: str | None = None, *, clock: Clock | None = None, **more: Written
+    ) -> PluginLocator:
+        """Open one of *other_root*, or of the check's own, with *more* properties."""
+        ...
+
+
+class OpenPeer(Protocol):
+    """Starts a client in a process of its own; it is ended when the check ends."""
+
+    def __call__(self, other_root: str | None = None, **more: Written) -> Peer:
+        """Start one of *other_root*, or of the check's own, with *more* properties."""
+        ...
+
+
+class NoEvidenceError(AssertionError):
+    """A fault did not happen, so what the check saw proves nothing."""
+
+
+class Evidence:
+    """What shows that the faults of a check did happen."""
+
+    def __init__(self, note: Callable[[str, object], None]) -> None:
+        """Keep what is shown with *note*."""
+        self._note = note
+
+    def saw(self, what: str, proof: object) -> None:
+        """Keep *proof* of the fault *what*, such as a count, a dead pid or a new epoch.
+
+        Raises:
+            NoEvidenceError: *proof* is false.
+        """
+        if not proof:
+            raise NoEvidenceError(f"no evidence of {what}: {proof!r}")
+        self._note("evidence", f"{what}: {proof}")
+
+
+class Suite(Sealed):
+    """Base of all suites. Whoever runs one supplies the fixture ``harness``."""
+
+    @pytest.fixture
+    def root(self, harness: Harness) -> str:
+        """Return a namespace of the check's own."""
+        return harness.unique_root()
+
+    @pytest.fixture
+    def open_client(self, harness: Harness, root: str) -> Iterator[OpenClient]:
+        """Yield a factory of clients."""
+        with ExitStack() as clients:
+
+            def open_one(
+                other_root: str | None = None, *, clock: Clock | None = None, **more: Written
+            ) -> PluginLocator:
+                client = harness.open(other_root or root, clock=clock, **more)
+                return clients.enter_context(client)
+
+            yield open_one
+
+    @pytest.fixture
+    def client(self, open_client: OpenClient) -> PluginLocator:
+        """Return a client of the check's own root."""
+        return open_client()
+
+    @pytest.fixture
+    def peer(self, harness: Harness, root: str) -> Iterator[OpenPeer]:
+        """Yield a factory of clients in processes of their own."""
+        with ExitStack() as peers:
+
+            def start_one(other_root: str | None = None, **more: Written) -> Peer:
+                return peers.enter_context(harness.peer(other_root or root, **more))
+
+            yield start_one
+
+    @pytest.fixture
+    def evidence(self, record_property: Callable[[str, object], None]) -> Evidence:
+        """Return where a check shows that its faults did happen; every fault check must."""
+        return Evidence(record_property)
+
+
+def faults_of(client: PluginLocator, harness: Harness) -> ClientFaults:
+    """Return the faults that can be injected into *client*; without any, skip the check."""
+    faults = harness.faults(client)
+    if faults is None:
+        pytest.skip(f"store {client.backend.name!r} has no hooks to inject faults into a client")
+    return faults
+
+
+def needing(client: PluginLocator, power: Capability) -> AbstractContextManager[object]:
+    """Return a context in which *power* works or, if the store does not declare it, is refused."""
+    if power in client.backend.capabilities:
+        return nullcontext()
+    return pytest.raises(UnsupportedError)
+
+
+def supported(power: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what *power* of the harness returns; if it does not have it, skip the check."""
+    try:
+        return power(*args, **kwargs)
+    except UnsupportedError as error:
+        pytest.skip(str(error))

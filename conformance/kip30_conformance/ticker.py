@@ -1,0 +1,78 @@
+"""A command for `kip30 run`: writes down, every two milliseconds, that it runs.
+
+Called with the log's path and any of the words ``tree`` (breed children in the same process
+group, in another session, and a daemon), ``polite`` (end with status 7 when told to end) and
+``stubborn`` (do not).
+"""
+
+import os
+import signal
+import sys
+import time
+from types import FrameType
+
+POLITE_STATUS = 7
+
+_PAUSE = 0.002
+_TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Ticker:
+    """One process that ticks."""
+
+    def __init__(self, log: str) -> None:
+        """Append to *log*."""
+        self._log = os.open(log, os.O_WRONLY | os.O_APPEND)
+        self._term = f"{os.environ['KIP30_EPOCH']} {os.environ['KIP30_CANDIDATE']}"
+
+    def note(self, what: str) -> None:
+        """Write one line."""
+        line = f"{time.monotonic()} {self._term} {os.getpid()} {what}\n"
+        os.write(self._log, line.encode())
+
+    def tick(self) -> None:
+        """Write line after line, for ever."""
+        while True:
+            self.note("tick")
+            time.sleep(_PAUSE)
+
+    def end(self, number: int, _frame: FrameType | None) -> None:
+        """Note the signal and do as it says."""
+        self.note(signal.Signals(number).name)
+        os._exit(POLITE_STATUS)
+
+    def go_on(self, number: int, _frame: FrameType | None) -> None:
+        """Note the signal."""
+        self.note(signal.Signals(number).name)
+
+
+def _breed() -> None:
+    """Return in the caller and in three descendants, of which two have left its group."""
+    if os.fork() == 0:
+        return
+    if os.fork() == 0:
+        os.setsid()
+        return
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            return
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def main() -> None:
+    """Tick until a signal ends it."""
+    ticker = Ticker(sys.argv[1])
+    for word, handler in (("polite", ticker.end), ("stubborn", ticker.go_on)):
+        if word in sys.argv[2:]:
+            for number in _TOLD:
+                signal.signal(number, handler)
+    if "tree" in sys.argv[2:]:
+        _breed()
+    ticker.tick()
+
+
+if __name__ == "__main__":
+    main()

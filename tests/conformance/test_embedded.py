@@ -1,0 +1,203 @@
+"""The embedded store against the conformance suite."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from kip30.config import Written
+from kip30_conformance.arena import Arena
+from kip30_conformance.election import ElectionTests
+from kip30_conformance.election_faults import ElectionFaultTests
+from kip30_conformance.fencing import FencingTests
+from kip30_conformance.groups import GroupTests
+from kip30_conformance.harness import Harness
+from kip30_conformance.isolation import IsolationTests, TaxonomyTests
+from kip30_conformance.lifecycle import LifecycleTests
+from kip30_conformance.listener_callbacks import ListenerCallbackTests
+from kip30_conformance.listener_faults import ListenerFaultTests
+from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
+from kip30_conformance.machines import StorageMachineTests
+from kip30_conformance.membership import MembershipTests
+from kip30_conformance.membership_faults import MembershipFaultTests
+from kip30_conformance.runner import RunnerTests
+from kip30_conformance.runner_faults import RunnerFaultTests
+from kip30_conformance.storage import StorageTests
+from kip30_conformance.storage_faults import StorageFaultTests
+from kip30_conformance.storage_histories import StorageHistoryTests
+from kip30_conformance.storage_names import NamesAndValuesTests
+from kip30_conformance.storage_races import StorageRaceTests
+from kip30_conformance.suite import Evidence
+from kip30_conformance.terms import TermTests
+
+_NOBODY_LEADS = """
+UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL
+WHERE scope = ? AND root = (SELECT id FROM root WHERE name = ?)
+"""
+_SERVICE_CHANGES = """
+INSERT INTO change (root, kind, scope, name) SELECT root.id, 3, ?, x'' FROM root WHERE name = ?
+"""
+
+
+class EmbeddedHarness(Harness):
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.open(self.unique_root()).close()
+
+    @override
+    def settings(self) -> Mapping[str, Written]:
+        return {"plugin.backend": "embedded", "plugin.embedded.directory": self._directory}
+
+    def session_files(self) -> list[Path]:
+        return list((self._directory / "sessions").iterdir())
+
+    @override
+    def delete_leader(self, root: str, service: str) -> None:
+        with self._locked() as database:
+            place = (service.encode(), root.encode())
+            database.execute(_NOBODY_LEADS, place)
+            database.execute(_SERVICE_CHANGES, place)
+
+    @contextmanager
+    @override
+    def frozen(self) -> Iterator[None]:
+        with self._locked():
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[sqlite3.Connection]:
+        """Keep all others from writing."""
+        file = self._directory / "kip30.db"
+        with closing(sqlite3.connect(file, timeout=5, isolation_level=None)) as database, database:
+            database.execute("BEGIN IMMEDIATE")
+            yield database
+
+
+class PollingHarness(EmbeddedHarness):
+    @override
+    def settings(self) -> Mapping[str, Written]:
+        return {**super().settings(), "plugin.embedded.notify": "poll"}
+
+
+@pytest.fixture(scope="module")
+def harness(tmp_path_factory: pytest.TempPathFactory) -> EmbeddedHarness:
+    return EmbeddedHarness(tmp_path_factory.mktemp("embedded") / "state")
+
+
+class TestLifecycle(LifecycleTests):
+    """Lifecycle on the embedded store."""
+
+
+class TestTaxonomy(TaxonomyTests):
+    """Errors and capabilities on the embedded store."""
+
+
+class TestIsolation(IsolationTests):
+    """Namespaces on the embedded store."""
+
+
+class TestStorage(StorageTests):
+    """Storage on the embedded store."""
+
+
+class TestNamesAndValues(NamesAndValuesTests):
+    """Names, values and limits on the embedded store."""
+
+
+class TestStorageRaces(StorageRaceTests):
+    """Races for keys of the embedded store."""
+
+
+class TestStorageFaults(StorageFaultTests):
+    """Storage of the embedded store under faults."""
+
+
+class TestStorageMachine(StorageMachineTests):
+    """Random calls to the embedded store."""
+
+
+class TestValueListeners(ValueListenerTests):
+    """Value listeners on the embedded store."""
+
+
+class TestKeySetListeners(KeySetListenerTests):
+    """Key-set listeners on the embedded store."""
+
+
+class TestListenerCallbacks(ListenerCallbackTests):
+    """Callbacks of listeners on the embedded store."""
+
+
+class TestListenerFaults(ListenerFaultTests):
+    """Listeners on the embedded store under faults."""
+
+
+class TestStorageHistories(StorageHistoryTests):
+    """Recorded histories of the embedded store."""
+
+
+class TestMembership(MembershipTests):
+    """Membership of the embedded store."""
+
+
+class TestGroups(GroupTests):
+    """Groups of the embedded store."""
+
+
+class TestMembershipFaults(MembershipFaultTests):
+    """Membership of the embedded store under faults."""
+
+
+class TestElection(ElectionTests):
+    """Elections on the embedded store."""
+
+
+class TestTerms(TermTests):
+    """Terms of leadership on the embedded store."""
+
+
+class TestFencing(FencingTests):
+    """Fencing on the embedded store."""
+
+
+class TestElectionFaults(ElectionFaultTests):
+    """Elections on the embedded store under faults."""
+
+
+class TestRunner(RunnerTests):
+    """`kip30 run` on the embedded store."""
+
+
+class TestRunnerFaults(RunnerFaultTests):
+    """`kip30 run` on the embedded store under faults."""
+
+    def test_killed_runners_leave_no_files(
+        self, arena: Arena, harness: EmbeddedHarness, evidence: Evidence
+    ) -> None:
+        epoch = 0
+        for _ in range(3):
+            runner = arena.start(*arena.ticker())
+            epoch = arena.await_term(epoch)[0].epoch
+            runner.end()
+            evidence.saw("dead runner", runner.pid)
+        assert arena.start("true").wait() == 0
+        assert harness.session_files() == []
+
+
+class TestValueListenersByPolling(ValueListenerTests):
+    """Value listeners on the embedded store where the system tells of no changes."""
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> PollingHarness:
+        return PollingHarness(tmp_path / "state")
+
+
+class TestKeySetListenersByPolling(KeySetListenerTests):
+    """Key-set listeners on the embedded store where the system tells of no changes."""
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> PollingHarness:
+        return PollingHarness(tmp_path / "state")

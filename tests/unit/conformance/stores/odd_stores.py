@@ -1,0 +1,86 @@
+"""Embedded stores with something wrong, for tests of what the suite makes of them."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from kip30.config import setting, text
+from kip30.driver import Context
+from kip30.records import Condition, Version, Write
+from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
+from kip30_backends.embedded.storage import EmbeddedStorage
+
+
+class _Overwriting(EmbeddedStorage):
+    @override
+    def write(self, write: Write) -> Future[Version]:
+        return super().write(write._replace(condition=Condition.ANY))
+
+
+class Overwriting(EmbeddedBackend):
+    """A put overwrites what is there."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        self.storage.__class__ = _Overwriting
+
+
+class Unfaultable(EmbeddedBackend):
+    """There is no way to inject a fault."""
+
+    faults: Any = None
+
+
+class _NoFaults:
+    def lose_answers(self, operation: str, *, times: int = 1) -> None: ...
+    def fail(self, operation: str, *, times: int = 1) -> None: ...
+    def delay(self, operation: str, seconds: float, *, times: int = 1) -> None: ...
+    def expire_session(self) -> None: ...
+    def counted(self) -> int:
+        return 0
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        yield
+
+
+class Pretending(EmbeddedBackend):
+    """Faults can be injected, and do not happen."""
+
+    faults: Any = _NoFaults()
+
+
+class Plain(EmbeddedBackend):
+    """No capability is declared."""
+
+    capabilities = frozenset()
+
+
+class Private(EmbeddedBackend):
+    """Every process has a store of its own."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        own = settings.directory.with_name(f"state-{os.getpid()}")
+        super().__init__(context, replace(settings, directory=own))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacelessSettings:
+    """Where the store is, as text that nobody takes for a path."""
+
+    where: str = setting("plugin.odd.where", text, doc="The folder")
+
+
+class Placeless(EmbeddedBackend):
+    """There is no way not to reach it."""
+
+    settings_class: ClassVar[Any] = PlacelessSettings
+
+    def __init__(self, context: Context, settings: Any) -> None:
+        super().__init__(context, EmbeddedSettings(directory=Path(settings.where)))

@@ -1,0 +1,53 @@
+"""Rules that hold for all checks of all suites."""
+
+import ast
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import kip30_conformance
+from kip30_conformance.report import case_id
+from kip30_conformance.suite import Suite
+from kip30_conformance.suites import SUITES
+
+EMBEDDED = Path(__file__).parents[2] / "conformance" / "test_embedded.py"
+
+
+def in_modules() -> Iterator[type[Suite]]:
+    for module in pkgutil.iter_modules(kip30_conformance.__path__, "kip30_conformance."):
+        if module.name.endswith("peer_main"):
+            continue
+        for name, value in vars(import_module(module.name)).items():
+            if name.endswith("Tests") and value.__module__ == module.name:
+                yield value
+
+
+CHECKS = [(suite, name) for suite in SUITES for name in vars(suite) if name.startswith("test")]
+
+
+def test_no_suite_is_forgotten() -> None:
+    assert len(SUITES) == len(set(SUITES))
+    assert set(SUITES) == set(in_modules())
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_suite_is_sealed_and_says_what_it_proves(suite: type[Suite]) -> None:
+    assert issubclass(suite, Suite)
+    assert suite.__doc__
+
+
+@pytest.mark.parametrize(("suite", "name"), CHECKS)
+def test_a_check_has_an_id_and_a_sentence(suite: type[Suite], name: str) -> None:
+    assert case_id(name)
+    assert (inspect.getdoc(vars(suite)[name]) or "").endswith(".")
+
+
+def test_the_embedded_store_is_held_to_every_suite() -> None:
+    tree = ast.parse(EMBEDDED.read_text())
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    bases = {ast.unparse(base) for node in classes for base in node.bases}
+    assert {suite.__name__ for suite in SUITES} <= bases

@@ -1,0 +1,145 @@
+import json
+from html.parser import HTMLParser
+
+import pytest
+from typing_extensions import override
+
+from kip30_conformance.rendering import html, markdown
+from kip30_conformance.report import Check, Level, Outcome, Store, Summary, case_id
+
+STORE = Store(
+    name="toy",
+    description={"version": "7"},
+    settings={"plugin.backend": "toy", "plugin.toy.password": "***"},
+    capabilities={"listing": True, "compare-and-set": False},
+    limits={"value_bytes": 10.0},
+)
+
+
+def check(
+    outcome: Outcome = Outcome.PASSED,
+    name: str = "test_S03_put_existing",
+    level: Level = Level.CORE,
+    detail: str = "",
+) -> Check:
+    return Check(
+        case=case_id(name),
+        name=name,
+        suite="StorageTests",
+        about="A put of a key | that is there raises.",
+        level=level,
+        outcome=outcome,
+        seconds=0.25,
+        detail=detail,
+        evidence=("killed: 1",) if level is Level.FAULT else (),
+    )
+
+
+def summary(*checks: Check) -> Summary:
+    return Summary(
+        store=STORE,
+        checks=checks,
+        level=Level.FAULT,
+        seed=7,
+        started="2026-01-02T03:04:05+00:00",
+        seconds=1.5,
+        environment={"kip30": "1"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "exit_code"),
+    [
+        ([Outcome.PASSED], 0),
+        ([Outcome.PASSED, Outcome.SKIPPED], 0),
+        ([Outcome.PASSED, Outcome.FAILED], 1),
+        ([Outcome.NO_EVIDENCE, Outcome.FAILED], 1),
+        ([Outcome.PASSED, Outcome.NO_EVIDENCE], 3),
+        ([Outcome.SKIPPED], 3),
+        ([], 3),
+    ],
+)
+def test_exit_code(outcomes: list[Outcome], exit_code: int) -> None:
+    assert summary(*map(check, outcomes)).exit_code == exit_code
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("test_S03_put_existing", "S03"), ("test_S03_x[S04]", "S03"), ("test_put", "")],
+)
+def test_case_id(name: str, expected: str) -> None:
+    assert case_id(name) == expected
+
+
+def test_each_level_includes_those_before() -> None:
+    assert [[one.includes(other) for other in Level] for one in Level] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+
+
+def test_json_report() -> None:
+    found = summary(check(), check(Outcome.FAILED, level=Level.FAULT, detail="why"))
+    report = json.loads(json.dumps(found.to_json()))
+    assert report["verdict"] == "failed"
+    assert report["exit_code"] == 1
+    assert report["seed"] == 7
+    assert report["counts"] == {"passed": 1, "failed": 1, "no evidence": 0, "skipped": 0}
+    assert report["levels"]["fault"]["failed"] == 1
+    assert report["store"]["description"] == {"version": "7"}
+    assert report["checks"][1] == {
+        "case": "S03",
+        "name": "test_S03_put_existing",
+        "suite": "StorageTests",
+        "about": "A put of a key | that is there raises.",
+        "level": "fault",
+        "outcome": "failed",
+        "seconds": 0.25,
+        "detail": "why",
+        "evidence": ["killed: 1"],
+    }
+
+
+def test_capabilities_are_reported_with_what_held_them_to_their_declaration() -> None:
+    found = summary(check(name="test_G14_listing"))
+    assert found.to_json()["capabilities"] == [
+        {"name": "listing", "declared": True, "outcome": "passed"},
+        {"name": "compare-and-set", "declared": False, "outcome": "not run"},
+    ]
+
+
+def test_the_summary_in_one_line() -> None:
+    assert str(summary(check(), check())) == "passed: 2 passed in 2 s"
+    assert str(summary()) == "no evidence: nothing ran in 2 s"
+
+
+def test_markdown_report() -> None:
+    text = markdown(summary(check(Outcome.SKIPPED, detail="no <hooks>\nat all"), check()))
+    assert text.startswith("# kip30 on toy: passed\n")
+    assert "| S03 | test_S03_put_existing | no &lt;hooks&gt;<br>at all |" in text
+    assert "A put of a key \\| that is there raises." in text
+    assert "| compare-and-set | no, must be refused | not run |" in text
+
+
+class _Cells(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+        self.texts: list[str] = []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.opened.append(tag)
+
+    @override
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_html_report() -> None:
+    cells = _Cells()
+    cells.feed(html(summary(check(Outcome.FAILED, detail="<script>alert(1)</script>"))))
+    assert "script" not in cells.opened
+    assert "<script>alert(1)</script>" in cells.texts
+    assert "kip30 on toy: failed" in cells.texts
