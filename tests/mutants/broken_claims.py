@@ -1,0 +1,90 @@
+"""Embedded stores whose leaders and members are not what they seem."""
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import closing
+
+from kip30.driver import Context
+from kip30.futures import Completed, mapped
+from kip30.records import Claim, Entry, Held, Version
+from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
+
+from .mutation import mutate
+
+SoundClaim = Callable[[str, str, str, bytes], Future[Claim | Held]]
+
+_NEVER = 2**62
+_TEN_HOURS = 36_000.0
+
+
+class TwoWinners(EmbeddedBackend):
+    """Grants leadership to whoever asks for it, and the next epoch with it."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        self._context = context
+        mutate(self.election, "claim", self._claim)
+
+    def _claim(
+        self, claim: SoundClaim, service: str, candidate: str, nonce: str, data: bytes
+    ) -> Future[Claim | Held]:
+        return mapped(
+            claim(service, candidate, nonce, data),
+            lambda answer: self._grant(answer, Entry(Version(0), nonce, data), candidate),
+        )
+
+    def _grant(self, answer: Claim | Held, entry: Entry, candidate: str) -> Claim:
+        if isinstance(answer, Claim):
+            return answer
+        (holder,) = answer.by.entries.values()
+        lease = self._context.lease(sent_at=self._context.clock.now())
+        version = Version(holder.version.major + 1)
+        return Claim(candidate, entry._replace(version=version), lease, _NEVER)
+
+
+class LeaderForEver(EmbeddedBackend):
+    """Never tells a leader that its session has run out."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        self._context = context
+        mutate(self.election, "claim", self._claim)
+
+    def _claim(
+        self, claim: SoundClaim, service: str, candidate: str, nonce: str, data: bytes
+    ) -> Future[Claim | Held]:
+        return mapped(claim(service, candidate, nonce, data), self._keep)
+
+    def _keep(self, answer: Claim | Held) -> Claim | Held:
+        if isinstance(answer, Held):
+            return answer
+        now = self._context.clock.now()
+        lease = self._context.lease(sent_at=now, timeout_seconds=_TEN_HOURS)
+        return answer._replace(lease=lease, order=_NEVER)
+
+
+class EpochReset(EmbeddedBackend):
+    """Forgets the epochs of services that nobody leads when it is opened."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        file = self.describe()["file"]
+        with closing(sqlite3.connect(file, timeout=5)) as connection, connection:
+            connection.execute("DELETE FROM service WHERE session IS NULL")
+
+
+class MemberForEver(EmbeddedBackend):
+    """Takes every session for a living one."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self._engine.peers, "is_alive", lambda *_: True)
+
+
+class LeavesLate(EmbeddedBackend):
+    """Frees an id when its session ends, and not before."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.membership, "release", lambda *_: Completed(None))

@@ -1,0 +1,94 @@
+"""Embedded stores whose watches tell too little, too much, or in the wrong order."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from kip30.driver import Context, Watch
+from kip30.records import Entry, Snapshot, Target, Version
+from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
+
+from .mutation import mutate
+
+Sink = Callable[[Snapshot], None]
+SoundWatch = Callable[[Target, Sink], Watch]
+Retelling = Callable[[Snapshot | None, Snapshot], Iterator[Snapshot]]
+
+_PAUSE = 0.01
+
+
+class DropsLastEvent(EmbeddedBackend):
+    """Tells of a state when the next one is there."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.observe, "watch", _retold(_only_the_one_before))
+
+
+class Duplicates(EmbeddedBackend):
+    """Tells of every state twice, the second time as if it had been written again."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.observe, "watch", _retold(_twice))
+
+
+class Reorders(EmbeddedBackend):
+    """Tells of the state before once more after each."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.observe, "watch", _retold(_back_and_forth))
+
+
+class KeySetMissesRemove(EmbeddedBackend):
+    """Never tells that a key has gone from its namespace."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.observe, "watch", _retold(_unless_something_went))
+
+
+def _retold(retell: Retelling) -> Callable[[SoundWatch, Target, Sink], Watch]:
+    """Return a watch whose sink is handed what *retell* makes of two successive states."""
+
+    def watch(sound: SoundWatch, target: Target, sink: Sink) -> Watch:
+        before: Snapshot | None = None
+
+        def tell(now: Snapshot) -> None:
+            nonlocal before
+            for count, snapshot in enumerate(retell(before, now)):
+                if count:
+                    time.sleep(_PAUSE)  # or the states are merged, as they may be
+                # Still growing, and greater than that of any read, so that all are believed.
+                sink(snapshot._replace(order=10 * now.order + count))
+            before = now
+
+        return sound(target, tell)
+
+    return watch
+
+
+def _only_the_one_before(before: Snapshot | None, now: Snapshot) -> Iterator[Snapshot]:
+    yield before or now
+
+
+def _twice(_before: Snapshot | None, now: Snapshot) -> Iterator[Snapshot]:
+    yield now
+    entries = {name: _rewritten(entry) for name, entry in now.entries.items()}
+    yield now._replace(entries=entries)
+
+
+def _rewritten(entry: Entry) -> Entry:
+    return entry._replace(version=Version(entry.version.major, entry.version.minor + 1))
+
+
+def _back_and_forth(before: Snapshot | None, now: Snapshot) -> Iterator[Snapshot]:
+    yield now
+    if before is not None:
+        yield before
+        yield now
+
+
+def _unless_something_went(before: Snapshot | None, now: Snapshot) -> Iterator[Snapshot]:
+    if before is None or before.entries.keys() <= now.entries.keys():
+        yield now

@@ -1,0 +1,10 @@
+"""Replacing one method of one driver object, which is all that a mutant does."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+
+def mutate(driver: object, method: str, mutation: Callable[..., Any]) -> None:
+    """Have *mutation* called instead of *method*, with the sound method as its first argument."""
+    vars(driver)[method] = partial(mutation, getattr(driver, method))

@@ -1,0 +1,64 @@
+"""A suite that nothing fails proves nothing: every mutant is convicted by the case named here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOUND = "kip30_backends.embedded:EmbeddedBackend"
+SUITES = Path(__file__).parent / "mutants" / "suites.py"
+
+CONVICTIONS = {
+    "broken_storage:PutOverwrites": "TestStorage::test_S03_put_existing",
+    "broken_storage:UpdateCreates": "TestStorage::test_S04_update_missing",
+    "broken_storage:StaleReads": "TestStorage::test_S14_cross_client_freshness",
+    "broken_storage:LostUpdate": "TestStorageRaces::test_S11_update_race_version",
+    "broken_storage:FenceIgnored": "TestFencing::test_L10_stale_leader_fenced[update]",
+    "broken_claims:TwoWinners": "TestElection::test_L03_one_leader_of_many",
+    "broken_claims:EpochReset": "TestTerms::test_L08_epoch_outlives_all_clients",
+    "broken_claims:LeaderForEver": "TestElectionFaults::test_L14_zombie_leader",
+    "broken_claims:MemberForEver": "TestMembershipFaults::test_M08_crash_leave",
+    "broken_claims:LeavesLate": "TestMembership::test_M05_leave_visible",
+    "broken_listeners:DropsLastEvent": "TestValueListeners::test_R05_last_of_a_burst",
+    "broken_listeners:Duplicates": "TestValueListeners::test_R07_no_duplicate_version",
+    "broken_listeners:Reorders": "TestValueListeners::test_R04_order_per_key",
+    "broken_listeners:KeySetMissesRemove": "TestKeySetListeners::test_R09_keyset_add_remove",
+    "broken_close:CloseLeaksThread": "TestLifecycle::test_G10_no_leak",
+}
+
+
+@pytest.mark.parametrize(("mutant", "case"), CONVICTIONS.items())
+def test_mutant_is_convicted(mutant: str, case: str, tmp_path: Path) -> None:
+    assert verdicts(f"mutants.{mutant}", [case], tmp_path, time_scale=0.25) == {case: "convicted"}
+
+
+def test_the_sound_store_is_acquitted(tmp_path: Path) -> None:
+    cases = list(CONVICTIONS.values())
+    assert verdicts(SOUND, cases, tmp_path) == dict.fromkeys(cases, "passed")
+
+
+def verdicts(
+    backend: str, cases: list[str], folder: Path, *, time_scale: float = 1
+) -> dict[str, str]:
+    """Run *cases* against *backend* and return what became of each."""
+    report = folder / "verdicts"
+    scale = float(os.environ.get("KIP30_TIME_SCALE", "1")) * time_scale
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
+            *(f"--basetemp={folder / 'work'}", *(f"{SUITES}::{case}" for case in cases)),
+        ],
+        env={
+            **os.environ,
+            "KIP30_MUTANT": backend,
+            "KIP30_TIME_SCALE": str(scale),
+            "KIP30_VERDICTS": str(report),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert report.exists(), ended.stdout + ended.stderr
+    return dict(line.split() for line in report.read_text().splitlines())
