@@ -1,0 +1,93 @@
+"""The toy store against the conformance suite, found through ``plugin.additional.paths``."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from kip30.config import Written
+from kip30_conformance.election import ElectionTests
+from kip30_conformance.fencing import FencingTests
+from kip30_conformance.harness import Harness
+from kip30_conformance.isolation import IsolationTests, TaxonomyTests
+from kip30_conformance.lifecycle import LifecycleTests
+from kip30_conformance.listener_callbacks import ListenerCallbackTests
+from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
+from kip30_conformance.machines import StorageMachineTests
+from kip30_conformance.membership import MembershipTests
+from kip30_conformance.storage import StorageTests
+from kip30_conformance.storage_names import NamesAndValuesTests
+from kip30_conformance.storage_races import StorageRaceTests
+
+INSTALLED = os.environ.get("KIP30_TOYSTORE")
+"""Where the toy was installed, so that it is found by its entry point; else its source is used."""
+
+
+class ToyHarness(Harness):
+    @override
+    def settings(self) -> Mapping[str, Written]:
+        if INSTALLED:
+            return {"plugin.backend": "toy", "plugin.additional.paths": INSTALLED}
+        return {
+            "plugin.locator.classname": "toystore:ToyBackend",
+            "plugin.additional.paths": Path(__file__).parent,
+        }
+
+
+@pytest.fixture(scope="module")
+def harness() -> ToyHarness:
+    return ToyHarness()
+
+
+class TestLifecycle(LifecycleTests):
+    """Lifecycle on the toy store."""
+
+
+class TestTaxonomy(TaxonomyTests):
+    """Errors and capabilities on the toy store."""
+
+
+class TestIsolation(IsolationTests):
+    """Namespaces on the toy store."""
+
+
+class TestStorage(StorageTests):
+    """Storage on the toy store."""
+
+
+class TestNamesAndValues(NamesAndValuesTests):
+    """Names and values on the toy store."""
+
+
+class TestStorageRaces(StorageRaceTests):
+    """Racing writers on the toy store."""
+
+
+class TestStorageMachine(StorageMachineTests):
+    """The toy store against a model."""
+
+
+class TestValueListeners(ValueListenerTests):
+    """Value listeners on the toy store."""
+
+
+class TestKeySetListeners(KeySetListenerTests):
+    """Key-set listeners on the toy store."""
+
+
+class TestListenerCallbacks(ListenerCallbackTests):
+    """Callbacks of listeners on the toy store."""
+
+
+class TestMembership(MembershipTests):
+    """Membership on the toy store."""
+
+
+class TestElection(ElectionTests):
+    """Elections on the toy store."""
+
+
+class TestFencing(FencingTests):
+    """Fencing, which the toy store does not offer."""

@@ -1,0 +1,45 @@
+"""Members: leased records in the table of their group."""
+
+from concurrent.futures import Future
+
+from typing_extensions import override
+
+from kip30.driver import MembershipDriver
+from kip30.errors import MemberExistsError, NotMemberError
+from kip30.records import Claim, Kind, Target
+from toystore.memory import Memory
+from toystore.session import Session
+
+
+class ToyMembership(MembershipDriver):
+    def __init__(self, memory: Memory, session: Session) -> None:
+        self._memory = memory
+        self._session = session
+
+    @override
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        target = Target(Kind.GROUP, group, member_id)
+        return self._session.answer(lambda: self._claim(target, nonce, data))
+
+    @override
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        target = Target(Kind.GROUP, group, claim.name)
+        return self._session.answer(lambda: self._replace(target, claim, nonce, data))
+
+    @override
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        return self._session.release(Target(Kind.GROUP, group, claim.name), claim)
+
+    def _claim(self, target: Target, nonce: str, data: bytes) -> Claim:
+        lease = self._session.lease()
+        held = self._memory.table(target).get(target.name)
+        record = held or self._memory.put(target, nonce, data, lease)
+        if record.entry.nonce != nonce:
+            raise MemberExistsError(f"{target.name!r} is a member of {target.scope!r} already")
+        return Claim(target.name, record.entry, lease, self._memory.revision)
+
+    def _replace(self, target: Target, claim: Claim, nonce: str, data: bytes) -> Claim:
+        if not self._session.holds(target, claim):
+            raise NotMemberError(f"{target.name!r} is no member of {target.scope!r} any more")
+        record = self._memory.put(target, nonce, data, claim.lease)
+        return Claim(target.name, record.entry, claim.lease, self._memory.revision)
