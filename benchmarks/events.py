@@ -1,0 +1,62 @@
+"""From a commit in one process to the callback in another."""
+
+import time
+from pathlib import Path
+
+from benchmarks.figure import Figure, middle, percentile
+from benchmarks.processes import Child, role
+from benchmarks.roles import END
+from benchmarks.stores import scratch, started
+
+SAMPLES = 600
+KEY = "bench/watched"
+
+
+def measure() -> list[Figure]:
+    with scratch() as folder, role("listener", folder, KEY) as listener:
+        sent = _update(folder, listener)
+        heard = _heard(listener)
+    assert not sent.keys() - heard.keys(), "changes were merged: the machine is too busy"
+    asked = tuple((heard[name] - moments[0]) / 1e6 for name, moments in sent.items())
+    answered = tuple((heard[name] - moments[1]) / 1e6 for name, moments in sent.items())
+    return [
+        _figure("update is called to callback, median", middle(asked), asked, 1),
+        _figure("update is called to callback, p99", percentile(asked, 99), asked, 20),
+        _figure("update has returned to callback, median", middle(answered), answered, None),
+    ]
+
+
+def _update(folder: Path, listener: Child) -> dict[str, tuple[int, int]]:
+    """Return when each update began and returned."""
+    sent: dict[str, tuple[int, int]] = {}
+    with started(folder) as locator:
+        storage = locator.storage()
+        storage.put(KEY, "")
+        listener.line()
+        for number in range(SAMPLES):
+            time.sleep(_pause(number))
+            began = time.monotonic_ns()
+            storage.update(KEY, str(number))
+            sent[str(number)] = began, time.monotonic_ns()
+        time.sleep(1)  # lest the end be merged with the last change
+        storage.update(KEY, END)
+    return sent
+
+
+def _pause(number: int) -> float:
+    """Return 10 to 60 ms, so that the listener is idle and nothing beats in time with it."""
+    return 0.010 + (number * 7919 % 1000) * 5e-5
+
+
+def _heard(listener: Child) -> dict[str, int]:
+    heard: dict[str, int] = {}
+    while END not in heard:
+        value, moment = listener.line().text.split()
+        heard[value] = int(moment)
+    return heard
+
+
+def _figure(name: str, value: float, samples: tuple[float, ...], at_most: float | None) -> Figure:
+    return Figure(
+        subject="event", name=name, value=value, unit="ms", at_most=at_most, samples=samples
+    )

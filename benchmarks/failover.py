@@ -1,0 +1,55 @@
+"""From the kill -9 of a leader to the next leader's ``on_elected`` in another process."""
+
+import time
+from collections.abc import Generator
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.figure import Figure, middle, percentile
+from benchmarks.processes import Child, role
+from benchmarks.stores import scratch
+
+ROUNDS = 40
+_SETTLE_SECONDS = 0.2
+
+
+def measure() -> list[Figure]:
+    with scratch() as folder, ExitStack() as stack:
+        samples = tuple(_handovers(folder, stack))
+    return [
+        _figure("median", middle(samples), samples, 20),
+        _figure("p90", percentile(samples, 90), samples, None),
+    ]
+
+
+def _handovers(folder: Path, stack: ExitStack) -> Generator[float]:
+    leader = stack.enter_context(_candidate(folder, 0))
+    _wait_for(leader, "elected")
+    for number in range(1, ROUNDS + 1):
+        heir = stack.enter_context(_candidate(folder, number))
+        _wait_for(heir, "nominated")
+        time.sleep(_SETTLE_SECONDS)
+        killed = leader.kill()
+        yield (int(_wait_for(heir, "elected")[1]) - killed) / 1e6
+        leader = heir
+
+
+def _candidate(folder: Path, number: int) -> Child:
+    return role("candidate", folder, "service", f"candidate-{number}")
+
+
+def _wait_for(child: Child, word: str) -> list[str]:
+    while (words := child.line().text.split())[0] != word:
+        pass
+    return words
+
+
+def _figure(name: str, value: float, samples: tuple[float, ...], at_most: float | None) -> Figure:
+    return Figure(
+        subject="failover",
+        name=f"kill -9 to on_elected, {name}",
+        value=value,
+        unit="ms",
+        at_most=at_most,
+        samples=samples,
+    )

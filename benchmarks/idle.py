@@ -1,0 +1,26 @@
+"""What 1,000 listeners cost while nothing happens."""
+
+from benchmarks.figure import Figure
+from benchmarks.processes import role
+from benchmarks.stores import scratch
+
+LISTENERS = 1000
+SECONDS = 10
+
+
+def measure() -> list[Figure]:
+    return [*_figures("1,000 keys", LISTENERS), *_figures("one key", 1)]
+
+
+def _figures(name: str, keys: int) -> list[Figure]:
+    with scratch() as folder, role("idler", folder, LISTENERS, keys, SECONDS) as child:
+        threads, mebibytes, seconds = map(float, child.line().text.split())
+    return [
+        _figure(f"threads more, {name}", threads, "threads", 10),
+        _figure(f"memory more, {name}", mebibytes, "MiB", 30),
+        _figure(f"CPU in {SECONDS} s, {name}", seconds * 1e3, "ms", 100),
+    ]
+
+
+def _figure(name: str, value: float, unit: str, at_most: float) -> Figure:
+    return Figure(subject="idle", name=name, value=value, unit=unit, at_most=at_most)

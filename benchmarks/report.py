@@ -1,0 +1,63 @@
+"""Results as JSON, which one run after another fills, and as a table."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figure import Figure
+
+
+@dataclass(frozen=True)
+class Results:
+    """The figures of one subject, and the load before and after."""
+
+    subject: str
+    load: tuple[float, float]
+    figures: Sequence[Figure]
+
+
+def merge(file: Path, machine: dict[str, str], new: Results) -> None:
+    """Put *new* into *file*, in place of what it has of the same subject."""
+    everything = {one.subject: one for one in (read(file) if file.exists() else [])}
+    everything[new.subject] = new
+    content = {"machine": machine, "results": [asdict(one) for one in everything.values()]}
+    file.write_text(json.dumps(_rounded(content), indent=1) + "\n")
+
+
+def read(file: Path) -> list[Results]:
+    content = json.loads(file.read_text())
+    return [
+        Results(
+            one["subject"],
+            tuple(one["load"]),
+            [Figure(**figure | {"samples": tuple(figure["samples"])}) for figure in one["figures"]],
+        )
+        for one in content["results"]
+    ]
+
+
+def table(results: Sequence[Results]) -> str:
+    """Return all figures as a Markdown table."""
+    rows = [_row(figure) for one in results for figure in one.figures]
+    head = "| subject | figure | measured | target | met |\n|---|---|---|---|---|"
+    loads = "; ".join(f"{one.subject} {one.load[0]:.1f}-{one.load[1]:.1f}" for one in results)
+    return "\n".join([head, *rows, "", f"Load while measuring: {loads}."])
+
+
+def _row(figure: Figure) -> str:
+    met = {True: "yes", False: "**no**", None: ""}[figure.met]
+    return f"| {figure.subject} | {figure.name} | {figure.measured} | {figure.target} | {met} |"
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.4g}")
+        case dict():
+            return {key: _rounded(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_rounded(item) for item in value]
+        case _:
+            return value

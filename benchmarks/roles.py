@@ -1,0 +1,91 @@
+"""What the other processes do: ``python -m benchmarks.roles ROLE ARGUMENTS``."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from benchmarks.stores import started
+from kip30 import Leadership, ValueChange
+
+END = "end"
+"""What the listener stops at."""
+
+_SETTLE_SECONDS = 1.0
+
+
+def members(directory: str, group: str, number: str, sessions: str, data: str) -> None:
+    """Be *number* members in *sessions* sessions until the input ends."""
+    groups = [started(Path(directory)).group_membership(group) for _ in range(int(sessions))]
+    for member in range(int(number)):
+        groups[member % len(groups)].join(f"member-{member:03}", data)
+    _say("joined")
+    sys.stdin.read()
+
+
+def listener(directory: str, key: str) -> None:
+    """Hear of *key* until it is ``END``; then say what was heard when."""
+    heard: list[tuple[str | None, int]] = []
+    ended = threading.Event()
+
+    def hear(change: ValueChange[str]) -> None:
+        heard.append((change.value, time.monotonic_ns()))
+        if change.value == END:
+            ended.set()
+
+    with started(Path(directory)) as locator:
+        locator.listener_registry().add_value_change_listener(key, hear)
+        _say("listening")
+        ended.wait()
+    for value, moment in heard:
+        _say(value, moment)
+
+
+def candidate(directory: str, service: str, name: str) -> None:
+    """Be nominated until killed, and say when elected."""
+
+    def elected(leadership: Leadership) -> None:
+        _say("elected", time.monotonic_ns(), leadership.epoch)
+
+    with started(Path(directory)) as locator:
+        locator.leader_election(service).nominate(name, "", on_elected=elected)
+        _say("nominated")
+        sys.stdin.read()
+
+
+def idler(directory: str, listeners: str, keys: str, seconds: str) -> None:
+    """Have listeners on a number of keys; say what that costs in threads, MiB and CPU seconds."""
+    process = psutil.Process()
+    with started(Path(directory)) as locator:
+        registry = locator.listener_registry()
+        locator.storage().get("bench/0")
+        threads, memory = process.num_threads(), process.memory_info().rss
+        for number in range(int(listeners)):
+            registry.add_value_change_listener(f"bench/{number % int(keys)}", _listener())
+        most = process.num_threads()
+        time.sleep(_SETTLE_SECONDS)
+        before = time.process_time()
+        time.sleep(float(seconds))
+        spent = time.process_time() - before
+        most = max(most, process.num_threads())
+        _say(most - threads, (process.memory_info().rss - memory) / 2**20, spent)
+
+
+def _listener() -> Callable[[object], None]:
+    return lambda _change: None
+
+
+def _say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")  # one write, for threads may meet here
+    sys.stdout.flush()
+
+
+ROLES: dict[str, Callable[..., None]] = {
+    role.__name__: role for role in (members, listener, candidate, idler)
+}
+
+if __name__ == "__main__":
+    ROLES[sys.argv[1]](*sys.argv[2:])

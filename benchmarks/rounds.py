@@ -1,0 +1,51 @@
+"""Ratios that the machine's moods cancel out of: many short rounds, each with both sides."""
+
+import subprocess
+import sys
+from importlib import import_module
+from typing import Any
+
+from benchmarks.figure import Figure, middle
+from benchmarks.stores import scratch
+
+ROUNDS = 15
+_TIMING = ("--worker", "--quiet", "--warmups", "1", "--values", "15")
+
+
+def ratio(
+    subject: str, operation: str, loops: int, *, at_least: float | None = None
+) -> list[Figure]:
+    """Return kip30's speed over the raw library's, and its time for one call."""
+    rounds = [_round(subject, operation, loops, number) for number in range(ROUNDS)]
+    ratios = tuple(raw / library for library, raw in rounds)
+    times = tuple(library * 1e6 for library, _ in rounds)
+    return [
+        Figure(
+            subject=subject,
+            name=operation,
+            value=middle(ratios),
+            unit="x raw",
+            at_least=at_least,
+            samples=ratios,
+        ),
+        Figure(
+            subject=subject,
+            name=f"{operation}, one call",
+            value=middle(times),
+            unit="us",
+            samples=times,
+        ),
+    ]
+
+
+def _round(subject: str, operation: str, loops: int, number: int) -> tuple[float, float]:
+    """Return the seconds of one call with kip30 and with the raw library."""
+    order = ["library", "raw"] if number % 2 else ["raw", "library"]
+    with scratch() as folder:
+        file = folder / "timings.json"
+        program = [sys.executable, "-m", "benchmarks.pair", subject, operation, *order]
+        timing = [*_TIMING, "--loops", str(loops), "--output", str(file)]
+        subprocess.run([*program, *timing], check=True, stdout=subprocess.DEVNULL)
+        suite: Any = import_module("pyperf").BenchmarkSuite.load(str(file))
+        library, raw = (suite.get_benchmark(side).median() for side in ("library", "raw"))
+    return library, raw
