@@ -1,0 +1,9 @@
+"""What can go wrong, in one line each."""
+
+
+class InstallationError(Exception):
+    """The server is not there. What other runs need is untouched: it can be tried again."""
+
+
+class UnknownServerError(Exception):
+    """There is no such recipe."""
