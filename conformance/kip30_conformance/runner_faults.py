@@ -13,6 +13,11 @@ from kip30_conformance.runner import RunnerSuite
 from kip30_conformance.suite import Evidence, supported
 
 _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(900))
+_KEPT_FOR_REUSE = 3
+"""A store's library may keep that many descriptors for its next connections, as SQLite does.
+
+So may a pool of threads one of them; a leak in every term is far more than that.
+"""
 _ROUNDS = [4, pytest.param(100, marks=_HEAVY)]
 
 
@@ -85,11 +90,15 @@ class RunnerFaultTests(RunnerSuite):
         """However often a runner loses its term and gains another, it holds no more than before."""
         runner = arena.start(*arena.ticker("tree"))
         epoch = first = arena.await_term(processes=TREE)[0].epoch
-        held = runner.holds()
+        descriptors, threads = runner.holds()
         for _ in range(rounds):
             supported(harness.delete_leader, root, SERVICE)
             epoch = arena.await_term(epoch, processes=TREE)[0].epoch
-        eventually(lambda: all(map(le, runner.holds(), held)), what="nothing more is held")
+        allowed = (descriptors + _KEPT_FOR_REUSE, threads + 1)
+        eventually(
+            lambda: all(map(le, runner.holds(), allowed)),
+            what=f"no more held than {allowed} descriptors and threads",
+        )
         arena.expect_no_overlap()
         evidence.saw("terms lost", epoch - first)
 
