@@ -51,6 +51,8 @@ class Harness(ABC):
     session_seconds: float = SESSION_SECONDS
     operation_seconds: float = OPERATION_SECONDS
     crash_seconds: float = 2.0
+    kept_descriptors: int = 0
+    """How many descriptors the store's library may keep for its next connections."""
     _roots = itertools.count()
 
     @property

@@ -13,11 +13,6 @@ from kip30_conformance.runner import RunnerSuite
 from kip30_conformance.suite import Evidence, supported
 
 _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(900))
-_KEPT_FOR_REUSE = 3
-"""A store's library may keep that many descriptors for its next connections, as SQLite does.
-
-So may a pool of threads one of them; a leak in every term is far more than that.
-"""
 _ROUNDS = [4, pytest.param(100, marks=_HEAVY)]
 
 
@@ -94,7 +89,7 @@ class RunnerFaultTests(RunnerSuite):
         for _ in range(rounds):
             supported(harness.delete_leader, root, SERVICE)
             epoch = arena.await_term(epoch, processes=TREE)[0].epoch
-        allowed = (descriptors + _KEPT_FOR_REUSE, threads + 1)
+        allowed = (descriptors + harness.kept_descriptors, threads)
         eventually(
             lambda: all(map(le, runner.holds(), allowed)),
             what=f"no more held than {allowed} descriptors and threads",

@@ -43,6 +43,10 @@ INSERT INTO change (root, kind, scope, name) SELECT root.id, 3, ?, x'' FROM root
 
 
 class EmbeddedHarness(Harness):
+    # SQLite closes no descriptor of the file while another connection of the process has it
+    # open; the next connection takes one of those over.
+    kept_descriptors = 3
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.open(self.unique_root()).close()
