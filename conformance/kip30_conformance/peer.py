@@ -78,7 +78,7 @@ class Peer:
         stdout = self._process.stdout
         assert stdout is not None
         while b"\n" not in self._unread:
-            if not select.select([stdout], [], [], _ANSWER_SECONDS * TIME_SCALE)[0]:
+            if not select.select([stdout], [], [], _ANSWER_SECONDS * max(1.0, TIME_SCALE))[0]:
                 raise PeerError("NoAnswer", f"peer {self.pid} does not answer")
             chunk = os.read(stdout.fileno(), 65536)
             if not chunk:

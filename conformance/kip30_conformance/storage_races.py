@@ -46,6 +46,17 @@ class StorageRaceTests(Suite):
         assert Counter(key for keys in won for key in keys) == Counter(KEYS)
         assert open_client().storage().fetch_many(KEYS).result() == claimed
 
+    def test_S11_one_update_of_a_version(self, client: PluginLocator) -> None:
+        """Of all who replace the same version at the same time one succeeds, and its value stays."""
+        storage = client.storage()
+        storage.put("k", "")
+        for _ in range(10):
+            version = _version_of(storage)
+            with needing(client, Capability.COMPARE_AND_SET):
+                won = together([partial(_replaces, storage, version, name) for name in "abc"])
+                assert won.count(True) == 1
+                assert storage.fetch("k").result() == "abc"[won.index(True)]
+
     def test_S11_update_race_version(self, client: PluginLocator, peer: OpenPeer) -> None:
         """Increments by compare-and-set, by threads and processes, are all counted."""
         storage = client.storage()
@@ -105,6 +116,14 @@ def _creates(storage: Storage[str], key: str, value: str) -> bool:
     try:
         storage.put(key, value)
     except KeyExistsError:
+        return False
+    return True
+
+
+def _replaces(storage: Storage[str], version: Version, value: str) -> bool:
+    try:
+        storage.compare_and_set("k", version, value)
+    except VersionConflictError:
         return False
     return True
 
