@@ -19,7 +19,7 @@ def test_overhead() -> None:
     assert len(seal(new_nonce(), b"")) == OVERHEAD_BYTES
 
 
-@pytest.mark.parametrize("stored", [b"", b"plain text of somebody", seal(new_nonce(), b"")[:-1]])
+@pytest.mark.parametrize("stored", [b"", b"plain text of somebody", seal("00" * 8, b"")[:-1]])
 def test_foreign_record_is_refused(stored: bytes) -> None:
     with pytest.raises(StoreError, match="/k holds no record"):
         unseal(stored, "/k")
