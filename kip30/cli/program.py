@@ -1,10 +1,8 @@
 """The ``kip30`` command: its subcommands, each imported when it is needed."""
 
-import signal
 import sys
 from functools import partial
 from importlib import import_module
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -14,7 +12,7 @@ from kip30 import __version__
 from kip30.cli.commands import Commands
 from kip30.cli.failures import guarded, set_up_logging
 from kip30.cli.opening import StoreChoice, store_options
-from kip30.cli.status import after_signal
+from kip30.cli.unwinding import unwind_on_signals
 
 COMMANDS = {
     "run": "Run CMD while, and only while, this process leads SERVICE.",
@@ -82,12 +80,5 @@ def program(context: click.Context, choice: StoreChoice) -> None:
 def main() -> NoReturn:
     """Run the command line and exit."""
     set_up_logging()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _unwind)
+    unwind_on_signals()
     program.main(prog_name="kip30")
-
-
-def _unwind(number: int, _frame: FrameType | None) -> NoReturn:
-    """End by a signal as by an error: whatever is open is closed on the way."""
-    sys.exit(after_signal(number))
