@@ -226,10 +226,12 @@ def _leader(codec: Codec[T], snapshot: Snapshot) -> Leader[T] | None:
 def _change(
     service: str, codec: Codec[T], old: Snapshot | None, new: Snapshot
 ) -> LeaderChange[T] | None:
-    if old is not None and _epoch(old) == _epoch(new):
+    if old is not None and _term(old) == _term(new):
         return None
     return LeaderChange(service, _leader(codec, new))
 
 
-def _epoch(snapshot: Snapshot) -> int | None:
-    return next((entry.version.major for entry in snapshot.entries.values()), None)
+def _term(snapshot: Snapshot) -> tuple[int, str] | None:
+    """Return what no other term has, also of a store that came back empty and counts anew."""
+    entries = snapshot.entries.values()
+    return next(((entry.version.major, entry.nonce) for entry in entries), None)

@@ -9,7 +9,7 @@ from kip30.codecs import Codec
 from kip30.connection import Connection
 from kip30.handle import Handle
 from kip30.names import Key, check_namespace, parse_key
-from kip30.records import Kind, Snapshot, Target, Version
+from kip30.records import Entry, Kind, Snapshot, Target, Version
 
 T = TypeVar("T")
 
@@ -112,11 +112,16 @@ def _value_change(
 ) -> ValueChange[T] | None:
     before = old.entries.get(key.name) if old else None
     entry = new.entries.get(key.name)
-    if old and (before and before.version) == (entry and entry.version):
+    if old and (before and _life(before)) == (entry and _life(entry)):
         return None
     if entry is None:
         return ValueChange(str(key), None, None)
     return ValueChange(str(key), codec.decode(entry.data), entry.version)
+
+
+def _life(entry: Entry) -> tuple[Version, str]:
+    """Return what no other write has, also of a store that came back empty and counts anew."""
+    return entry.version, entry.nonce
 
 
 def _key_set_change(namespace: str, old: Snapshot | None, new: Snapshot) -> KeySetChange | None:

@@ -13,7 +13,7 @@ class Paths:
 
     def __init__(self, namespace: str) -> None:
         """Lay out *namespace*, which is ``plugin.namespace``."""
-        self.root = f"/{escape(namespace)}"
+        self.root: str = f"/{escape(namespace)}"
 
     def value(self, key: Key) -> str:
         """Return where the value of *key* is."""

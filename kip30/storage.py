@@ -77,7 +77,8 @@ class Storage(Handle, Generic[T]):
     def fetch(self, key: str) -> Future[T | None]:
         """Return a future of the value of *key*, or of None if there is none.
 
-        The future ends by the operation timeout with a value or an error of `get`.
+        The future ends by the operation timeout with a value or an error of `get`. What is added
+        to it as a callback may run on the store's own thread: one that blocks delays all answers.
         """
         self._check()
         return mapped(self._driver.read((parse_key(key),)), self._first)
@@ -85,7 +86,8 @@ class Storage(Handle, Generic[T]):
     def fetch_many(self, keys: Iterable[str]) -> Future[dict[str, T]]:
         """Return a future of the values of those *keys* that have one.
 
-        The values need not be from one moment; each is as fresh as that of `get`.
+        The values need not be from one moment; each is as fresh as that of `get`. Callbacks of the
+        future are as those of `fetch`.
         """
         self._check()
         wanted = list(dict.fromkeys(keys))
