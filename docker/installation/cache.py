@@ -15,7 +15,10 @@ LOG = "make.log"
 
 
 def default_cache() -> Path:
-    """Return ``${XDG_CACHE_HOME:-~/.cache}/kip30-servers``."""
+    """Return ``$KIP30_SERVERS``, else ``${XDG_CACHE_HOME:-~/.cache}/kip30-servers``."""
+    own = os.environ.get("KIP30_SERVERS")
+    if own:
+        return Path(own).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache") / "kip30-servers"
 

@@ -18,10 +18,10 @@ SERVERS_AT_ONCE = 2
 NICENESS = 10
 
 EPILOG = """
-Servers are kept in ${XDG_CACHE_HOME:-~/.cache}/kip30-servers; each one that is there is left as it
-is. Prints their folders, and on stderr what is being done. Exit codes: 0 all are there; 1 one or
-more could not be made, the rest is there; 2 the call is wrong; 128 + n ended by signal n, run it
-again to go on.
+Servers are kept in $KIP30_SERVERS, else in ${XDG_CACHE_HOME:-~/.cache}/kip30-servers; each one that
+is there is left as it is. Prints their folders, and on stderr what is being done. Exit codes: 0 all
+are there; 1 one or more could not be made, the rest is there; 2 the call is wrong; 128 + n ended by
+signal n, run it again to go on.
 """
 
 

@@ -29,7 +29,7 @@ def needing(*programs: str) -> pytest.MarkDecorator:
 def installed(name: str, cache: Path) -> Path:
     result = subprocess.run(
         [sys.executable, str(PROGRAM), name],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        env={**os.environ, "KIP30_SERVERS": str(cache)},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -96,7 +96,7 @@ class Workshop:
         return [sys.executable, str(PROGRAM), "--recipes", str(self.recipes), *words]
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "XDG_CACHE_HOME": str(self.cache.parent)}
+        return {**os.environ, "KIP30_SERVERS": "", "XDG_CACHE_HOME": str(self.cache.parent)}
 
 
 def await_line(process: subprocess.Popen[str], text: str) -> None:
