@@ -27,6 +27,8 @@ from kip30_conformance.harness import OPERATION_SECONDS, Harness
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.rendering import html, markdown
 from kip30_conformance.report import Level, Store, Summary
+from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers.harness import ServerHarness
 from kip30_conformance.sharing import require_sharing
 
 if TYPE_CHECKING:
@@ -88,7 +90,32 @@ def run(
     """
     _require_needs()
     properties = config if isinstance(config, Properties) else load(config)
-    harness = PropertiesHarness(properties)
+    return _run(PropertiesHarness(properties), level, out_dir, cases, seed)
+
+
+def run_on(
+    ensemble: Ensemble,
+    *,
+    level: Level | str = Level.CORE,
+    out_dir: Path | str = "conform-report",
+    cases: Collection[str] = (),
+    seed: int | None = None,
+) -> Summary:
+    """Run the suite against the servers of *ensemble*; the rest is as in `run`.
+
+    Here the faults of a network can be injected, and the servers stopped.
+    """
+    _require_needs()
+    return _run(ServerHarness(ensemble), level, out_dir, cases, seed)
+
+
+def _run(
+    harness: Harness,
+    level: Level | str,
+    out_dir: Path | str,
+    cases: Collection[str],
+    seed: int | None,
+) -> Summary:
     store = _described(harness)
     require_sharing(harness)
     folder = _folder(Path(out_dir))

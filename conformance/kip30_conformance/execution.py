@@ -17,6 +17,7 @@ from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.plugin import Conformance
 from kip30_conformance.progress import display_on
 from kip30_conformance.report import Level
+from kip30_conformance.servers import failure_logs
 
 _SECONDS_PER_CHECK = 300
 _SUITES = "kip30_conformance.suites"  # by name: pytest rewrites the asserts of what it imports
@@ -38,7 +39,7 @@ def execute(
     random.seed(seed)
     try:
         with (folder / "pytest.log").open("w") as log, redirect_stdout(log), _no_settings():
-            status = pytest.main(_arguments(seed, folder), plugins=[plugin])
+            status = pytest.main(_arguments(seed, folder), plugins=[plugin, failure_logs])
     finally:
         display.end()
     unknown = set(cases) - plugin.known_cases

@@ -11,6 +11,7 @@ from kip30 import PluginLocator, UnsupportedError
 from kip30.clock import Clock
 from kip30.config import Written
 from kip30_conformance.peer import Peer
+from kip30_conformance.servers import Ensemble
 
 SESSION_SECONDS = 2.0
 OPERATION_SECONDS = 1.5
@@ -109,6 +110,14 @@ class Harness(ABC):
             UnsupportedError: This harness does not know how.
         """
         raise UnsupportedError("no way to freeze the store")
+
+    def servers(self) -> Ensemble:
+        """Return the servers of the store, for trouble with them and on the way to them.
+
+        Raises:
+            UnsupportedError: The store has none, or they are not this harness's to harm.
+        """
+        raise UnsupportedError("no servers that may be harmed")
 
     @contextmanager
     def peer(self, root: str, **more: Written) -> Generator[Peer]:

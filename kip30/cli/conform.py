@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from kip30.cli import parameters
 from kip30.cli.opening import StoreChoice, opens_store
 
 _SUITE = "kip30_conformance.conform"
+_SERVERS = "kip30_conformance.servers"
 
 
 @click.command("conform")
@@ -30,18 +32,27 @@ _SUITE = "kip30_conformance.conform"
     help="Where the reports go.",
 )
 @click.option("--seed", type=int, metavar="NUMBER", help="What chance begins with.")
+@click.option("--server", metavar="STORE", help="Start servers of STORE, test those, and end them.")
+@parameters.nodes
 @opens_store
-def command(
-    choice: StoreChoice, *, level: str, cases: tuple[str, ...], out_dir: Path, seed: int | None
-) -> int:
+def command(choice: StoreChoice, *, server: str | None, nodes: int, **options: Any) -> int:
     """Prove that the store keeps kip30's promises.
 
-    Runs the conformance suite against the configured store, in namespaces of its own, and writes
-    reports for people and for machines. Exits with 0 if every case passed, 1 if some failed, and
-    3 if nothing was proven.
+    Runs the conformance suite against the configured store, in namespaces of its own, or with
+    --server against servers of its own, where more faults can be injected. Writes reports for
+    people and for machines. Exits with 0 if every case passed, 1 if some failed, and 3 if nothing
+    was proven.
     """
     suite: Any = import_module(_SUITE)  # the core rests on no suite, so this is found late
-    properties = choice.properties()
-    summary = suite.run(properties, level=level, out_dir=out_dir, cases=cases, seed=seed)
+    if server is None:
+        return _status(suite.run(choice.properties(), **options))
+    if choice != StoreChoice(settings={}):
+        raise click.UsageError("--server brings its own settings: give either, not both")
+    servers: Any = import_module(_SERVERS)
+    with servers.start(server, nodes) as ensemble:
+        return _status(suite.run_on(ensemble, **options))
+
+
+def _status(summary: Any) -> int:
     status: int = summary.exit_code
     return status

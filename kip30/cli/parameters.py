@@ -4,12 +4,28 @@ import math
 import os
 import socket
 import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from kip30.errors import InvalidNameError
 from kip30.names import check_id
 from kip30.records import Fence
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def nodes(command: F) -> F:
+    """Give *command* the option of how many servers to start."""
+    option = click.option(
+        "--nodes",
+        type=int,
+        default=1,
+        show_default=True,
+        help="How many servers work together: 1 or 3.",
+    )
+    return option(command)
 
 
 def setting(written: str) -> tuple[str, str]:

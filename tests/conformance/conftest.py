@@ -2,9 +2,7 @@ from collections.abc import Generator
 
 import pytest
 
-pytest.register_assert_rewrite("kip30_conformance")
-
-from kip30_conformance.plugin import is_proven  # noqa: E402  only now are its asserts rewritten
+from kip30_conformance.plugin import is_proven
 
 
 @pytest.hookimpl(wrapper=True)

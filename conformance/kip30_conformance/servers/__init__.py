@@ -1,0 +1,13 @@
+"""Real servers for tests, and trouble between them and their clients.
+
+A process of its own, the warden, holds the servers and the proxies before them; whatever happens
+to the process that asked for them, none of them stays behind.
+"""
+
+from kip30_conformance.servers.ensemble import Ensemble
+from kip30_conformance.servers.installed import ServerMissingError
+from kip30_conformance.servers.link import Counts, Link
+from kip30_conformance.servers.node import Node
+from kip30_conformance.servers.starting import SIZES, STORES, start
+
+__all__ = ["SIZES", "STORES", "Counts", "Ensemble", "Link", "Node", "ServerMissingError", "start"]

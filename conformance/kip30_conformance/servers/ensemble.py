@@ -1,0 +1,142 @@
+"""Servers that work together, and the trouble they can have with each other."""
+
+from collections.abc import Collection, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Self
+
+from kip30_conformance.patience import eventually
+from kip30_conformance.servers.custody import Custody
+from kip30_conformance.servers.link import Counts, Link, counts_from
+from kip30_conformance.servers.node import Node
+from kip30_conformance.servers.store import Store
+
+READY_SECONDS = 60.0
+
+
+class Ensemble:
+    """One server or several, on the loopback interface. Thread-safe; of no use after a fork.
+
+    It ends with `close`, with its ``with`` block, and with the process that started it, however
+    that ends.
+
+    Attributes:
+        name: Of the store.
+        version: Of the servers.
+        nodes: The servers.
+    """
+
+    def __init__(self, custody: Custody, store: Store, version: str, nodes: Sequence[Node]) -> None:
+        """Own *nodes*, and the warden that has them in *custody*."""
+        self.name = store.name
+        self.version = version
+        self.nodes = nodes
+        self._custody = custody
+        self._store = store
+
+    @property
+    def warden_pid(self) -> int:
+        """The process id of the warden, the parent of all servers."""
+        return self._custody.pid
+
+    def settings(self) -> dict[str, str]:
+        """Return the properties that reach the store, with no proxy in between."""
+        return self._store.settings(",".join(node.address for node in self.nodes))
+
+    def await_ready(
+        self, nodes: Collection[Node] | None = None, *, within: float = READY_SECONDS
+    ) -> None:
+        """Wait until *nodes*, or all, serve clients.
+
+        Raises:
+            AssertionError: Not *within* so many seconds; the message ends with their logs.
+        """
+        waiting = list(self.nodes if nodes is None else nodes)
+        try:
+            eventually(
+                lambda: all(node.is_ready() for node in waiting),
+                within=within,
+                what=f"{self.name} is ready",
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_tails()}") from None
+
+    def leader(self, *, within: float = READY_SECONDS) -> Node:
+        """Wait until exactly one of the nodes that answer says that it leads, and return it.
+
+        One that was isolated or stopped may believe for a moment that it still does.
+        """
+        return eventually(self._only_leader, within=within, what=f"{self.name} has one leader")
+
+    def restart(self, *, empty: bool = False) -> None:
+        """Kill all nodes, start them again, with their data or *empty*, and wait for all."""
+        for node in self.nodes:
+            node.kill()
+        for node in self.nodes:
+            node.restart(empty=empty)
+        self.await_ready()
+
+    @contextmanager
+    def frozen(self) -> Generator[None]:
+        """Stop all nodes (SIGSTOP) for the time of a with-block."""
+        with ExitStack() as stopped:
+            for node in self.nodes:
+                node.stop()
+                stopped.callback(node.resume)
+            yield
+
+    def link(self) -> Link:
+        """Return a new way to all nodes, for one client, on which there can be trouble."""
+        return Link(self._custody, self._store, [node.port for node in self.nodes])
+
+    def open_links(self) -> int:
+        """Return how many links the warden keeps open."""
+        count: int = self._custody.ask("links")
+        return count
+
+    def isolate(self, node: Node) -> None:
+        """Lose everything between *node* and the other nodes; clients still reach it."""
+        self._custody.ask("isolate", node=node.index)
+
+    def separate(self, one: Node, other: Node) -> None:
+        """Lose everything between two nodes."""
+        self._custody.ask("separate", one=one.index, other=other.index)
+
+    def heal(self) -> None:
+        """End `isolate` and `separate`; what has lost something is reset."""
+        self._custody.ask("heal")
+
+    def compact(self) -> None:
+        """Have the store forget all of its past but the present state.
+
+        Raises:
+            UnsupportedError: It keeps no past.
+        """
+        self.nodes[0].compact()
+
+    def peer_counts(self) -> dict[tuple[int, int], Counts]:
+        """Return what has passed between two nodes, by the index of who connects to whom.
+
+        In this, the one that has connected is the client.
+        """
+        told = self._custody.ask("peer_counts")
+        return {(one["from"], one["to"]): counts_from(one) for one in told}
+
+    def log_tails(self) -> str:
+        """Return the end of every node's log."""
+        return "\n".join(f"--- {node!r}\n{node.log_tail()}" for node in self.nodes)
+
+    def close(self) -> None:
+        """Kill all servers and give everything up. Idempotent."""
+        self._custody.end()
+
+    def __enter__(self) -> Self:
+        """Return the ensemble itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _only_leader(self) -> Node | None:
+        leaders = [node for node in self.nodes if node.is_leader()]
+        return leaders[0] if len(leaders) == 1 else None

@@ -1,0 +1,118 @@
+"""One server of an ensemble."""
+
+import shutil
+from collections.abc import Sequence
+
+from typing_extensions import override
+
+from kip30_conformance.servers.custody import Custody
+from kip30_conformance.servers.ports import HOST
+from kip30_conformance.servers.store import Plan, Store
+
+_TAIL_LINES = 40
+
+
+class Node:
+    """One server process, which may be killed, stopped and started again.
+
+    Attributes:
+        index: Its place in `Ensemble.nodes`.
+        pid: Of the process that runs, or ran last.
+        pids: Of all that have run here, in their order: the evidence of restarts.
+    """
+
+    def __init__(self, custody: Custody, store: Store, command: Sequence[str], plan: Plan) -> None:
+        """Prepare; nothing is started before `start`."""
+        self.index = plan.index
+        self.pids: list[int] = []
+        self._custody = custody
+        self._store = store
+        self._command = command
+        self._plan = plan
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self.pids[-1]
+
+    @property
+    def port(self) -> int:
+        """The port for clients."""
+        return self._plan.place.client
+
+    @property
+    def address(self) -> str:
+        """``host:port`` for clients, without any proxy in between."""
+        return f"{HOST}:{self.port}"
+
+    def start(self) -> int:
+        """Start it, with what data there is, and return its pid without waiting for more.
+
+        Raises:
+            WardenError: The program cannot be started.
+        """
+        self._plan.folder.mkdir(parents=True, exist_ok=True)
+        pid: int = self._custody.ask(
+            "launch",
+            node=self.index,
+            command=self._store.prepare(self._command, self._plan),
+            folder=str(self._plan.folder),
+            environment=dict(self._plan.environment),
+        )
+        self.pids.append(pid)
+        return pid
+
+    def kill(self) -> int:
+        """Kill it with -9, wait until it is gone, and return the pid it had."""
+        pid: int = self._custody.ask("kill", node=self.index)
+        return pid
+
+    def stop(self) -> int:
+        """Stop it (SIGSTOP), wait until the kernel says that it has stopped; return its pid."""
+        pid: int = self._custody.ask("stop", node=self.index)
+        return pid
+
+    def resume(self) -> int:
+        """Let it go on after a `stop`, and return its pid."""
+        pid: int = self._custody.ask("resume", node=self.index)
+        return pid
+
+    def restart(self, *, empty: bool = False) -> tuple[int, int]:
+        """Kill it if it runs, and start it again; return the old and the new pid.
+
+        It is not waited for: see `Ensemble.await_ready`.
+
+        Args:
+            empty: Take away its data in between.
+        """
+        old = self.kill()
+        if empty:
+            shutil.rmtree(self._plan.data, ignore_errors=True)
+        return old, self.start()
+
+    def is_alive(self) -> bool:
+        """Say whether its process is there, were it only stopped."""
+        return self._custody.ask("status", node=self.index) is None
+
+    def is_ready(self) -> bool:
+        """Say whether it serves clients right now."""
+        return self._store.is_ready(self._plan.place)
+
+    def is_leader(self) -> bool:
+        """Say whether it says of itself that it leads; alone, it always does."""
+        return self._store.is_leader(self._plan.place)
+
+    def compact(self) -> None:
+        """Have the store forget its past; see `Ensemble.compact`."""
+        self._store.compact(self._plan.place)
+
+    def log_tail(self, lines: int = _TAIL_LINES) -> str:
+        """Return the last of what it said."""
+        log = self._plan.folder / "log"
+        if not log.exists():
+            return ""
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+    @override
+    def __repr__(self) -> str:
+        return f"<node {self.index} at {self.address}>"

@@ -1,0 +1,95 @@
+"""The proxies between the nodes of an ensemble."""
+
+import socket
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import psutil
+
+from kip30_conformance.servers.connection import Greeting
+from kip30_conformance.servers.gate import Gate
+from kip30_conformance.servers.ports import HOST
+from kip30_conformance.servers.processes import Processes
+from kip30_conformance.servers.route import Route
+
+_STRANGER = -1
+_PATIENCE_SECONDS = 1.0
+
+
+class Peers:
+    """A gate before every port at which a node listens to others, and a route for each pair.
+
+    Which node a connection comes from is known by the process that holds its other end. One
+    whose other end was closed at once comes from a stranger, and is lost with its target.
+    """
+
+    def __init__(self, processes: Processes) -> None:
+        """Be between the nodes that run as *processes*."""
+        self._processes = processes
+        self._gates: list[list[Gate]] = []
+        self._routes: dict[tuple[int, int], Route] = {}
+        self._masquerade: Mapping[str, str] = {}
+
+    def open(self, ports: Sequence[Sequence[int]]) -> list[list[int]]:
+        """Return the ports that are to be told to others instead of each node's own *ports*."""
+        nodes = range(len(ports))
+        self._routes = {pair: Route() for pair in product([*nodes, _STRANGER], nodes)}
+        self._gates = [[self._gate(node, port) for port in ports[node]] for node in nodes]
+        return [[gate.port for gate in gates] for gates in self._gates]
+
+    def gates(self, node: int) -> list[Gate]:
+        """Return the gates before a node."""
+        return self._gates[node]
+
+    def disguise(self, masquerade: Mapping[str, str]) -> None:
+        """Replace texts by others of their length in what a node says first to another."""
+        self._masquerade = masquerade
+
+    async def separate(self, one: int, other: int) -> None:
+        """Lose everything between two nodes."""
+        for pair in ((one, other), (other, one)):
+            await self._routes[pair].cut()
+
+    async def isolate(self, node: int) -> None:
+        """Lose everything between a node and all others."""
+        for pair, route in self._routes.items():
+            if node in pair:
+                await route.cut()
+
+    async def heal(self) -> None:
+        """Join them all again."""
+        for route in self._routes.values():
+            await route.heal()
+
+    def counted(self) -> list[dict[str, Any]]:
+        """Return the counts of every pair of nodes that had anything to say."""
+        return [
+            {"from": one, "to": other, **route.traffic.counted()}
+            for (one, other), route in self._routes.items()
+            if route.traffic.connections
+        ]
+
+    def _gate(self, node: int, port: int) -> Gate:
+        return Gate(partial(self._welcome, node, port))
+
+    def _welcome(self, node: int, port: int, client: socket.socket) -> None:
+        source = self._owner(client.getpeername()[1])
+        greeting = Greeting(masquerade=self._masquerade, patience_seconds=_PATIENCE_SECONDS)
+        self._routes[source, node].carry(client, (HOST, port), greeting)
+
+    def _owner(self, port: int) -> int:
+        """Return the node from whose *port* a connection comes."""
+        for node, pid in self._processes.pids().items():
+            if port in _ports_of(pid):
+                return node
+        return _STRANGER
+
+
+def _ports_of(pid: int) -> set[int]:
+    try:
+        found = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return set()
+    return {one.laddr.port for one in found if one.status != psutil.CONN_LISTEN}

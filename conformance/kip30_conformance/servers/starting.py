@@ -1,0 +1,113 @@
+"""Starting ensembles of whatever store is asked for."""
+
+import tempfile
+from collections import ChainMap
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from kip30 import ConfigError
+from kip30.config import did_you_mean
+from kip30_conformance.servers.custody import Custody
+from kip30_conformance.servers.ensemble import READY_SECONDS, Ensemble
+from kip30_conformance.servers.etcd import Etcd
+from kip30_conformance.servers.installed import find
+from kip30_conformance.servers.node import Node
+from kip30_conformance.servers.ports import free_ports
+from kip30_conformance.servers.store import Place, Plan, Store
+from kip30_conformance.servers.zookeeper import Zookeeper
+
+STORES: Mapping[str, type[Store]] = {one.name: one for one in (Etcd, Zookeeper)}
+"""All stores whose servers can be started, by name."""
+
+SIZES = (1, 3)
+"""How many nodes an ensemble may have."""
+
+
+def start(  # noqa: PLR0913  each says one thing about the servers
+    name: str,
+    nodes: int = 1,
+    *,
+    folder: Path | None = None,
+    version: str | None = None,
+    secure: bool = False,
+    extra: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    within: float = READY_SECONDS,
+) -> Ensemble:
+    """Start servers and wait until all of them serve.
+
+    They listen on the loopback interface, on ports that nobody else had, and are killed when this
+    process ends, however it does.
+
+    Args:
+        name: ``etcd`` or ``zookeeper``.
+        nodes: How many: 1 or 3.
+        folder: Gets configuration, data and logs, and must be empty or not there. Without one
+            they go to a temporary folder that is removed in the end.
+        version: Without one, the newest that is installed.
+        secure: Have the clients' port speak TLS, with certificates that *extra* names.
+        extra: What else the server is told: lines of ``zoo.cfg``, or options of etcd. ``{folder}``
+            and ``{index}`` stand for the node's own.
+        environment: Variables for the servers, such as ``JAVA_TOOL_OPTIONS``.
+        within: Seconds they may take.
+
+    Raises:
+        ServerMissingError: The server is not installed.
+        ConfigError: There is no such store, or no such size. Nothing was started.
+        AssertionError: The servers did not serve in time; the message ends with their logs.
+            They were killed.
+    """
+    store = _store(name)
+    installed = find(name, version)
+    if nodes not in SIZES:
+        raise ConfigError(f"an ensemble has 1 or 3 nodes, not {nodes}")
+    with ExitStack() as undoing:
+        custody = Custody()
+        undoing.callback(custody.end)
+        home = folder or _temporary(custody)
+        places = _places(store, nodes, custody)
+        plans = [
+            Plan(
+                index=index,
+                places=places,
+                folder=home / f"node{index}",
+                secure=secure,
+                extra=extra,
+                environment=environment or {},
+            )
+            for index in range(nodes)
+        ]
+        servers = [Node(custody, store, installed.command, plan) for plan in plans]
+        ensemble = Ensemble(custody, store, installed.version, servers)
+        for node in servers:
+            node.start()
+        ensemble.await_ready(within=within)
+        undoing.pop_all()
+    return ensemble
+
+
+def _store(name: str) -> Store:
+    if name not in STORES:
+        raise ConfigError(f"no servers of {name!r}{did_you_mean(name, STORES)}")
+    return STORES[name]()
+
+
+def _temporary(custody: Custody) -> Path:
+    folder = tempfile.mkdtemp(prefix="kip30-servers-")
+    custody.ask("clean_up", folder=folder)
+    return Path(folder)
+
+
+def _places(store: Store, nodes: int, custody: Custody) -> list[Place]:
+    """Find ports for all nodes, and put proxies between them."""
+    own = 2 + store.peer_ports
+    ports = free_ports(nodes * own)
+    rows = [ports[first : first + own] for first in range(0, len(ports), own)]
+    seen = custody.ask("open_peers", ports=[row[2:] for row in rows])
+    places = [
+        Place(client=row[0], probe=row[1], peers=tuple(row[2:]), seen=tuple(told))
+        for row, told in zip(rows, seen, strict=True)
+    ]
+    custody.ask("disguise", masquerade=dict(ChainMap(*map(store.masquerade, places))))
+    return places

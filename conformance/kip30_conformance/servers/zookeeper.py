@@ -1,0 +1,100 @@
+"""ZooKeeper: one server or an ensemble of three, with short ticks."""
+
+import socket
+from collections.abc import Iterator, Sequence
+
+from typing_extensions import override
+
+from kip30_conformance.servers.ports import HOST
+from kip30_conformance.servers.store import Place, Plan, Store
+
+_ANSWER_SECONDS = 1.0
+_JAVA = (
+    "-Xmx256m",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    # A vote that was lost is repeated after at most this time, not after up to a minute.
+    "-Dzookeeper.fastleader.maxNotificationInterval=1000",
+)
+_LINES = (
+    "tickTime=500",
+    "initLimit=20",
+    "syncLimit=4",
+    "maxClientCnxns=0",
+    "admin.enableServer=false",
+    "4lw.commands.whitelist=*",
+)
+
+
+class Zookeeper(Store):
+    """A server tells by the command ``srvr`` whether it serves, and in which mode."""
+
+    name = "zookeeper"
+    peer_ports = 2
+
+    @override
+    def prepare(self, command: Sequence[str], plan: Plan) -> list[str]:
+        plan.data.mkdir(parents=True, exist_ok=True)
+        (plan.data / "myid").write_text(f"{plan.index + 1}\n")
+        configuration = plan.folder / "zoo.cfg"
+        configuration.write_text("".join(f"{line}\n" for line in _configuration(plan)))
+        java, *words = command
+        return [java, *_JAVA, *words, str(configuration)]
+
+    @override
+    def is_ready(self, place: Place) -> bool:
+        return _mode(place) != ""
+
+    @override
+    def is_leader(self, place: Place) -> bool:
+        return _mode(place) in {"leader", "standalone"}
+
+    @override
+    def settings(self, addresses: str) -> dict[str, str]:
+        return {"plugin.backend": self.name, "zookeeper.connect": addresses}
+
+    @override
+    def masquerade(self, place: Place) -> dict[str, str]:
+        # A server tells where it takes part in elections, and is called back there.
+        return {f"{HOST}:{own}": f"{HOST}:{seen}" for own, seen in _pairs(place)}
+
+
+def _configuration(plan: Plan) -> Iterator[str]:
+    yield from _LINES
+    yield f"dataDir={plan.data}"
+    yield f"clientPortAddress={HOST}"
+    if plan.secure:
+        yield f"secureClientPortAddress={HOST}"
+        yield f"secureClientPort={plan.place.client}"
+        yield f"clientPort={plan.place.probe}"
+    else:
+        yield f"clientPort={plan.place.client}"
+    if len(plan.places) > 1:
+        yield from _ensemble(plan)
+    yield from plan.own_words
+
+
+def _ensemble(plan: Plan) -> Iterator[str]:
+    for index, place in enumerate(plan.places):
+        ports = place.peers if index == plan.index else place.seen
+        yield f"server.{index + 1}={':'.join([HOST, *map(str, ports)])}"
+
+
+def _pairs(place: Place) -> Iterator[tuple[int, int]]:
+    return zip(place.peers, place.seen, strict=True)
+
+
+def _mode(place: Place) -> str:
+    """Return what the server says it is, or nothing if it does not serve."""
+    answer = _asked(place.probe) or _asked(place.client)
+    lines = (line.partition(": ") for line in answer.splitlines())
+    return next((mode for key, _, mode in lines if key == "Mode"), "")
+
+
+def _asked(port: int) -> str:
+    try:
+        with socket.create_connection((HOST, port), _ANSWER_SECONDS) as connection:
+            connection.sendall(b"srvr")
+            return b"".join(iter(lambda: connection.recv(4096), b"")).decode()
+    except OSError:
+        return ""

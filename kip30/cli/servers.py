@@ -1,0 +1,45 @@
+"""``kip30 servers``: real servers of a store, for as long as the command runs."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kip30.cli import parameters, storm
+from kip30.cli.commands import Commands
+from kip30.cli.failures import say
+from kip30.cli.watching import stay
+
+_SERVERS = "kip30_conformance.servers"
+
+
+@click.group("servers", cls=Commands, no_args_is_help=False)
+def command() -> None:
+    """Run real servers of a store, to try things out and for tests."""
+
+
+@command.command()
+@click.argument("store")
+@parameters.nodes
+@click.option(
+    "--folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Where configuration, data and logs go and stay; else nothing stays.",
+)
+def up(store: str, *, nodes: int, folder: Path | None) -> int:
+    """Start servers of STORE and print the properties that reach them, until interrupted.
+
+    They listen on the loopback interface alone, and end with this command, however it ends. What
+    is printed is a properties file for --config. `docker/install-servers` installs the servers.
+    """
+    servers: Any = import_module(_SERVERS)  # the core rests on no suite, so this is found late
+    with servers.start(store, nodes, folder=folder) as ensemble:
+        for key, value in ensemble.settings().items():
+            click.echo(f"{key}={value}")
+        say(f"{store} {ensemble.version} is up; use what is on stdout as --config; Ctrl-C ends it")
+        return stay(lambda _: None, lambda _: None)
+
+
+command.add_command(storm.command)

@@ -1,0 +1,38 @@
+from collections.abc import Iterator
+
+import pytest
+
+from kip30_conformance.servers import SIZES, STORES, Ensemble, Link
+from kip30_conformance.servers.failure_logs import pytest_runtest_makereport
+from kip30_conformance.servers.needing import needed
+
+__all__ = ["pytest_runtest_makereport"]
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[Ensemble]:
+    with needed("etcd") as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def link(etcd: Ensemble) -> Iterator[Link]:
+    with etcd.link() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module", params=STORES)
+def three(request: pytest.FixtureRequest) -> Iterator[Ensemble]:
+    with needed(request.param, 3) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(name, nodes) for name in STORES for nodes in SIZES],
+    ids=lambda param: f"{param[0]}-{param[1]}",
+)
+def ensemble(request: pytest.FixtureRequest) -> Iterator[Ensemble]:
+    name, nodes = request.param
+    with needed(name, nodes) as started:
+        yield started
