@@ -47,7 +47,7 @@ class StorageRaceTests(Suite):
         assert open_client().storage().fetch_many(KEYS).result() == claimed
 
     def test_S11_one_update_of_a_version(self, client: PluginLocator) -> None:
-        """Of all who replace the same version at the same time one succeeds, and its value stays."""
+        """Of all who replace one version at the same time one succeeds, and its value stays."""
         storage = client.storage()
         storage.put("k", "")
         for _ in range(10):

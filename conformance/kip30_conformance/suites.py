@@ -1,17 +1,23 @@
 """All suites in one place: what `kip30 conform` runs, and a store's test file subclasses."""
 
+from kip30_conformance.commit_faults import CommitFaultTests
 from kip30_conformance.election import ElectionTests
 from kip30_conformance.election_faults import ElectionFaultTests
 from kip30_conformance.fencing import FencingTests
+from kip30_conformance.frozen_faults import FrozenServerTests
 from kip30_conformance.groups import GroupTests
 from kip30_conformance.isolation import IsolationTests, TaxonomyTests
 from kip30_conformance.lifecycle import LifecycleTests
+from kip30_conformance.link_faults import LinkFaultTests
 from kip30_conformance.listener_callbacks import ListenerCallbackTests
 from kip30_conformance.listener_faults import ListenerFaultTests
 from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
+from kip30_conformance.missed_changes import MissedChangeTests
+from kip30_conformance.node_faults import NodeFaultTests
+from kip30_conformance.partition_faults import PartitionFaultTests
 from kip30_conformance.runner import RunnerTests
 from kip30_conformance.runner_faults import RunnerFaultTests
 from kip30_conformance.storage import StorageTests
@@ -45,4 +51,23 @@ SUITES: tuple[type[Suite], ...] = (
     ElectionFaultTests,
     RunnerTests,
     RunnerFaultTests,
+    CommitFaultTests,
+    LinkFaultTests,
+    MissedChangeTests,
+    FrozenServerTests,
+    NodeFaultTests,
+    PartitionFaultTests,
 )
+
+
+def suite_classes() -> dict[str, type[Suite]]:
+    """Return a subclass of each suite, by a name that pytest collects.
+
+    ``globals().update(suite_classes())`` in a store's test file runs them all, also those that are
+    still to be written.
+    """
+    return {name: type(name, (suite,), {"__doc__": suite.__doc__}) for name, suite in _named()}
+
+
+def _named() -> list[tuple[str, type[Suite]]]:
+    return [(f"Test{suite.__name__.removesuffix('Tests')}", suite) for suite in SUITES]

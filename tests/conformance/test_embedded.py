@@ -10,19 +10,25 @@ from typing_extensions import override
 
 from kip30.config import Written
 from kip30_conformance.arena import Arena
+from kip30_conformance.commit_faults import CommitFaultTests
 from kip30_conformance.election import ElectionTests
 from kip30_conformance.election_faults import ElectionFaultTests
 from kip30_conformance.fencing import FencingTests
+from kip30_conformance.frozen_faults import FrozenServerTests
 from kip30_conformance.groups import GroupTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.isolation import IsolationTests, TaxonomyTests
 from kip30_conformance.lifecycle import LifecycleTests
+from kip30_conformance.link_faults import LinkFaultTests
 from kip30_conformance.listener_callbacks import ListenerCallbackTests
 from kip30_conformance.listener_faults import ListenerFaultTests
 from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
+from kip30_conformance.missed_changes import MissedChangeTests
+from kip30_conformance.node_faults import NodeFaultTests
+from kip30_conformance.partition_faults import PartitionFaultTests
 from kip30_conformance.runner import RunnerTests
 from kip30_conformance.runner_faults import RunnerFaultTests
 from kip30_conformance.storage import StorageTests
@@ -189,6 +195,30 @@ class TestRunnerFaults(RunnerFaultTests):
             evidence.saw("dead runner", runner.pid)
         assert arena.start("true").wait() == 0
         assert harness.session_files() == []
+
+
+class TestCommitFaults(CommitFaultTests):
+    """Connections cut after a commit: skipped, the embedded store has no servers."""
+
+
+class TestLinkFaults(LinkFaultTests):
+    """Bad connections: skipped, the embedded store has no servers."""
+
+
+class TestMissedChanges(MissedChangeTests):
+    """Changes missed over a cut connection: skipped, the embedded store has no servers."""
+
+
+class TestFrozenServers(FrozenServerTests):
+    """Servers that stand still: skipped, the embedded store has no servers."""
+
+
+class TestNodeFaults(NodeFaultTests):
+    """Servers killed and started again: skipped, the embedded store has no servers."""
+
+
+class TestPartitionFaults(PartitionFaultTests):
+    """Servers cut off from each other: skipped, the embedded store has no servers."""
 
 
 class TestValueListenersByPolling(ValueListenerTests):

@@ -61,17 +61,19 @@ def test_a_properties_file_is_all_it_needs(config: Path, tmp_path: Path) -> None
     )
     assert ended.returncode == 0, ended.stderr
     assert len([line for line in ended.stderr.splitlines() if "] passed" in line]) == 6
-    assert "passed: 6 passed" in ended.stderr
+    assert "passed: 6 passed, 1 skipped" in ended.stderr
     report = report_in(tmp_path / "out")
     assert report["seed"] == 7
     assert report["store"]["name"] == "embedded"
     assert report["store"]["description"]["version"].startswith("SQLite")
     assert {one["case"] for one in report["checks"]} == {"S03", "G14", "S30"}
     assert {one["outcome"] for one in report["capabilities"]} == {"passed"}
-    [durability] = [one for one in report["checks"] if one["case"] == "S30"]
+    [durability] = [
+        one for one in report["checks"] if one["case"] == "S30" and one["outcome"] == "passed"
+    ]
     assert durability["level"] == "fault"
     assert durability["evidence"]
-    assert (tmp_path / "out" / "junit.xml").read_text().count("<testcase ") == 6
+    assert (tmp_path / "out" / "junit.xml").read_text().count("<testcase ") == len(report["checks"])
     for name in ("report.md", "report.html"):
         assert "S03" in (tmp_path / "out" / name).read_text()
 
@@ -130,7 +132,8 @@ def test_skips_alone_are_no_evidence(config: Path, tmp_path: Path) -> None:
     summary = conform.run(odd("Unfaultable", config), cases=["S29"], out_dir=tmp_path)
     assert summary.exit_code == 3
     assert {one.outcome.value for one in summary.checks} == {"skipped"}
-    assert all("no hooks to inject faults" in one.detail for one in summary.checks)
+    reasons = ("no hooks to inject faults", "no servers")
+    assert all(any(reason in one.detail for reason in reasons) for one in summary.checks)
 
 
 def test_faults_that_do_not_happen_are_no_evidence(config: Path, tmp_path: Path) -> None:
