@@ -1,0 +1,86 @@
+"""Leaders: an ephemeral node per service, won together with the next epoch."""
+
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.driver import ElectionDriver
+from kip30.records import Claim, Entry, Held, Version
+from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
+from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode
+from kip30_backends.zookeeper.states import Leader, States
+from kip30_backends.zookeeper.tree import Tree, leader_record
+from kip30_backends.zookeeper.wire import Check, Delete, Multi, SetData
+
+
+class Bid(NamedTuple):
+    """Who wants to lead which service."""
+
+    service: str
+    candidate: str
+    nonce: str
+    data: bytes
+
+
+class ZookeeperElection(ElectionDriver):
+    """Services and who leads them."""
+
+    def __init__(self, outbox: Outbox, tree: Tree, states: States) -> None:
+        """Keep services in *tree*."""
+        self._outbox = outbox
+        self._tree = tree
+        self._states = states
+
+    @override
+    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+        return self._outbox.start(self._claim(Bid(service, candidate, nonce, data)))
+
+    @override
+    def release(self, service: str, claim: Claim) -> Future[None]:
+        return self._outbox.start(self._release(service, claim.entry.version.major))
+
+    def _claim(self, bid: Bid) -> Steps[Claim | Held]:
+        epoch = self._states.epochs.get(bid.service)
+        while True:
+            if epoch is not None:
+                answer = yield Ask((self._take(bid, epoch + 1),), writes=True)
+                try:
+                    answer.only()
+                    return self._won(bid, epoch + 1, answer)
+                except (NodeExists, BadVersion, NoNode):
+                    leader = yield from self._states.leader(bid.service)
+                    if leader.snapshot.entries:
+                        return self._met(bid, leader)
+            epoch = yield from self._states.epoch(bid.service)
+            if epoch is None:
+                yield from self._tree.make(self._tree.epoch(bid.service))
+
+    def _take(self, bid: Bid, epoch: int) -> Multi:
+        leader = self._tree.leader(bid.service)
+        data = leader_record(bid.nonce, bid.data, bid.candidate, epoch)
+        created = self._tree.create(leader, data, ephemeral=True)
+        return Multi((created, SetData(self._tree.epoch(bid.service), b"", epoch - 1)))
+
+    def _won(self, bid: Bid, epoch: int, answer: Answer) -> Claim:
+        self._states.epochs[bid.service] = epoch
+        entry = Entry(Version(epoch), bid.nonce, bid.data)
+        return Claim(bid.candidate, entry, answer.session.lease, answer.order)
+
+    def _met(self, bid: Bid, leader: Leader) -> Claim | Held:
+        """Return the claim if the leader is the bidder itself, whose answer was lost."""
+        entry = leader.snapshot.entries.get(bid.candidate)
+        mine = leader.owner == leader.answer.session.ident
+        if mine and entry is not None and entry.nonce == bid.nonce:
+            return self._won(bid, entry.version.major, leader.answer)
+        return Held(leader.snapshot)
+
+    def _release(self, service: str, epoch: int) -> Steps[None]:
+        """Delete the leader of *epoch*: who came after it has another one."""
+        unchanged = Check(self._tree.epoch(service), epoch)
+        request = Multi((unchanged, Delete(self._tree.leader(service))))
+        answer = yield Ask((request,), writes=True)
+        try:
+            answer.only()
+        except (NoNode, BadVersion):
+            return

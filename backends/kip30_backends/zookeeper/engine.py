@@ -1,0 +1,128 @@
+"""What runs below the drivers of one backend. It does not refer to the backend itself."""
+
+from contextlib import suppress
+
+from kip30.driver import Context
+from kip30.errors import ConfigError, Kip30Error, UnavailableError
+from kip30_backends.zookeeper import security
+from kip30_backends.zookeeper.client import Server
+from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
+from kip30_backends.zookeeper.pulse import Pulse
+from kip30_backends.zookeeper.refusals import NoNode, Refused
+from kip30_backends.zookeeper.session import Ground
+from kip30_backends.zookeeper.sessions import Sessions
+from kip30_backends.zookeeper.settings import ZookeeperSettings
+from kip30_backends.zookeeper.states import States
+from kip30_backends.zookeeper.tree import Tree
+from kip30_backends.zookeeper.watches import Watches
+from kip30_backends.zookeeper.wire import AddWatch, Exists, GetChildren, MultiRead, RemoveWatches
+
+_PATIENCE = 0.95
+_GLANCES_PER_TIMEOUT = 20
+_RESERVED = "/zookeeper"
+
+
+class Engine:
+    """The outbox, the session, the watches and the clock."""
+
+    def __init__(self, context: Context, settings: ZookeeperSettings) -> None:
+        """Connect, and make the tree's root if it is missing.
+
+        Raises:
+            ConfigError: The settings cannot be used. Nothing was sent.
+            UnavailableError: Not within the connect timeout.
+            AuthenticationError: The credentials are rejected, or do not suffice.
+        """
+        modern = settings.protocol != "3.5"
+        self.tree = Tree(
+            settings.connect.chroot, context.namespace, security.acl(settings), modern=modern
+        )
+        self._check_not_reserved()
+        self.server = _server(context, settings)
+        self.outbox = Outbox(context.operation_timeout_seconds * _PATIENCE)
+        self.states = States(self.tree)
+        self.watches = Watches(self.outbox, self.states, self.tree)
+        self.sessions = Sessions(Ground(context, self.server, self.outbox, self.watches))
+        self._patience = context.operation_timeout_seconds
+        glance = context.operation_timeout_seconds / _GLANCES_PER_TIMEOUT
+        beats = (self.outbox.expire, self.sessions.beat, self.watches.retry)
+        self._pulse = Pulse(glance, beats)
+        self._open(probing=settings.protocol == "auto")
+
+    def close(self) -> None:
+        """End everything: the session on the server, operations, watches and threads."""
+        self._pulse.stop()
+        self._end()
+
+    def drop(self) -> None:
+        """Have everything ended soon, on a thread that may wait."""
+        self._pulse.stop_with(self._end)
+
+    def describe(self) -> dict[str, str]:
+        """Return who the servers say they are, as far as they say so."""
+        line = self.sessions.line
+        peer = line.client.peer if line is not None else "nobody"
+        told = line.client.status() if line is not None else {}
+        return {
+            "version": told.get("Zookeeper version", "not told: allow srvr in its whitelist"),
+            "server": peer,
+            "mode": told.get("Mode", "not told"),
+            "servers": self.server.hosts,
+            "root": self.tree.paths.root,
+            "session timeout": f"{line.timeout_seconds:g} s" if line is not None else "no session",
+            "requests": "3.6" if self.tree.modern else "3.5",
+        }
+
+    def _end(self) -> None:
+        self.outbox.close()
+        self.watches.close()
+        self.sessions.close()
+
+    def _open(self, *, probing: bool) -> None:
+        self._pulse.start()
+        try:
+            self.sessions.open()
+            if probing:
+                self._probe()
+            self.outbox.start(self._root()).result(self._patience)
+        except TimeoutError as error:
+            self.close()
+            raise UnavailableError("ZooKeeper did not answer in time") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _probe(self) -> None:
+        with suppress(Kip30Error):
+            self.tree.modern = self.outbox.start(_knows_all()).result(self._patience)
+
+    def _root(self) -> Steps[None]:
+        answer = yield Ask((Exists(self.tree.paths.root),))
+        try:
+            answer.only()
+        except NoNode:
+            yield from self.tree.make(self.tree.paths.root)
+
+    def _check_not_reserved(self) -> None:
+        if self.tree.paths.root == _RESERVED:
+            raise ConfigError(
+                "plugin.namespace=zookeeper is the servers' own node:"
+                " choose another one, or a chroot in zookeeper.connect"
+            )
+
+
+def _server(context: Context, settings: ZookeeperSettings) -> Server:
+    return Server(
+        settings.connect.hosts,
+        security.tls_context(settings),
+        security.digest(settings),
+        security.sasl(settings),
+        context.connect_timeout_seconds,
+    )
+
+
+def _knows_all() -> Steps[bool]:
+    """Ask the server for what came with 3.6."""
+    requests = (AddWatch("/", recursive=False), MultiRead((GetChildren("/"),)), RemoveWatches("/"))
+    answer = yield Ask(requests, fresh=False)
+    return not any(isinstance(outcome, Refused) for outcome in answer.outcomes[:2])

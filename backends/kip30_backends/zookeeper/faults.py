@@ -1,0 +1,42 @@
+"""What befalls a session or a leader from outside, done on purpose: for tests."""
+
+from kip30.driver import Context
+from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
+from kip30_backends.zookeeper.refusals import NoNode
+from kip30_backends.zookeeper.session import Undertaker
+from kip30_backends.zookeeper.sessions import Sessions
+from kip30_backends.zookeeper.tree import Tree
+from kip30_backends.zookeeper.wire import Delete
+
+
+class Faults:
+    """The faults of one backend."""
+
+    def __init__(self, context: Context, sessions: Sessions, outbox: Outbox, tree: Tree) -> None:
+        """Strike *sessions* and *tree*."""
+        self._context = context
+        self._sessions = sessions
+        self._outbox = outbox
+        self._tree = tree
+
+    def expire_session(self) -> None:
+        """Close this client's session on the server, over another connection."""
+        line = self._sessions.line
+        if line is None or line.session is None:
+            return
+        undertaker = Undertaker(self._context, self._sessions.server, line.session.identity)
+        undertaker.client.start()
+        undertaker.known.wait(self._context.connect_timeout_seconds)
+        undertaker.client.close(self._context.operation_timeout_seconds)
+
+    def delete_leader(self, service: str) -> None:
+        """Remove the record of who leads *service*, behind everybody's back."""
+        self._outbox.start(_deleted(self._tree.leader(service))).result()
+
+
+def _deleted(path: str) -> Steps[None]:
+    answer = yield Ask((Delete(path),), writes=True)
+    try:
+        answer.only()
+    except NoNode:
+        return

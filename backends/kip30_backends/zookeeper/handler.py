@@ -1,0 +1,84 @@
+"""What kazoo runs on: one thread, sockets with our TLS settings, and no callbacks."""
+
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_THREAD = "kip30-zookeeper"
+
+
+class WaitTimeout(Exception):  # noqa: N818  kazoo's name for it
+    """A socket was not ready in time."""
+
+
+class Handler:
+    """kazoo's handler interface, without the two threads of its own that kazoo calls back on."""
+
+    name = "kip30"
+    running = False
+    timeout_exception = WaitTimeout
+    sleep_func = staticmethod(time.sleep)
+    event_object = staticmethod(threading.Event)
+    lock_object = staticmethod(threading.Lock)
+    rlock_object = staticmethod(threading.RLock)
+
+    def __init__(self, tls: ssl.SSLContext | None, connect_seconds: float) -> None:
+        """Connect with *tls*, and wait no longer than *connect_seconds* for that."""
+        self._tls = tls
+        self._connect_seconds = connect_seconds
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def stop(self) -> None:
+        """Stop nothing."""
+
+    def dispatch_callback(self, callback: object) -> None:
+        """Do nothing: no watch function is ever given to kazoo."""
+
+    def spawn(self, function: Callable[..., object], *args: object) -> threading.Thread:
+        """Run *function* on a thread of its own."""
+        thread = threading.Thread(target=function, args=args, name=_THREAD, daemon=True)
+        thread.start()
+        return thread
+
+    def select(
+        self, readers: Sequence[Any], writers: Sequence[Any], _: Sequence[Any], timeout: float
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Return who of *readers* and *writers* is ready within *timeout* seconds."""
+        poller = select.poll()
+        for one in readers:
+            poller.register(one, select.POLLIN)
+        for one in writers:
+            poller.register(one, select.POLLOUT)
+        ready = {descriptor for descriptor, _ in poller.poll(max(0.0, timeout) * 1000)}
+        return _among(ready, readers), _among(ready, writers), []
+
+    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
+        """Return what wakes the thread, never blocking the waker."""
+        ends = socket.socketpair()
+        for one in ends:
+            one.settimeout(0)
+        return ends
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **_: object
+    ) -> socket.socket:
+        """Connect to *address*, whose certificate must be that of *hostname*."""
+        plain = socket.create_connection(address, min(timeout, self._connect_seconds))
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                return plain
+            return self._tls.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
+
+
+def _among(ready: set[int], candidates: Sequence[Any]) -> list[Any]:
+    return [one for one in candidates if one.fileno() in ready]

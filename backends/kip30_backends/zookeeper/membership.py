@@ -1,0 +1,126 @@
+"""Members: one ephemeral node per id."""
+
+from concurrent.futures import Future
+
+from typing_extensions import override
+
+from kip30.driver import MembershipDriver
+from kip30.errors import MemberExistsError, NotMemberError
+from kip30.records import Claim, Entry, Version
+from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
+from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode
+from kip30_backends.zookeeper.session import Session
+from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
+from kip30_backends.zookeeper.wire import Delete, GetData, SetData, Stat
+
+
+class Grip:
+    """What a claim holds its id by: a node of a session, at the version it was last known at."""
+
+    def __init__(self, session: Session, stat: Stat) -> None:
+        """Hold the node that *session* created."""
+        self.session = session
+        self.czxid = stat.czxid
+        self.version = stat.version
+        self.doubtful = False
+
+
+class ZookeeperMembership(MembershipDriver):
+    """Ids in groups."""
+
+    def __init__(self, outbox: Outbox, tree: Tree) -> None:
+        """Keep members in *tree*."""
+        self._outbox = outbox
+        self._tree = tree
+
+    @override
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        return self._outbox.start(self._claim(group, member_id, nonce, data))
+
+    @override
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        return self._outbox.start(self._replace(group, claim, nonce, data))
+
+    @override
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        return self._outbox.start(self._release(self._tree.paths.member(group, claim.name), claim))
+
+    def _claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Steps[Claim]:
+        path = self._tree.paths.member(group, member_id)
+        request = self._tree.create(path, record(nonce, data), ephemeral=True)
+        while True:
+            answer = yield Ask((request,), writes=True)
+            try:
+                return _claim(member_id, nonce, data, answer, answer.only())
+            except NoNode:
+                yield from self._tree.make(parent(path))
+            except NodeExists:
+                answer = yield Ask((GetData(path),))
+            holder = _holder(answer, path)
+            if holder is None:
+                continue
+            if holder == (answer.session.ident, nonce):
+                return _claim(member_id, nonce, data, answer, answer.only().stat)
+            raise MemberExistsError(f"{member_id!r} is a member of {group!r} already")
+
+    def _replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Steps[Claim]:
+        path = self._tree.paths.member(group, claim.name)
+        grip: Grip = claim.handle
+        while grip.session.lease.ended is None:
+            answer = yield Ask((SetData(path, record(nonce, data), grip.version),), writes=True)
+            try:
+                grip.version = answer.only().version
+            except NoNode:
+                break
+            except BadVersion:
+                if not (yield from self._found_again(path, grip)):
+                    break
+            else:
+                entry = Entry(claim.entry.version, nonce, data)
+                return claim._replace(entry=entry, order=answer.order)
+        raise NotMemberError(f"{claim.name!r} is no member of {group!r} any more")
+
+    def _release(self, path: str, claim: Claim) -> Steps[None]:
+        """Delete the node; what another session left behind has ended with it.
+
+        Once a deletion was tried the id may be another claim's, at the same version: look first.
+        """
+        grip: Grip = claim.handle
+        while grip.session.lease.ended is None:
+            if grip.doubtful and not (yield from self._found_again(path, grip)):
+                return
+            grip.doubtful = True
+            answer = yield Ask((Delete(path, grip.version),), writes=True)
+            try:
+                answer.only()
+            except BadVersion:
+                continue
+            except NoNode:
+                return
+            else:
+                return
+
+    def _found_again(self, path: str, grip: Grip) -> Steps[bool]:
+        """Say whether the node is still there, and take note of its version."""
+        answer = yield Ask((GetData(path),))
+        try:
+            stat: Stat = answer.only().stat
+        except NoNode:
+            return False
+        grip.version = stat.version
+        return stat.czxid == grip.czxid
+
+
+def _claim(member_id: str, nonce: str, data: bytes, answer: Answer, stat: Stat) -> Claim:
+    session = answer.session
+    entry = Entry(Version(stat.czxid), nonce, data)
+    return Claim(member_id, entry, session.lease, answer.order, Grip(session, stat))
+
+
+def _holder(answer: Answer, path: str) -> tuple[int, str] | None:
+    """Return the session and the nonce of who is there."""
+    try:
+        node = answer.only()
+    except NoNode:
+        return None
+    return node.stat.owner, entry_of(node, Version(0), path)[1].nonce

@@ -1,0 +1,152 @@
+"""Opening, keeping and replacing the session of one backend.
+
+The lease says when a session is over. It is renewed by what a quorum agreed on, not by what a
+server that is cut off from the others still says, be it their former leader. What is over stays
+over: it is closed on the server, should the server still know it, before another one is opened.
+"""
+
+import logging
+import threading
+import time
+
+from kip30.errors import AuthenticationError, ClosedError, Kip30Error
+from kip30_backends.zookeeper.client import Client
+from kip30_backends.zookeeper.errors import why_unreachable
+from kip30_backends.zookeeper.session import Ground, Line, Undertaker
+
+log: logging.Logger = logging.getLogger(__name__)
+
+_BEATS_PER_TIMEOUT = 4
+_SILENCES_PER_TIMEOUT = 3
+_GLANCE = 0.05
+_PAUSE = 0.2
+_PAUSE_IF_REJECTED = 5.0
+_CLOSING_SHARE = 0.5
+
+
+class Sessions:
+    """The sessions of one backend, one at a time. Thread-safe."""
+
+    def __init__(self, ground: Ground) -> None:
+        """Open none before `open`."""
+        self._ground = ground
+        self._context = ground.context
+        self.server = ground.server
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._line: Line | None = None
+        self._replacing: threading.Thread | None = None
+        self._eras = 0
+        self._beat_at = 0.0
+
+    @property
+    def line(self) -> Line | None:
+        """The line there is, if there is one."""
+        return self._line
+
+    def open(self) -> None:
+        """Open the first session.
+
+        Raises:
+            UnavailableError: Not within the connect timeout.
+            AuthenticationError: The servers reject the credentials, or we theirs.
+        """
+        self._open(self._context.connect_timeout_seconds)
+
+    def beat(self) -> None:
+        """Ask for a proof of the session if that is due, and end what is over."""
+        line = self._line
+        if line is None or line.session is None:
+            return
+        if line.session.lease.expire():
+            self._lose(line, "not renewed in time")
+            return
+        unproven, now = line.client.unproven, time.monotonic()
+        if unproven and now - unproven.since > line.timeout_seconds / _SILENCES_PER_TIMEOUT:
+            log.info("%s does not answer: trying another server", line.client.peer)
+            line.client.drop()
+        elif now >= self._beat_at:
+            self._beat_at = now + line.timeout_seconds / _BEATS_PER_TIMEOUT
+            line.client.prove()
+
+    def close(self) -> None:
+        """End the session, on the server too if it answers in time, and open no other one."""
+        with self._lock:
+            self._closing.set()
+            line, self._line = self._line, None
+            replacing = self._replacing
+        if line is not None:
+            if line.session is not None:
+                line.session.lease.end("closed")
+            line.client.close(self._context.operation_timeout_seconds * _CLOSING_SHARE)
+        if replacing is not None and replacing is not threading.current_thread():
+            replacing.join()
+
+    def _open(self, patience_seconds: float) -> None:
+        self._eras += 1
+        line = Line(self._ground, self._eras, self._lose)
+        with self._lock:
+            if self._closing.is_set():
+                raise ClosedError("the backend is closed")
+            self._line = line
+        try:
+            line.client.start()
+            self._await(line.settled, patience_seconds)
+            self._require(line.session, line.client)
+        except BaseException:
+            with self._lock:
+                self._line = None if self._line is line else self._line
+            line.client.abandon()
+            raise
+
+    def _lose(self, line: Line, reason: str) -> None:
+        """Give up the session of *line* for good, and see to a new one."""
+        with self._lock:
+            if line is not self._line or line.session is None:
+                return
+            self._line = None
+            self._ground.outbox.attach(None)
+            if not self._closing.is_set():
+                self._replacing = threading.Thread(
+                    target=self._replace, args=(line,), name="kip30-zookeeper", daemon=True
+                )
+                self._replacing.start()
+        line.session.lease.end(reason)
+
+    def _replace(self, old: Line) -> None:
+        old.client.abandon()
+        identity = old.session.identity if old.session and not old.client.expired else None
+        while not self._closing.is_set():
+            try:
+                if identity is not None:
+                    self._bury(Undertaker(self._context, self.server, identity))
+                    identity = None
+                self._open(self._context.connect_timeout_seconds)
+            except AuthenticationError as error:
+                log.warning("no new session: %s", error)
+                self._closing.wait(_PAUSE_IF_REJECTED)
+            except Kip30Error as error:
+                log.info("no new session yet: %s", error)
+                self._closing.wait(_PAUSE)
+            else:
+                return
+
+    def _bury(self, undertaker: Undertaker) -> None:
+        client = undertaker.client
+        try:
+            client.start()
+            self._await(undertaker.known, self._context.connect_timeout_seconds)
+            self._require(undertaker.known.is_set(), client)
+            client.close(self._context.operation_timeout_seconds)
+        finally:
+            client.abandon()
+
+    def _require(self, reached: object, client: Client) -> None:
+        if not reached:
+            raise why_unreachable(client.trouble, self.server.hosts)
+
+    def _await(self, event: threading.Event, patience_seconds: float) -> None:
+        """Wait for *event*, for the end of patience or for `close`, whichever comes first."""
+        until = time.monotonic() + patience_seconds
+        while not event.is_set() and not self._closing.is_set() and time.monotonic() < until:
+            event.wait(min(_GLANCE, patience_seconds))

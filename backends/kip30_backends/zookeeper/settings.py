@@ -1,0 +1,169 @@
+"""What an operator can say about ZooKeeper."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.config import Address, Parser, addresses, boolean, choice, path, setting, text
+from kip30.errors import ConfigError
+
+_PORT = 2181
+_ADDRESSES = addresses(_PORT)
+
+
+class Connect(NamedTuple):
+    """Servers, and the node below which everything is kept (``""`` for the root)."""
+
+    servers: tuple[Address, ...]
+    chroot: str
+
+    @property
+    def hosts(self) -> str:
+        """The servers as kazoo wants them."""
+        return ",".join(str(server) for server in self.servers)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.hosts}{self.chroot}"
+
+
+def _connect(written: str) -> Connect:
+    servers, slash, chroot = written.partition("/")
+    parts = chroot.split("/") if chroot else []
+    if any(part in {"", ".", ".."} or not part.isprintable() for part in parts):
+        raise ValueError("not a chroot; write host:2181,host:2181/some/node")
+    return Connect(_ADDRESSES.read(servers), f"{slash}{chroot}" if chroot else "")
+
+
+connect: Parser[Connect] = Parser(_connect, _ADDRESSES.kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZookeeperSettings:
+    """Settings of ZooKeeper, ``zookeeper.connect`` and ``plugin.zookeeper.*``."""
+
+    connect: Connect = setting(  # noqa: RUF009  it describes a field
+        "zookeeper.connect",
+        connect,
+        aliases=("plugin.zookeeper.connect",),
+        doc="servers, and after them the node to live below: h1:2181,h2:2181/chroot",
+    )
+    digest_user: str | None = setting(
+        "plugin.zookeeper.digest.user", text, default=None, doc="user of the digest scheme"
+    )
+    digest_password: str | None = setting(
+        "plugin.zookeeper.digest.password",
+        text,
+        default=None,
+        secret=True,
+        doc="password of the digest scheme",
+    )
+    sasl_mechanism: str = setting(
+        "plugin.zookeeper.sasl.mechanism",
+        choice("none", "digest-md5", "gssapi"),
+        default="none",
+        doc="how to authenticate the connection; needs the package pure-sasl",
+    )
+    sasl_user: str | None = setting(
+        "plugin.zookeeper.sasl.user", text, default=None, doc="user, of digest-md5 alone"
+    )
+    sasl_password: str | None = setting(
+        "plugin.zookeeper.sasl.password",
+        text,
+        default=None,
+        secret=True,
+        doc="password, of digest-md5 alone",
+    )
+    sasl_service: str = setting(
+        "plugin.zookeeper.sasl.service",
+        text,
+        default="zookeeper",
+        doc="service name in the servers' principals",
+    )
+    tls: bool = setting(
+        "plugin.zookeeper.tls",
+        boolean,
+        default=False,
+        doc="whether to connect by TLS; the port is then the servers' secure one",
+    )
+    tls_ca: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.zookeeper.tls.ca",
+        path,
+        default=None,
+        doc="PEM file of who signs the servers' certificates; the system's own without it",
+    )
+    tls_certificate: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.zookeeper.tls.certificate",
+        path,
+        default=None,
+        doc="PEM file of the client's certificate",
+    )
+    tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.zookeeper.tls.key",
+        path,
+        default=None,
+        doc="PEM file of the client's key, if it is not in that of the certificate",
+    )
+    tls_key_password: str | None = setting(
+        "plugin.zookeeper.tls.key.password",
+        text,
+        default=None,
+        secret=True,
+        doc="password of the client's key",
+    )
+    tls_verify_host: bool = setting(
+        "plugin.zookeeper.tls.verify.host",
+        boolean,
+        default=True,
+        doc="whether a server's certificate must be for the host that was connected to",
+    )
+    acl: str = setting(
+        "plugin.zookeeper.acl",
+        choice("auto", "open", "creator", "creator-world-read"),
+        default="auto",
+        doc="who may do what with our nodes; auto: the creator alone if there are credentials",
+    )
+    protocol: str = setting(
+        "plugin.zookeeper.protocol",
+        choice("auto", "3.6", "3.5"),
+        default="auto",
+        doc="newest requests to use; 3.6 brought lasting watches and reads of many nodes at once",
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings against each other.
+
+        Raises:
+            ConfigError: Two of them contradict each other.
+        """
+        self._check_pair("digest.user", self.digest_user, "digest.password", self.digest_password)
+        self._check_pair("sasl.user", self.sasl_user, "sasl.password", self.sasl_password)
+        if (self.sasl_user is not None) != (self.sasl_mechanism == "digest-md5"):
+            raise ConfigError(
+                "plugin.zookeeper.sasl.mechanism=digest-md5 and plugin.zookeeper.sasl.user"
+                " go together"
+            )
+        if self.tls_key is not None and self.tls_certificate is None:
+            raise ConfigError("plugin.zookeeper.tls.key needs plugin.zookeeper.tls.certificate")
+        if not self.tls and (self.tls_ca or self.tls_certificate):
+            raise ConfigError(
+                "plugin.zookeeper.tls.ca and plugin.zookeeper.tls.certificate"
+                " need plugin.zookeeper.tls=true"
+            )
+        if self.acl.startswith("creator") and not self.has_credentials:
+            raise ConfigError(
+                f"plugin.zookeeper.acl={self.acl} needs credentials, such as"
+                " plugin.zookeeper.digest.user"
+            )
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether the servers learn who this client is."""
+        return bool(self.digest_user or self.sasl_mechanism != "none" or self.tls_certificate)
+
+    @staticmethod
+    def _check_pair(name: str, value: str | None, other: str, other_value: str | None) -> None:
+        if (value is None) != (other_value is None):
+            raise ConfigError(f"plugin.zookeeper.{name} and plugin.zookeeper.{other} go together")

@@ -1,0 +1,252 @@
+"""Records: one node per key."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from typing_extensions import override
+
+from kip30.driver import StorageDriver
+from kip30.errors import FencedError, KeyExistsError, KeyMissingError, VersionConflictError
+from kip30.names import Key, unescape
+from kip30.records import Condition, Entry, Fence, Version, Write
+from kip30_backends.zookeeper.batches import batches, passed_on
+from kip30_backends.zookeeper.generations import Generation, Generations
+from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
+from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode, Refused
+from kip30_backends.zookeeper.states import States
+from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record, version_of
+from kip30_backends.zookeeper.wire import Check, Delete, Multi, Node, Request, SetData, Stat
+
+_LARGEST = 2**31 - 1
+
+
+class ZookeeperStorage(StorageDriver):
+    """Keys and their values."""
+
+    def __init__(self, outbox: Outbox, tree: Tree, states: States) -> None:
+        """Keep records in *tree*."""
+        self._outbox = outbox
+        self._tree = tree
+        self._states = states
+        self._generations = Generations()
+
+    @override
+    def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
+        return self._outbox.start(self._read([self._tree.paths.value(key) for key in keys]))
+
+    @override
+    def write(self, write: Write) -> Future[Version]:
+        return self._outbox.start(self._steps(write))
+
+    @override
+    def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
+        futures: list[Future[Version]] = []
+        for batch in batches(writes):
+            if len(batch) == 1:
+                futures.append(self.write(batch[0]))
+            else:
+                futures += self._create_together(batch)
+        return futures
+
+    def _create_together(self, batch: Sequence[Write]) -> list[Future[Version]]:
+        """Create all keys in one transaction or, if one of them is refused, each on its own."""
+        answers: list[Future[Version]] = [Future() for _ in batch]
+        self._outbox.start(self._create_all(batch)).add_done_callback(
+            lambda done: self._deal(batch, answers, done)
+        )
+        return answers
+
+    def _create_all(self, batch: Sequence[Write]) -> Steps[list[Version] | None]:
+        paths = [self._tree.paths.value(write.key) for write in batch]
+        requests = [
+            self._tree.create(path, record(write.nonce, write.data or b""))
+            for path, write in zip(paths, batch, strict=True)
+        ]
+        while True:
+            try:
+                stats = yield from self._guarded(batch[0], *requests)
+            except NoNode as error:
+                yield from self._tree.make(parent(paths[error.number]))
+            except NodeExists:
+                return None
+            else:
+                return [self._seen(path, stat) for path, stat in zip(paths, stats, strict=True)]
+
+    def _deal(
+        self,
+        batch: Sequence[Write],
+        answers: Sequence[Future[Version]],
+        done: Future[list[Version] | None],
+    ) -> None:
+        error = done.exception()
+        versions = None if error is not None else done.result()
+        for number, (write, answer) in enumerate(zip(batch, answers, strict=True)):
+            if error is not None:
+                answer.set_exception(error)
+            elif versions is not None:
+                answer.set_result(versions[number])
+            else:
+                passed_on(self.write(write), answer)
+
+    @override
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
+        return self._outbox.start(self._list(self._tree.paths.namespace(namespace), after, limit))
+
+    def _read(self, paths: Sequence[str]) -> Steps[list[Entry | None]]:
+        nodes = yield from self._states.nodes(paths, fresh=True)
+        return [self._entry(path, node) for path, node in zip(paths, nodes, strict=True)]
+
+    def _entry(self, path: str, node: Node | None) -> Entry | None:
+        if node is None:
+            return None
+        return entry_of(node, self._seen(path, node.stat), path)[1]
+
+    def _seen(self, path: str, stat: Stat) -> Version:
+        self._generations.saw(path, stat.czxid)
+        return version_of(stat)
+
+    def _list(self, path: str, after: str, limit: int) -> Steps[list[str]]:
+        answer = yield from self._states.names(path)
+        names = sorted(map(unescape, answer.only()), key=str.encode)
+        return [name for name in names if name.encode() > after.encode()][:limit]
+
+    def _steps(self, write: Write) -> Steps[Version]:
+        path = self._tree.paths.value(write.key)
+        if isinstance(write.condition, Version):
+            return self._at_version(write, path, write.condition)
+        if write.data is None:
+            return self._delete(write, path)
+        if write.condition is Condition.ABSENT:
+            return self._create(write, path, write.data)
+        if write.condition is Condition.PRESENT:
+            return self._update(write, path, write.data)
+        return self._put(write, path, write.data)
+
+    def _create(self, write: Write, path: str, data: bytes) -> Steps[Version]:
+        request = self._tree.create(path, record(write.nonce, data))
+        while True:
+            try:
+                (stat,) = yield from self._guarded(write, request)
+            except NoNode:
+                yield from self._tree.make(parent(path))
+            except NodeExists as error:
+                raise KeyExistsError(f"{str(write.key)!r} is there already") from error
+            else:
+                return self._seen(path, stat)
+
+    def _update(self, write: Write, path: str, data: bytes) -> Steps[Version]:
+        try:
+            (stat,) = yield from self._guarded(write, SetData(path, record(write.nonce, data)))
+        except NoNode as error:
+            raise _missing(write) from error
+        return self._seen(path, stat)
+
+    def _put(self, write: Write, path: str, data: bytes) -> Steps[Version]:
+        """Update or create, whichever it takes."""
+        while True:
+            for attempt in (self._update, self._create):
+                try:
+                    return (yield from attempt(write, path, data))
+                except (KeyMissingError, KeyExistsError):
+                    continue
+
+    def _delete(self, write: Write, path: str) -> Steps[Version]:
+        """Delete, and learn the version it had by writing it in the same moment."""
+        if write.condition is Condition.ABSENT:
+            return (yield from self._delete_absent(write, path))
+        last, delete = SetData(path, b""), Delete(path)
+        try:
+            stat, _, _ = yield from self._guarded(write, last, delete, SetData(parent(path), b""))
+        except NoNode as error:
+            raise _missing(write) from error
+        return Version(stat.czxid, stat.version - 1)
+
+    def _delete_absent(self, write: Write, path: str) -> Steps[Version]:
+        try:
+            yield from self._guarded(write, Check(path))
+        except NoNode as error:
+            raise _missing(write) from error
+        raise KeyExistsError(f"{str(write.key)!r} is there")
+
+    def _at_version(self, write: Write, path: str, expected: Version) -> Steps[Version]:
+        above = parent(path)
+        while True:
+            generation = self._generations.proof(above, path, expected.major)
+            if generation is None:
+                generation = yield from self._prove(write, path, expected)
+            operations = _compared(write, path, expected, generation)
+            try:
+                results = yield from self._guarded(write, *operations)
+            except BadVersion as error:
+                if error.number != _COMPARED:
+                    raise _conflict(write, expected) from error
+                self._generations.forget(above)
+            except NoNode as error:
+                raise _missing(write) from error
+            else:
+                return expected if write.data is None else version_of(results[1])
+
+    def _prove(self, write: Write, path: str, expected: Version) -> Steps[int]:
+        """Find out whether the key is still in the life of *expected*; return the generation."""
+        above = parent(path)
+        yield from self._check_fence(write)
+        namespace, node = yield from self._states.nodes([above, path], fresh=True)
+        if node is None or namespace is None:
+            raise _missing(write)
+        if version_of(node.stat) != expected:
+            raise _conflict(write, expected)
+        newest = Generation(namespace.stat.version, namespace.stat.mzxid)
+        self._generations.learn(above, path, expected.major, newest)
+        return newest.number
+
+    def _check_fence(self, write: Write) -> Steps[None]:
+        if write.fence is not None:
+            yield from self._guarded(write, Check(self._tree.paths.service(write.fence.service)))
+
+    def _guarded(self, write: Write, *operations: Request) -> Steps[list[Any]]:
+        """Do *operations* together, by the fence if there is one, and return their results.
+
+        Raises:
+            FencedError: The fence is not the newest epoch.
+            Refused: Its number is that among *operations*.
+        """
+        guard = () if write.fence is None else (self._guard(write.fence),)
+        request = Multi((*guard, *operations)) if guard or operations[1:] else operations[0]
+        answer = yield Ask((request,), writes=True)
+        try:
+            result = answer.only()
+        except Refused as error:
+            if guard and not error.number and isinstance(error, NoNode | BadVersion):
+                raise _fenced(write.fence) from error
+            raise error.at(error.number - len(guard)) from None
+        return result[len(guard) :] if isinstance(request, Multi) else [result]
+
+    def _guard(self, fence: Fence) -> Request:
+        if not 0 <= fence.epoch <= _LARGEST:
+            raise _fenced(fence)
+        return Check(self._tree.epoch(fence.service), fence.epoch)
+
+
+_COMPARED = 0
+
+
+def _compared(write: Write, path: str, expected: Version, generation: int) -> Sequence[Request]:
+    """Return what changes the key in the life and at the version that are expected."""
+    above = parent(path)
+    if write.data is None:
+        return SetData(above, b"", generation), Delete(path, expected.minor)
+    changed = SetData(path, record(write.nonce, write.data), expected.minor)
+    return Check(above, generation), changed
+
+
+def _missing(write: Write) -> KeyMissingError:
+    return KeyMissingError(f"there is no key {str(write.key)!r}")
+
+
+def _conflict(write: Write, expected: Version) -> VersionConflictError:
+    return VersionConflictError(f"{str(write.key)!r} is not at version {expected} any more")
+
+
+def _fenced(fence: Fence | None) -> FencedError:
+    return FencedError(f"{fence} is not the newest epoch of its service")

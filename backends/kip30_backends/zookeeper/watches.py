@@ -1,0 +1,187 @@
+"""The running observations of one backend: armed on the server, read again at every event."""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+
+from typing_extensions import override
+
+from kip30.driver import Watch
+from kip30.errors import ClosedError
+from kip30.records import Kind, Snapshot, Target
+from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
+from kip30_backends.zookeeper.states import States
+from kip30_backends.zookeeper.tree import Tree
+from kip30_backends.zookeeper.wire import AddWatch, RemoveWatches
+
+Sink = Callable[[Snapshot], None]
+log: logging.Logger = logging.getLogger(__name__)
+
+_UNTOLD = -1
+
+
+class ZookeeperWatch(Watch):
+    """One observation, and the order of what it was told last."""
+
+    def __init__(self, sink: Sink, forget: Callable[["ZookeeperWatch"], None]) -> None:
+        """Tell *sink*; call *forget* in the end."""
+        self._sink = sink
+        self._forget = forget
+        self._order = _UNTOLD
+        self._closed = False
+        self._lock = threading.RLock()
+
+    def tell(self, snapshot: Snapshot) -> None:
+        """Hand *snapshot* on unless it is no news."""
+        with self._lock:
+            if not self._closed and snapshot.order > self._order:
+                self._order = snapshot.order
+                self._sink(snapshot)
+
+    @override
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._forget(self)
+
+
+class Outlook:
+    """One watched target. *busy* while it is read; *dirty* if that has to be done again."""
+
+    def __init__(self, target: Target) -> None:
+        """Know nothing of *target* yet."""
+        self.target = target
+        self.watches: list[ZookeeperWatch] = []
+        self.armed = False
+        self.busy = False
+        self.dirty = True
+
+
+class Watches:
+    """All watches of one backend. Thread-safe; sinks are called on the connection's thread."""
+
+    def __init__(self, outbox: Outbox, states: States, tree: Tree) -> None:
+        """Read by *states*. In an old *tree* every read leaves a one-shot watch behind."""
+        self._outbox = outbox
+        self._tree = tree
+        self._states = states
+        self._lock = threading.Lock()
+        self._outlooks: dict[str, Outlook] = {}
+        self._failed: set[str] = set()
+        self._closed = False
+
+    def add(self, target: Target, sink: Sink) -> ZookeeperWatch:
+        """Tell *sink* of *target* from now on.
+
+        Raises:
+            ClosedError: The backend is closed.
+        """
+        path = self._states.watched(target)
+        watch = ZookeeperWatch(sink, partial(self._forget, path))
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the backend is closed")
+            outlook = self._outlooks.setdefault(path, Outlook(target))
+            outlook.watches.append(watch)
+        self._look_at(path, outlook)
+        return watch
+
+    def connected(self) -> None:
+        """Begin anew with all of them: a new connection has no watches."""
+        with self._lock:
+            outlooks = list(self._outlooks.items())
+            for _, outlook in outlooks:
+                outlook.armed = False
+        for path, outlook in outlooks:
+            self._look_at(path, outlook)
+
+    def happened(self, path: str) -> None:
+        """Look again at what an event at *path* is about."""
+        for one in (path, path.rpartition("/")[0]):
+            outlook = self._outlooks.get(one)
+            if outlook is not None:
+                self._look_at(one, outlook)
+
+    def retry(self) -> None:
+        """Look again at what could not be read."""
+        with self._lock:
+            failed, self._failed = self._failed, set()
+            outlooks = [(path, self._outlooks[path]) for path in failed if path in self._outlooks]
+        for path, outlook in outlooks:
+            self._look_at(path, outlook)
+
+    def close(self) -> None:
+        """Close them all."""
+        with self._lock:
+            self._closed = True
+            watches = [watch for outlook in self._outlooks.values() for watch in outlook.watches]
+        for watch in watches:
+            watch.close()
+
+    def _look_at(self, path: str, outlook: Outlook) -> None:
+        with self._lock:
+            outlook.dirty = True
+            if outlook.busy:
+                return
+            outlook.busy = True
+        self._look(path, outlook)
+
+    def _look(self, path: str, outlook: Outlook) -> None:
+        future = self._outbox.tend(self._steps(path, outlook))
+        future.add_done_callback(partial(self._looked, path, outlook))
+
+    def _steps(self, path: str, outlook: Outlook) -> Steps[Snapshot]:
+        outlook.dirty = False
+        if self._tree.modern and not outlook.armed:
+            recursive = outlook.target.kind is Kind.GROUP
+            (yield Ask((AddWatch(path, recursive),), fresh=False)).only()
+            outlook.armed = True
+        return (yield from self._states.read(outlook.target, watch=not self._tree.modern))
+
+    def _looked(self, path: str, outlook: Outlook, future: Future[Snapshot]) -> None:
+        error = future.exception()
+        if error is None:
+            for watch in list(outlook.watches):
+                watch.tell(future.result())
+        elif not isinstance(error, ClosedError):
+            log.info("watching %s goes on after: %s", path, str(error))
+        self._next(path, outlook, failed=error is not None)
+
+    def _next(self, path: str, outlook: Outlook, *, failed: bool) -> None:
+        with self._lock:
+            again = outlook.dirty and bool(outlook.watches) and not failed
+            outlook.busy = again
+            if failed and outlook.watches:
+                self._failed.add(path)
+        if again:
+            self._look(path, outlook)
+        elif not outlook.watches:
+            self._disarm(path, outlook)
+
+    def _forget(self, path: str, watch: ZookeeperWatch) -> None:
+        with self._lock:
+            outlook = self._outlooks.get(path)
+            if outlook is None or watch not in outlook.watches:
+                return
+            outlook.watches.remove(watch)
+            if outlook.watches:
+                return
+            del self._outlooks[path]
+            idle = not outlook.busy
+        if idle:
+            self._disarm(path, outlook)
+
+    def _disarm(self, path: str, outlook: Outlook) -> None:
+        """Have the server tell no more of *path*, unless someone has begun to watch it again."""
+        with self._lock:
+            armed, outlook.armed = outlook.armed, False
+            if armed and path not in self._outlooks and not self._closed:
+                self._outbox.tend(_remove(path))
+
+
+def _remove(path: str) -> Steps[None]:
+    yield Ask((RemoveWatches(path),), fresh=False)

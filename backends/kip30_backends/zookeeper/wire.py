@@ -1,0 +1,333 @@
+"""The requests of ZooKeeper's protocol that kip30 sends, and how their answers are read.
+
+kazoo lacks some of them (AddWatch, MultiRead, a Create2 inside of a Multi), so all are here, in the
+form kazoo sends: an object with ``type``, ``serialize`` and ``deserialize``.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from kip30_backends.zookeeper.refusals import Refused, refusal
+
+ANY_VERSION = -1
+
+_INT = struct.Struct("!i")
+_STAT = struct.Struct("!qqqqiiiqiiq")
+_MULTI_HEADER = struct.Struct("!i?i")
+_MULTI_END = _MULTI_HEADER.pack(-1, True, -1)  # noqa: FBT003  a field of the protocol
+_MULTI_FAILED = -1
+_ANY_KIND_OF_WATCH = 3
+
+
+class Stat(NamedTuple):
+    """What the server knows of a node, besides its data."""
+
+    czxid: int
+    mzxid: int
+    version: int
+    owner: int
+
+
+class Node(NamedTuple):
+    """A node as it was read."""
+
+    data: bytes
+    stat: Stat
+
+
+class Acl(Protocol):
+    """One entry of an access control list, as kazoo makes it."""
+
+    perms: int
+    id: Any
+
+
+class Request(Protocol):
+    """What can be sent."""
+
+    type: ClassVar[int]
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        ...
+
+    def deserialize(self, reply: memoryview, offset: int, /) -> tuple[Any, int]:
+        """Return what the server answered, and where in *reply* that ends."""
+        ...
+
+
+class _ToPath(NamedTuple):
+    path: str
+
+
+class Sync(_ToPath):
+    """Let this connection's server catch up with the leader."""
+
+    type: ClassVar[int] = 9
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return _text(self.path)
+
+    def deserialize(self, reply: memoryview, _offset: int) -> tuple[None, int]:
+        """Return nothing."""
+        return None, len(reply)
+
+
+class _Looking(NamedTuple):
+    path: str
+    watch: bool = False
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return _text(self.path) + (b"\1" if self.watch else b"\0")
+
+
+class GetData(_Looking):
+    """Read a node."""
+
+    type: ClassVar[int] = 4
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[Node, int]:
+        """Return the node."""
+        data, offset = _read_bytes(reply, offset)
+        stat, offset = _read_stat(reply, offset)
+        return Node(data, stat), offset
+
+
+class Exists(_Looking):
+    """Look whether there is a node."""
+
+    type: ClassVar[int] = 3
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[Stat, int]:
+        """Return what is known of the node."""
+        return _read_stat(reply, offset)
+
+
+class GetChildren(_Looking):
+    """Read the names of a node's children."""
+
+    type: ClassVar[int] = 8
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[list[str], int]:
+        """Return the names, in no order."""
+        (count,) = _INT.unpack_from(reply, offset)
+        offset += _INT.size
+        names: list[str] = []
+        for _ in range(count):
+            name, offset = _read_bytes(reply, offset)
+            names.append(name.decode())
+        return names, offset
+
+
+class _Creating(NamedTuple):
+    path: str
+    data: bytes
+    acl: tuple[Acl, ...]
+    ephemeral: bool
+
+
+class Create(_Creating):
+    """Create a node."""
+
+    type: ClassVar[int] = 15
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        entries = b"".join(
+            _INT.pack(one.perms) + _text(one.id.scheme) + _text(one.id.id) for one in self.acl
+        )
+        flags = _INT.pack(1 if self.ephemeral else 0)
+        return _text(self.path) + _bytes(self.data) + _INT.pack(len(self.acl)) + entries + flags
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[Stat, int]:
+        """Return what is known of the new node."""
+        _, offset = _read_bytes(reply, offset)
+        return _read_stat(reply, offset)
+
+
+class _Writing(NamedTuple):
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+class SetData(_Writing):
+    """Replace a node's data, at one version or at any."""
+
+    type: ClassVar[int] = 5
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return _text(self.path) + _bytes(self.data) + _INT.pack(self.version)
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[Stat, int]:
+        """Return what is known of the node now."""
+        return _read_stat(reply, offset)
+
+
+class _AtVersion(NamedTuple):
+    path: str
+    version: int = ANY_VERSION
+
+
+class Delete(_AtVersion):
+    """Delete a node, at one version or at any."""
+
+    type: ClassVar[int] = 2
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return _text(self.path) + _INT.pack(self.version)
+
+    def deserialize(self, _reply: memoryview, offset: int) -> tuple[None, int]:
+        """Return nothing."""
+        return None, offset
+
+
+class Check(Delete):
+    """In a Multi: go on only if a node has a version."""
+
+    type: ClassVar[int] = 13
+
+
+class _Together(NamedTuple):
+    operations: tuple[Request, ...]
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return _multi(self.operations)
+
+
+class Multi(_Together):
+    """Do all of it or nothing."""
+
+    type: ClassVar[int] = 14
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[list[Any], int]:
+        """Return the answers of all operations.
+
+        Raises:
+            Refused: Nothing was done, for the sake of the operation whose number it carries.
+        """
+        results, offset = _read_multi(self.operations, reply, offset)
+        for number, result in enumerate(results):
+            if isinstance(result, Refused) and result.is_reason:
+                raise result.at(number)
+        return results, offset
+
+
+class MultiRead(_Together):
+    """Read several things at one moment."""
+
+    type: ClassVar[int] = 22
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[list[Any], int]:
+        """Return the answer to each operation, which may be a `Refused`."""
+        return _read_multi(self.operations, reply, offset)
+
+
+class _Attending(NamedTuple):
+    path: str
+    recursive: bool
+
+
+class AddWatch(_Attending):
+    """Be told of every change of a node, or of it and all below it, until further notice."""
+
+    type: ClassVar[int] = 106
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return _text(self.path) + _INT.pack(1 if self.recursive else 0)
+
+    def deserialize(self, reply: memoryview, _offset: int) -> tuple[None, int]:
+        """Return nothing."""
+        return None, len(reply)
+
+
+class RemoveWatches(_ToPath):
+    """Be told no more of a node."""
+
+    type: ClassVar[int] = 18
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return _text(self.path) + _INT.pack(_ANY_KIND_OF_WATCH)
+
+    def deserialize(self, reply: memoryview, _offset: int) -> tuple[None, int]:
+        """Return nothing."""
+        return None, len(reply)
+
+
+class Close(tuple[()]):
+    """End the session."""
+
+    __slots__ = ()
+    type: ClassVar[int] = -11
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return b""
+
+    def deserialize(self, _reply: memoryview, offset: int) -> tuple[None, int]:
+        """Return nothing."""
+        return None, offset
+
+
+def read_event(notification: memoryview, offset: int) -> str:
+    """Return the path of the node that something happened to."""
+    path, _ = _read_bytes(notification, offset + 2 * _INT.size)
+    return path.decode()
+
+
+def _text(text: str) -> bytes:
+    return _bytes(text.encode())
+
+
+def _bytes(data: bytes) -> bytes:
+    return _INT.pack(len(data)) + data
+
+
+def _read_bytes(reply: memoryview, offset: int) -> tuple[bytes, int]:
+    (size,) = _INT.unpack_from(reply, offset)
+    start = offset + _INT.size
+    end = start + max(0, size)
+    return bytes(reply[start:end]), end
+
+
+def _read_stat(reply: memoryview, offset: int) -> tuple[Stat, int]:
+    fields = _STAT.unpack_from(reply, offset)
+    return Stat(fields[0], fields[1], fields[4], fields[7]), offset + _STAT.size
+
+
+def _multi(operations: tuple[Request, ...]) -> bytes:
+    parts: list[bytes] = []
+    for one in operations:
+        parts += (_MULTI_HEADER.pack(one.type, False, -1), one.serialize())  # noqa: FBT003  as above
+    return b"".join((*parts, _MULTI_END))
+
+
+def _read_multi(
+    operations: tuple[Request, ...], reply: memoryview, offset: int
+) -> tuple[list[Any], int]:
+    results: list[Any] = []
+    for one in operations:
+        kind, _, _ = _MULTI_HEADER.unpack_from(reply, offset)
+        read = _read_refusal if kind == _MULTI_FAILED else one.deserialize
+        result, offset = _call(read, reply, offset + _MULTI_HEADER.size)
+        results.append(result)
+    return results, offset + _MULTI_HEADER.size
+
+
+def _call(
+    read: Callable[[memoryview, int], tuple[Any, int]], reply: memoryview, offset: int
+) -> tuple[Any, int]:
+    return read(reply, offset)
+
+
+def _read_refusal(reply: memoryview, offset: int) -> tuple[Refused, int]:
+    (code,) = _INT.unpack_from(reply, offset)
+    return refusal(code), offset + _INT.size

@@ -1,0 +1,111 @@
+"""What is kept, and what is noticed, when the server is killed, emptied or written to by others."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kip30 import SessionLost, StoreError, ValueChange, VersionConflictError
+from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_backends.zookeeper.outbox import Ask, Steps
+from kip30_backends.zookeeper.wire import SetData
+from kip30_conformance.patience import eventually
+from kip30_conformance.recorder import Recorder
+from kip30_conformance.servers import Ensemble, start
+
+from .conftest import Open
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with start("zookeeper", folder=tmp_path_factory.mktemp("outages")) as servers:
+        yield servers
+
+
+def test_epochs_go_on_after_a_restart(open_client: Open, ensemble: Ensemble) -> None:
+    client, last = open_client(), 0
+    for _ in range(3):
+        with client.leader_election("s").lead("c", "") as term:
+            last = term.epoch
+    ensemble.restart()
+    election = client.leader_election("s")
+    election.nominate("c", "")
+    term = eventually(lambda: election.leadership("c"), what="the candidate leads")
+    assert term.epoch > last
+
+
+def test_values_and_claims_outlive_a_quick_restart(open_client: Open, ensemble: Ensemble) -> None:
+    client = open_client({"plugin.session.timeout.ms": 10_000})
+    version = client.storage().put("k", "v")
+    member = client.group_membership("g").join("m", "")
+    ensemble.restart()
+    found = eventually(lambda: client.storage().get("k"))
+    assert (found.value, found.version) == ("v", version)
+    assert member.is_valid()
+    assert client.group_membership("g").membership_list() == {"m"}
+
+
+def test_a_server_that_lost_everything(open_client: Open, ensemble: Ensemble) -> None:
+    client = open_client()
+    lost, heard = Recorder[SessionLost](), Recorder[ValueChange[str]]()
+    client.add_session_listener(lost)
+    client.listener_registry().add_value_change_listener("k", heard)
+    client.storage().put("k", "before")
+    election = client.leader_election("s")
+    election.nominate("c", "")
+    term = election.wait_elected("c", 10)
+    assert term is not None
+    ensemble.restart(empty=True)
+    lost.expect_count(1, within=10)
+    assert not term.is_valid()
+    heard.expect(lambda event: event.value is None)
+    new = eventually(lambda: election.leadership("c"), what="someone leads again")
+    assert new is not term
+    client.storage().put("k", "after")
+    heard.expect(lambda event: event.value == "after")
+
+
+def test_a_version_of_an_earlier_life(open_client: Open) -> None:
+    client, other = open_client(), open_client()
+    storage = client.storage()
+    for _ in range(5):
+        old = storage.put("n/k", "first")
+        storage.compare_and_set("n/k", old, "second")
+        assert other.storage().get("n/k") is not None
+        other.storage().delete("n/k")
+        other.storage().put("n/k", "first")
+        for stale in (old, old._replace(minor=1)):
+            with pytest.raises(VersionConflictError):
+                storage.compare_and_set("n/k", stale, "third")
+            with pytest.raises(VersionConflictError):
+                storage.delete("n/k", expected=stale)
+        assert storage.fetch("n/k").result() == "first"
+        storage.delete("n/k")
+
+
+def test_a_neighbour_that_is_deleted_is_no_conflict(open_client: Open) -> None:
+    client, other = open_client(), open_client()
+    storage = client.storage()
+    version = storage.put("n/k", "0")
+    for number in range(5):
+        other.storage().put("n/neighbour", "")
+        other.storage().delete("n/neighbour")
+        version = storage.compare_and_set("n/k", version, str(number))
+    assert other.storage().fetch("n/k").result() == "4"
+
+
+def test_a_record_of_somebody_else(open_client: Open) -> None:
+    client = open_client()
+    client.storage().put_many({"n/k": "", "n/fine": "v"})
+    backend = client.backend
+    assert isinstance(backend, ZookeeperBackend)
+    path = f"{backend._engine.tree.paths.namespace('n')}/k"
+    backend._engine.outbox.start(_overwritten(path)).result()
+    with pytest.raises(StoreError, match="no record"):
+        client.storage().get("n/k")
+    assert client.storage().fetch("n/fine").result() == "v"
+    client.storage().update("n/k", "mended")
+    assert client.storage().fetch("n/k").result() == "mended"
+
+
+def _overwritten(path: str) -> Steps[None]:
+    (yield Ask((SetData(path, b"not ours"),), writes=True)).only()
