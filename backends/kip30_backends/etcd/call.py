@@ -1,0 +1,209 @@
+"""One call: a future that ends in time, sent once unless it is certain that nothing was done."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from typing_extensions import override
+
+from kip30.errors import ClosedError, Kip30Error, UnavailableError
+from kip30_backends.etcd import channel
+from kip30_backends.etcd.endpoints import Endpoints
+from kip30_backends.etcd.errors import Failure, is_stale_token, translate, was_never_sent
+from kip30_backends.etcd.following import copy
+from kip30_backends.etcd.orders import Mark, Orders
+from kip30_backends.etcd.pulse import Pulse
+from kip30_backends.etcd.tokens import Tokens
+
+T = TypeVar("T")
+
+_LEAST_SECONDS = 0.001
+_PAUSE = 0.05
+_LOST = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+
+
+class Ask(NamedTuple, Generic[T]):
+    """A request: its method, and what an answer means, given how far answers had come before.
+
+    *read* may return a future, if there is more to ask.
+    """
+
+    path: str
+    request: Any
+    read: Callable[[Any, Mark], T | Future[T]]
+    writes: bool = False
+
+
+class Route(NamedTuple):
+    """What all calls of a backend share; *root* is the prefix of all its keys."""
+
+    endpoints: Endpoints
+    tokens: Tokens
+    orders: Orders
+    pulse: Pulse
+    root: str
+
+
+class Call(Future[T]):
+    """One call, over one or more attempts.
+
+    It is sent when somebody wants its answer: who waits for it sends it from the waiting thread,
+    which saves two changes of thread; if somebody asks whether it is done, or wants to be told,
+    it is left to gRPC's own thread.
+    """
+
+    def __init__(self, route: Route, ask: Ask[T], seconds: float) -> None:
+        """Have *ask* answered in so many *seconds*."""
+        super().__init__()
+        self._route = route
+        self._ask = ask
+        self._until = time.monotonic() + seconds
+        self._unsent = threading.Lock()
+        self._tried = 0
+        self._renewed = False
+        self._channel = route.endpoints.current
+        self._metadata = route.tokens.metadata
+        self._mark = route.orders.latest
+
+    def start(self) -> None:
+        """Send the request unless that was done."""
+        if self._unsent.acquire(blocking=False):
+            self._send()
+
+    def _send(self) -> None:
+        self._attempt()
+
+    def seconds_left(self) -> float:
+        """Return how long there is until the call must have ended."""
+        return max(_LEAST_SECONDS, self._until - time.monotonic())
+
+    @override
+    def result(self, timeout: float | None = None) -> T:
+        return super().result(self._here(timeout))
+
+    @override
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return super().exception(self._here(timeout))
+
+    @override
+    def done(self) -> bool:
+        self.start()
+        return super().done()
+
+    @override
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        super().add_done_callback(fn)
+        self.start()
+
+    def _here(self, timeout: float | None) -> float | None:
+        """Send the request on this thread unless that was done; return what is left to wait."""
+        if not self._unsent.acquire(blocking=False):
+            return timeout
+        begun = time.monotonic()
+        self._attempt_here(timeout)
+        return timeout and max(0.0, timeout - (time.monotonic() - begun))
+
+    def _attempt_here(self, timeout: float | None) -> None:
+        patience = self._prepare()
+        patience = patience if timeout is None else min(patience, timeout)
+        ask = self._ask
+        try:
+            answer = self._channel.ask(ask.path, ask.request, patience, self._metadata)
+        except channel.CallError as error:
+            self._failed(channel.failure_of(error))
+        except ValueError:
+            self.fail(ClosedError("the backend is closed"))
+        except BaseException:
+            self.fail(UnavailableError("interrupted"))
+            raise
+        else:
+            self.answered(answer)
+
+    def _attempt(self) -> None:
+        patience = self._prepare()
+        ask = self._ask
+        try:
+            rpc = self._channel.call(ask.path, ask.request, patience, self._metadata)
+        except ValueError:
+            self.fail(ClosedError("the backend is closed"))
+        else:
+            rpc.add_done_callback(self._ended)
+
+    def _prepare(self) -> float:
+        """Choose a server and return how long it has: not all, as long as there are others."""
+        route = self._route
+        self._channel = route.endpoints.current
+        self._metadata = route.tokens.metadata
+        self._mark = route.orders.latest
+        self._tried += 1
+        left = self.seconds_left()
+        others = len(route.endpoints) - self._tried
+        if others <= 0:
+            return left
+        return left * 2 / 3 if self._ask.writes else left / (others + 1)
+
+    def _ended(self, rpc: channel.Rpc) -> None:
+        if channel.is_ok(rpc):
+            self.answered(rpc.result())
+        else:
+            self._failed(channel.failure_of(rpc))
+
+    def answered(self, answer: Any) -> None:
+        """Be done, with what *answer* means."""
+        try:
+            result = self._ask.read(answer, self._mark)
+        except Exception as error:  # noqa: BLE001  a future carries whatever it is
+            self.fail(error)
+            return
+        if isinstance(result, Future):
+            cast("Future[T]", result).add_done_callback(lambda last: copy(last, self))
+        elif self.set_running_or_notify_cancel():
+            self.set_result(result)
+
+    def _failed(self, failure: Failure) -> None:
+        if is_stale_token(failure) and self._may_renew():
+            self._renewed = True
+            self._tried -= 1
+            self._route.tokens.renew(self._metadata, self._with_new_token)
+            return
+        if failure.code in _LOST:
+            self._route.endpoints.leave(self._channel)
+        if not self._may_repeat(failure):
+            self.fail(self._translated(failure))
+        elif self._tried < len(self._route.endpoints) or not self._later():
+            self._attempt()
+
+    def _later(self) -> bool:
+        """Try again after a pause, for all servers have been tried; false if all is closed."""
+        return self._route.pulse.after(_PAUSE, self._attempt)
+
+    def _may_renew(self) -> bool:
+        asked = self._renewed or self._ask.path == channel.AUTHENTICATE
+        return self._route.tokens.renewable and not asked
+
+    def _may_repeat(self, failure: Failure) -> bool:
+        """Say whether there is time to try once more, and no harm in it."""
+        if time.monotonic() + _PAUSE >= self._until:
+            return False
+        return was_never_sent(failure) or (failure.code in _LOST and not self._ask.writes)
+
+    def _with_new_token(self, error: Kip30Error | None) -> None:
+        if error is None:
+            self._attempt()
+        else:
+            self.fail(error)
+
+    def _translated(self, failure: Failure) -> Kip30Error:
+        return translate(
+            failure,
+            wrote=self._ask.writes,
+            subject=self._route.root,
+            server=self._channel.server,
+        )
+
+    def fail(self, error: BaseException) -> None:
+        """Be done, with *error*."""
+        if self.set_running_or_notify_cancel():
+            self.set_exception(error)

@@ -1,0 +1,96 @@
+"""Asking the store: who may, for how long, and with what all calls share."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from kip30.errors import ClosedError, Kip30Error, LifecycleError
+from kip30.futures import failed
+from kip30_backends.etcd.batches import Batches, Read
+from kip30_backends.etcd.call import Ask, Call, Route
+from kip30_backends.etcd.endpoints import Endpoints
+from kip30_backends.etcd.messages import RangeAnswer
+from kip30_backends.etcd.orders import Mark, Orders
+from kip30_backends.etcd.pulse import Pulse
+from kip30_backends.etcd.tokens import Tokens
+
+T = TypeVar("T")
+
+
+def acknowledged(_answer: Any, _sent: Mark) -> None:
+    """Learn nothing from an answer but that it came."""
+
+
+class Calls:
+    """Sends calls to the server in use. Thread-safe.
+
+    Attributes:
+        orders: The order of all answers.
+        seconds: How long a call may take, all its attempts together.
+    """
+
+    def __init__(
+        self, endpoints: Endpoints, tokens: Tokens, pulse: Pulse, *, seconds: float, root: str
+    ) -> None:
+        """Send to *endpoints*, with the token that *tokens* has; *root* begins all keys."""
+        self.endpoints = endpoints
+        self.orders = Orders()
+        self.tokens = tokens
+        self.seconds = seconds
+        self.root = root
+        self._route = Route(endpoints, tokens, self.orders, pulse, root)
+        self._batches = Batches(self._route, seconds)
+        self._pid = os.getpid()
+        self._closed = False
+
+    def send(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
+        """Return the future answer to *ask*, which ends by the operation timeout or *seconds*.
+
+        What writes is sent at once, anything else once somebody wants the answer.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            return failed(refusal)
+        call = Call(self._route, ask, seconds or self.seconds)
+        if ask.writes:
+            call.start()
+        return call
+
+    def wait(self, ask: Ask[T]) -> Future[T]:
+        """Send *ask* and return its future once that is done, which is quicker."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return failed(refusal)
+        call = Call(self._route, ask, self.seconds)
+        call.exception()
+        return call
+
+    def batch(self, key: bytes, read: Callable[[RangeAnswer], T]) -> Future[T]:
+        """Return the future of *key*, which may share a round trip with others.
+
+        It is sent once somebody wants the answer, and alone if that waits for it at once.
+        """
+        refusal = self._refusal()
+        return failed(refusal) if refusal else Read(self._route, self._batches, key, read)
+
+    def check(self) -> None:
+        """Raise unless calls can be made here and now.
+
+        Raises:
+            ClosedError: The backend is closed.
+            LifecycleError: It belongs to the parent of this forked process.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+
+    def close(self) -> None:
+        """End all calls, and take no more."""
+        self._closed = True
+        self.endpoints.close()
+
+    def _refusal(self) -> Kip30Error | None:
+        if os.getpid() != self._pid:
+            return LifecycleError("opened before a fork: open another one in the child")
+        return ClosedError("the backend is closed") if self._closed else None

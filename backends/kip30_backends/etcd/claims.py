@@ -1,0 +1,117 @@
+"""Taking and giving up keys that end with the session: what members and leaders have in common."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple, TypeVar
+
+from kip30.envelope import Unsealed, seal, unseal
+from kip30.futures import Completed
+from kip30.records import Claim, Entry, Version
+from kip30_backends.etcd import requests
+from kip30_backends.etcd.call import Ask
+from kip30_backends.etcd.calls import Calls
+from kip30_backends.etcd.channel import TXN
+from kip30_backends.etcd.errors import LeaseGoneError
+from kip30_backends.etcd.following import otherwise
+from kip30_backends.etcd.messages import KeyValue, TxnAnswer
+from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.session import Session, Sessions
+
+T = TypeVar("T")
+
+
+class Bid(NamedTuple):
+    """Who wants *key*: a *name* (*label* in the record, where the key does not tell) and record."""
+
+    key: bytes
+    name: str
+    nonce: str
+    data: bytes
+    label: str = ""
+
+    def sealed(self) -> bytes:
+        """Return the record as it is stored."""
+        return seal(self.nonce, self.data, name=self.label)
+
+    def entry(self, created: int) -> Entry:
+        """Return the record as the holder of the key since *created* has it."""
+        return Entry(Version(created), self.nonce, self.data)
+
+
+class Refused(NamedTuple):
+    """Who has the key instead, at which order."""
+
+    order: int
+    holder: Unsealed
+    created: int
+
+
+class Claims:
+    """Keys with an owner."""
+
+    def __init__(self, calls: Calls, sessions: Sessions) -> None:
+        """Tie keys to the lease of *sessions*."""
+        self._calls = calls
+        self._sessions = sessions
+
+    def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+        """Take a key if nobody has it; *meaning* makes the answer of what came of it."""
+
+        def work(session: Session, seconds: float) -> Future[T]:
+            def read(answer: TxnAnswer, sent: Mark) -> T:
+                return meaning(self._taken(bid, session, answer, sent))
+
+            free = [requests.is_absent(bid.key)]
+            take = [requests.put(bid.key, bid.sealed(), session.ident)]
+            request = requests.txn(free, take, [requests.find(bid.key)])
+            return self._calls.send(Ask(TXN, request, read, writes=True), seconds)
+
+        return self._sessions.within(work)
+
+    def replace(self, bid: Bid, claim: Claim) -> Future[Claim | None]:
+        """Give the record of *claim* other contents; None if it is gone."""
+        session: Session = claim.handle
+
+        def read(answer: TxnAnswer, sent: Mark) -> Claim | None:
+            order = self._calls.orders.of(answer.header, sent)
+            entry = bid.entry(claim.entry.version.major)
+            return claim._replace(entry=entry, order=order) if answer.succeeded else None
+
+        put = requests.put(bid.key, bid.sealed(), session.ident)
+        request = requests.txn(_still_held(bid.key, claim), [put])
+        replaced = self._calls.send(Ask(TXN, request, read, writes=True))
+        return otherwise(replaced, LeaseGoneError, lambda: Completed(None))
+
+    def give_up(self, key: bytes, claim: Claim) -> Future[None]:
+        """Delete *key* if *claim* still has it."""
+        request = requests.txn(_still_held(key, claim), [requests.delete(key)])
+        return self._calls.send(Ask(TXN, request, self._given_up, writes=True))
+
+    def _taken(self, bid: Bid, session: Session, answer: TxnAnswer, sent: Mark) -> Claim | Refused:
+        order = self._calls.orders.of(answer.header, sent)
+        if answer.succeeded:
+            return _claim(bid, session, order, answer.header.revision)
+        found = answer.responses[0].response_range.kvs[0]
+        holder = _unsealed(found)
+        if found.lease == session.ident and holder.nonce == bid.nonce:
+            return _claim(bid, session, order, found.create_revision)
+        return Refused(order, holder, found.create_revision)
+
+    def _given_up(self, answer: TxnAnswer, sent: Mark) -> None:
+        self._calls.orders.of(answer.header, sent)
+
+
+def _claim(bid: Bid, session: Session, order: int, created: int) -> Claim:
+    return Claim(bid.name, bid.entry(created), session.lease, order, session)
+
+
+def _unsealed(found: KeyValue) -> Unsealed:
+    return unseal(found.value, found.key.decode("ascii", "backslashreplace"))
+
+
+def _still_held(key: bytes, claim: Claim) -> list[object]:
+    session: Session = claim.handle
+    return [
+        requests.was_created(key, claim.entry.version.major),
+        requests.ends_with(key, session.ident),
+    ]

@@ -1,0 +1,101 @@
+"""What the drivers of one backend share, put together, and taken apart in the right order."""
+
+import threading
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from kip30.driver import Context
+from kip30.futures import Completed
+from kip30.paths import Paths
+from kip30_backends.etcd import forks, requests
+from kip30_backends.etcd.call import Ask
+from kip30_backends.etcd.calls import Calls, acknowledged
+from kip30_backends.etcd.channel import AUTHENTICATE, RANGE, channels
+from kip30_backends.etcd.endpoints import Endpoints
+from kip30_backends.etcd.errors import NotDemandedError
+from kip30_backends.etcd.following import otherwise
+from kip30_backends.etcd.messages import MESSAGES
+from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.pulse import Pulse
+from kip30_backends.etcd.session import Sessions
+from kip30_backends.etcd.settings import EtcdSettings
+from kip30_backends.etcd.states import States
+from kip30_backends.etcd.tokens import Tokens
+from kip30_backends.etcd.watches import Watches
+
+
+class Engine:
+    """An open connection. Nothing in it refers to the backend, so that one can be dropped."""
+
+    def __init__(self, context: Context, settings: EtcdSettings) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: A file of the settings cannot be read. Nothing is connected.
+            AuthenticationError: The cluster wants other credentials.
+            UnavailableError: No server answered in the connect timeout.
+        """
+        endpoints = Endpoints(channels(settings))
+        self.pulse = Pulse()
+        self.paths = Paths(context.namespace)
+        tokens = Tokens(partial(self._authenticate, settings) if settings.user else None)
+        seconds = context.operation_timeout_seconds
+        self.calls = Calls(
+            endpoints, tokens, self.pulse, seconds=seconds, root=f"{self.paths.root}/"
+        )
+        self.sessions = Sessions(context, self.calls, self.pulse)
+        self.states = States(self.paths, self.calls)
+        self.watches = Watches(self.states, self.calls, self.pulse)
+        self._closing = threading.Lock()
+        self._gone = threading.Event()
+        try:
+            self._connect(context.connect_timeout_seconds)
+        except BaseException:
+            self.calls.close()
+            self.pulse.stop()
+            raise
+        forks.register(self)
+
+    def close(self) -> None:
+        """End the lease, all watches, calls, threads and connections. Idempotent."""
+        if self._closing.acquire(blocking=False):
+            self._close()
+            self._gone.set()
+        elif not self._is_own_thread():
+            self._gone.wait()
+
+    def drop(self) -> None:
+        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        threading.Thread(target=self.close, name="kip30-etcd-drop", daemon=True).start()
+
+    def abandon(self) -> None:
+        """In a forked child: leave everything to the parent."""
+        self._closing.acquire(blocking=False)
+        self._gone.set()
+
+    def _close(self) -> None:
+        self.watches.stop()
+        self.sessions.close()
+        self.calls.close()
+        self.pulse.stop()
+        self.watches.join()
+
+    def _is_own_thread(self) -> bool:
+        return threading.current_thread().name.startswith("kip30-etcd")
+
+    def _connect(self, seconds: float) -> None:
+        """Read something, so that it is known to work."""
+        root = self.paths.root.encode()
+        request = requests.page(root + b"/", root + b"0", limit=1, names_only=True)
+        self.calls.send(Ask(RANGE, request, acknowledged), seconds).result()
+
+    def _authenticate(self, settings: EtcdSettings) -> Future[str]:
+        request = MESSAGES["AuthenticateRequest"](name=settings.user, password=settings.password)
+        token = self.calls.send(Ask(AUTHENTICATE, request, _token))
+        return otherwise(token, NotDemandedError, lambda: Completed(""))
+
+
+def _token(answer: Any, _sent: Mark) -> str:
+    token: str = answer.token
+    return token

@@ -1,0 +1,127 @@
+"""From what gRPC and etcd say to kip30's errors: one table of what is certain.
+
+Whatever the table does not name may have been done: a write's outcome is then unknown, and a read
+was not to be had.
+"""
+
+from typing import NamedTuple
+
+from kip30.errors import (
+    AuthenticationError,
+    ClosedError,
+    DefiniteError,
+    Kip30Error,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+)
+
+
+class LeaseGoneError(DefiniteError):
+    """The store knows no such lease. Nothing was done."""
+
+
+class NotDemandedError(DefiniteError):
+    """The store knows no users, so there are no tokens to be had. Nothing was done."""
+
+
+class CompactedError(DefiniteError):
+    """The store has forgotten the revision that was asked for. Nothing was done."""
+
+
+class Failure(NamedTuple):
+    """How a call ended: the name of gRPC's status code, and what was said."""
+
+    code: str
+    said: str
+
+
+class Rule(NamedTuple):
+    """A failure that tells for certain that nothing was done: its code, and a part of its text."""
+
+    code: str
+    part: str
+    error: type[DefiniteError]
+    advice: str = ""
+
+
+_NEVER_SENT = (
+    Rule("UNAVAILABLE", "failed to connect", UnavailableError),
+    Rule("UNAVAILABLE", "DNS resolution failed", UnavailableError),
+    Rule("UNAVAILABLE", "etcdserver: no leader", UnavailableError),
+    Rule("UNAVAILABLE", "etcdserver: not capable", UnavailableError),
+    Rule("FAILED_PRECONDITION", "not supported for learner", UnavailableError),
+    Rule("RESOURCE_EXHAUSTED", "too many requests", UnavailableError),
+)
+_STALE_TOKEN = (
+    Rule("UNAUTHENTICATED", "", AuthenticationError, "the token was refused"),
+    Rule("INVALID_ARGUMENT", "auth store is old", AuthenticationError, "try again"),
+    Rule(
+        "INVALID_ARGUMENT",
+        "user name is empty",
+        AuthenticationError,
+        "set plugin.etcd.user and plugin.etcd.password",
+    ),
+)
+_REFUSED = (
+    Rule(
+        "UNAVAILABLE", "CERTIFICATE_VERIFY_FAILED", AuthenticationError, "check plugin.etcd.tls.ca"
+    ),
+    Rule("UNAVAILABLE", "andshake", AuthenticationError, "check plugin.etcd.tls.*"),
+    Rule("UNAVAILABLE", "certificate", AuthenticationError, "check plugin.etcd.tls.cert"),
+    *_NEVER_SENT,
+    *_STALE_TOKEN,
+    Rule("PERMISSION_DENIED", "", AuthenticationError),
+    Rule(
+        "INVALID_ARGUMENT",
+        "authentication failed",
+        AuthenticationError,
+        "check plugin.etcd.user and plugin.etcd.password",
+    ),
+    Rule("FAILED_PRECONDITION", "authentication is not enabled", NotDemandedError),
+    Rule("NOT_FOUND", "lease not found", LeaseGoneError),
+    Rule("OUT_OF_RANGE", "compacted", CompactedError),
+    Rule("RESOURCE_EXHAUSTED", "space exceeded", StoreError, "compact and defragment etcd"),
+    Rule("RESOURCE_EXHAUSTED", "larger than max", StoreError),
+    Rule("INVALID_ARGUMENT", "request is too large", StoreError),
+    Rule("INVALID_ARGUMENT", "", StoreError),
+    Rule("UNIMPLEMENTED", "", StoreError, "is this etcd, version 3.4 or later?"),
+    Rule("DATA_LOSS", "", StoreError),
+)
+
+
+def was_never_sent(failure: Failure) -> bool:
+    """Say whether another server may be asked the same, whatever it is."""
+    return _found(_NEVER_SENT, failure) is not None
+
+
+def is_stale_token(failure: Failure) -> bool:
+    """Say whether a new token is needed."""
+    return _found(_STALE_TOKEN, failure) is not None
+
+
+def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Kip30Error:
+    """Return kip30's error for *failure* of a call to *server*.
+
+    Args:
+        failure: How the call ended.
+        wrote: Whether the call would have changed anything.
+        subject: The range of keys it was about, for who lacks a permission.
+        server: Where it went.
+    """
+    if failure.code == "CANCELLED" and not failure.said.startswith("etcdserver"):
+        return ClosedError("closed while the operation was under way")
+    rule = _found(_REFUSED, failure)
+    told = f"etcd at {server}: {failure.said or failure.code}"
+    if rule is None:
+        return OutcomeUnknownError(told) if wrote else UnavailableError(told)
+    if failure.code == "PERMISSION_DENIED":
+        return AuthenticationError(f"{told}: grant the user readwrite on the prefix {subject}")
+    return rule.error(f"{told}: {rule.advice}" if rule.advice else told)
+
+
+def _found(rules: tuple[Rule, ...], failure: Failure) -> Rule | None:
+    for rule in rules:
+        if rule.code == failure.code and rule.part in failure.said:
+            return rule
+    return None

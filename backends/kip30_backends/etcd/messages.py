@@ -1,0 +1,188 @@
+"""The messages of etcd's version 3 API, as far as they are used, made when this is imported.
+
+The numbers are those of etcd's ``rpc.proto`` and ``kv.proto``; what is not listed is skipped when
+it is received. The messages live in a pool of their own, so they meet no others of the same
+process, and nothing here depends on the version of a compiler.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_PACKAGE = "kip30_etcd"
+
+_TYPES = {
+    "int64": descriptor_pb2.FieldDescriptorProto.TYPE_INT64,
+    "uint64": descriptor_pb2.FieldDescriptorProto.TYPE_UINT64,
+    "bool": descriptor_pb2.FieldDescriptorProto.TYPE_BOOL,
+    "string": descriptor_pb2.FieldDescriptorProto.TYPE_STRING,
+    "bytes": descriptor_pb2.FieldDescriptorProto.TYPE_BYTES,
+    # On the wire an enumeration is its number.
+    "enum": descriptor_pb2.FieldDescriptorProto.TYPE_INT32,
+}
+
+# A field is ``type name number``; ``*`` marks a repeated one and ``|`` a member of the one union.
+_MESSAGES = {
+    "ResponseHeader": "uint64 cluster_id 1, uint64 member_id 2, int64 revision 3",
+    "KeyValue": (
+        "bytes key 1, int64 create_revision 2, int64 mod_revision 3, bytes value 5, int64 lease 6"
+    ),
+    "Event": "enum type 1, KeyValue kv 2",
+    "RangeRequest": (
+        "bytes key 1, bytes range_end 2, int64 limit 3, int64 revision 4, bool keys_only 8"
+    ),
+    "RangeResponse": "ResponseHeader header 1, *KeyValue kvs 2, bool more 3",
+    "PutRequest": "bytes key 1, bytes value 2, int64 lease 3",
+    "PutResponse": "",
+    "DeleteRangeRequest": "bytes key 1",
+    "DeleteRangeResponse": "",
+    "Compare": (
+        "enum result 1, enum target 2, bytes key 3,"
+        " |int64 create_revision 5, |int64 mod_revision 6, |int64 lease 8"
+    ),
+    "RequestOp": (
+        "|RangeRequest request_range 1, |PutRequest request_put 2,"
+        " |DeleteRangeRequest request_delete_range 3, |TxnRequest request_txn 4"
+    ),
+    "ResponseOp": (
+        "|RangeResponse response_range 1, |PutResponse response_put 2,"
+        " |DeleteRangeResponse response_delete_range 3, |TxnResponse response_txn 4"
+    ),
+    "TxnRequest": "*Compare compare 1, *RequestOp success 2, *RequestOp failure 3",
+    "TxnResponse": "ResponseHeader header 1, bool succeeded 2, *ResponseOp responses 3",
+    "LeaseGrantRequest": "int64 TTL 1",
+    "LeaseGrantResponse": "int64 ID 2, int64 TTL 3",
+    "LeaseRevokeRequest": "int64 ID 1",
+    "LeaseRevokeResponse": "",
+    "LeaseKeepAliveRequest": "int64 ID 1",
+    "LeaseKeepAliveResponse": "int64 ID 2, int64 TTL 3",
+    "WatchCreateRequest": (
+        "bytes key 1, bytes range_end 2, int64 start_revision 3, int64 watch_id 7, bool fragment 8"
+    ),
+    "WatchCancelRequest": "int64 watch_id 1",
+    "WatchRequest": "|WatchCreateRequest create_request 1, |WatchCancelRequest cancel_request 2",
+    "WatchResponse": (
+        "int64 watch_id 2, bool canceled 4, int64 compact_revision 5, string cancel_reason 6,"
+        " bool fragment 7, *Event events 11"
+    ),
+    "AuthenticateRequest": "string name 1, string password 2",
+    "AuthenticateResponse": "string token 2",
+    "StatusRequest": "",
+    "StatusResponse": "string version 2, int64 dbSize 3, uint64 leader 4",
+}
+
+EQUAL, GREATER = 0, 1
+"""How a `Compare` compares."""
+
+CREATE, MOD, LEASE = 1, 2, 4
+"""What a `Compare` compares."""
+
+PUT = 0
+"""The type of an event that is no deletion."""
+
+
+class Header(Protocol):
+    """Of every answer about keys: whose it is, and of which revision."""
+
+    cluster_id: int
+    revision: int
+
+
+class KeyValue(Protocol):
+    """A key as it is stored; that of a deletion has the revision of the deletion and no value."""
+
+    key: bytes
+    create_revision: int
+    mod_revision: int
+    value: bytes
+    lease: int
+
+
+class RangeAnswer(Protocol):
+    """What a range answers."""
+
+    header: Header
+    kvs: Sequence[KeyValue]
+    more: bool
+
+
+class OpAnswer(Protocol):
+    """What one operation of a transaction answers; the others are empty."""
+
+    response_range: RangeAnswer
+    response_txn: "TxnAnswer"
+
+
+class TxnAnswer(Protocol):
+    """What a transaction answers."""
+
+    header: Header
+    succeeded: bool
+    responses: Sequence[OpAnswer]
+
+
+class Event(Protocol):
+    """A change of one key."""
+
+    type: int
+    kv: KeyValue
+
+
+class StatusAnswer(Protocol):
+    """What a server says of itself."""
+
+    version: str
+    dbSize: int  # noqa: N815  etcd names its fields
+    leader: int
+
+
+class WatchAnswer(Protocol):
+    """What a watch stream brings: events of one watch, or its end."""
+
+    watch_id: int
+    canceled: bool
+    compact_revision: int
+    cancel_reason: str
+    fragment: bool
+    events: Sequence[Event]
+
+
+def _described(name: str, fields: str) -> descriptor_pb2.DescriptorProto:
+    message = descriptor_pb2.DescriptorProto(name=name)
+    if "|" in fields:
+        message.oneof_decl.add(name="union")
+    for written in filter(None, fields.split(", ")):
+        kind, field_name, number = written.split()
+        field = message.field.add(name=field_name, number=int(number))
+        field.label = field.LABEL_REPEATED if kind[0] == "*" else field.LABEL_OPTIONAL
+        if kind[0] == "|":
+            field.oneof_index = 0
+        _set_type(field, kind.lstrip("*|"))
+    return message
+
+
+def _set_type(field: descriptor_pb2.FieldDescriptorProto, kind: str) -> None:
+    if kind in _TYPES:
+        field.type = _TYPES[kind]
+    else:
+        field.type = field.TYPE_MESSAGE
+        field.type_name = f".{_PACKAGE}.{kind}"
+
+
+def _made() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"{_PACKAGE}.proto", package=_PACKAGE, syntax="proto3"
+    )
+    file.message_type.extend(_described(*one) for one in _MESSAGES.items())
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    found = {name: pool.FindMessageTypeByName(f"{_PACKAGE}.{name}") for name in _MESSAGES}
+    if hasattr(message_factory, "GetMessageClass"):
+        return {name: message_factory.GetMessageClass(one) for name, one in found.items()}
+    factory: Any = message_factory.MessageFactory(pool)  # as it was before protobuf 4.22
+    return {name: factory.GetPrototype(one) for name, one in found.items()}
+
+
+MESSAGES: dict[str, Any] = _made()
+"""The classes of all messages, by name."""

@@ -1,0 +1,65 @@
+"""What an operator can say about an etcd cluster."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kip30.config import Address, addresses, boolean, path, setting, text
+from kip30.errors import ConfigError
+
+DEFAULT_PORT = 2379
+
+
+@dataclass(frozen=True, kw_only=True)
+class EtcdSettings:
+    """Settings of etcd, ``plugin.etcd.*``."""
+
+    endpoints: tuple[Address, ...] = setting(
+        "plugin.etcd.endpoints",
+        addresses(DEFAULT_PORT),
+        default=f"127.0.0.1:{DEFAULT_PORT}",
+        doc="servers of one cluster; each client uses one of them, and another when that fails",
+    )
+    user: str | None = setting(
+        "plugin.etcd.user", text, default=None, doc="user name, if the cluster demands one"
+    )
+    password: str | None = setting(
+        "plugin.etcd.password", text, default=None, doc="password of the user", secret=True
+    )
+    tls: bool = setting(
+        "plugin.etcd.tls",
+        boolean,
+        default="false",
+        doc="whether to use TLS; any of the files below implies it",
+    )
+    tls_ca: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.etcd.tls.ca",
+        path,
+        default=None,
+        doc="PEM file of the authorities to trust; without it those that come with gRPC",
+    )
+    tls_cert: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.etcd.tls.cert", path, default=None, doc="PEM file of the client's certificate"
+    )
+    tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.etcd.tls.key", path, default=None, doc="PEM file of the client's private key"
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse halves of pairs.
+
+        Raises:
+            ConfigError: Only one of two settings that belong together is there.
+        """
+        _both("plugin.etcd.user", self.user, "plugin.etcd.password", self.password)
+        _both("plugin.etcd.tls.cert", self.tls_cert, "plugin.etcd.tls.key", self.tls_key)
+
+    @property
+    def secure(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key))
+
+
+def _both(one_key: str, one: object, other_key: str, other: object) -> None:
+    if (one is None) != (other is None):
+        given, lacking = (one_key, other_key) if other is None else (other_key, one_key)
+        raise ConfigError(f"{given} is set and {lacking} is not: they belong together")

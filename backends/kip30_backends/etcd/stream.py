@@ -1,0 +1,88 @@
+"""One stream of a server, over which all watches of a backend hear of changes."""
+
+import itertools
+import queue
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kip30_backends.etcd.channel import CallError, Channel, Metadata
+from kip30_backends.etcd.messages import MESSAGES, Event, WatchAnswer
+
+Hear = Callable[[list[Event]], None]
+Lose = Callable[[], None]
+
+_Watch = MESSAGES["WatchRequest"]
+_Create = MESSAGES["WatchCreateRequest"]
+_Cancel = MESSAGES["WatchCancelRequest"]
+
+
+class Ear:
+    """Who hears of one range: *hear* gets whole revisions; *lose* is called if no more come."""
+
+    def __init__(self, hear: Hear, lose: Lose) -> None:
+        """Have heard nothing yet."""
+        self.hear = hear
+        self.lose = lose
+        self.fragments: list[Event] = []
+
+
+class Stream:
+    """Listens until it ends, by itself or by `close`. It is never taken up again. Thread-safe."""
+
+    def __init__(self, channel: Channel, metadata: Metadata) -> None:
+        """Open it on *channel*.
+
+        Raises:
+            ValueError: The channel is closed.
+        """
+        self.channel = channel
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._ears: dict[int, Ear] = {}
+        self._rpc = channel.watch(iter(self._requests.get, None), metadata)
+
+    def listen(self, key: bytes, end: bytes, revision: int, ear: Ear) -> int:
+        """Have *ear* hear of changes of a range from *revision* on; return what ends that."""
+        number = next(self._numbers)
+        self._ears[number] = ear
+        create = _Create(
+            key=key, range_end=end, start_revision=revision, watch_id=number, fragment=True
+        )
+        self._requests.put(_Watch(create_request=create))
+        return number
+
+    def ignore(self, number: int) -> None:
+        """Undo `listen`."""
+        if self._ears.pop(number, None) is not None:
+            self._requests.put(_Watch(cancel_request=_Cancel(watch_id=number)))
+
+    def run(self) -> None:
+        """Hand on what comes, until the stream ends."""
+        with suppress(CallError):
+            for answer in self._rpc:
+                self._take(answer)
+        self._requests.put(None)
+
+    def close(self) -> None:
+        """End it, and let go of the threads that serve it."""
+        self._rpc.cancel()
+        self._requests.put(None)
+
+    def _take(self, answer: WatchAnswer) -> None:
+        ear = self._ears.get(answer.watch_id)
+        if answer.canceled:
+            self._cancelled(answer, ear)
+        elif ear is not None and answer.events:
+            ear.fragments.extend(answer.events)
+            if not answer.fragment:
+                events, ear.fragments = ear.fragments, []
+                ear.hear(events)
+
+    def _cancelled(self, answer: WatchAnswer, ear: Ear | None) -> None:
+        """Begin again with one watch; or with all, if the server does not say which it was."""
+        if ear is not None:
+            del self._ears[answer.watch_id]
+            ear.lose()
+        elif answer.watch_id < 0:
+            self.close()

@@ -1,0 +1,72 @@
+"""The token that stands for user and password: had at the start, and again when it is refused."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from kip30.errors import Kip30Error
+from kip30_backends.etcd.channel import Metadata
+from kip30_backends.etcd.following import attempt
+
+_HAS_LEADER: Metadata = (("hasleader", "true"),)
+"""Has a server that is cut off from the others say so, instead of waiting for them."""
+
+_HOLD_OFF = 1.0
+
+Told = Callable[[Kip30Error | None], None]
+
+
+class Tokens:
+    """The metadata of all calls. Thread-safe.
+
+    Attributes:
+        metadata: What to send with a call.
+        renewable: Whether there are a user and a password.
+    """
+
+    def __init__(self, authenticate: Callable[[], Future[str]] | None) -> None:
+        """Get tokens by *authenticate*; without it there are none."""
+        self.metadata = _HAS_LEADER
+        self.renewable = authenticate is not None
+        self._authenticate = authenticate
+        self._waiting: list[Told] = []
+        self._refused: Kip30Error | None = None
+        self._refused_at = 0.0
+        self._lock = threading.Lock()
+
+    def renew(self, stale: Metadata, told: Told) -> None:
+        """Get another token than that of *stale*; then call *told*, with the error if there is one.
+
+        Whoever asks while one is being asked for waits for the same. A refusal stands for a
+        second, so that a wrong password makes no storm.
+        """
+        with self._lock:
+            refused = self._fresh_refusal()
+            known = refused is not None or stale is not self.metadata
+            first = not self._waiting
+            if not known:
+                self._waiting.append(told)
+        if known:
+            told(refused)
+        elif first and self._authenticate is not None:
+            attempt(self._authenticate).add_done_callback(self._answered)
+
+    def _fresh_refusal(self) -> Kip30Error | None:
+        old = time.monotonic() - self._refused_at > _HOLD_OFF
+        return None if old else self._refused
+
+    def _answered(self, answer: Future[str]) -> None:
+        error = answer.exception()
+        with self._lock:
+            self._refused = error if isinstance(error, Kip30Error) else None
+            self._refused_at = time.monotonic()
+            if error is None:
+                self.metadata = _with_token(answer.result())
+            waiting, self._waiting = self._waiting, []
+        for told in waiting:
+            told(self._refused)
+
+
+def _with_token(token: str) -> Metadata:
+    return (*_HAS_LEADER, ("token", token)) if token else _HAS_LEADER

@@ -1,0 +1,235 @@
+"""The running observations of one backend: read, then listen; after a gap read again."""
+
+import logging
+import threading
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+
+from typing_extensions import override
+
+from kip30.driver import Watch
+from kip30.errors import ClosedError, InvalidNameError, StoreError, UnavailableError
+from kip30.records import Entry, Snapshot, Target
+from kip30_backends.etcd.calls import Calls
+from kip30_backends.etcd.messages import Event
+from kip30_backends.etcd.orders import Orders, era_of
+from kip30_backends.etcd.pulse import Pulse
+from kip30_backends.etcd.states import Page, Place, States
+from kip30_backends.etcd.stream import Ear, Stream
+
+Sink = Callable[[Snapshot], None]
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 0.5
+_UNTOLD = -1
+
+
+class EtcdWatch(Watch):
+    """One observation, and the state it has told last."""
+
+    def __init__(
+        self, place: Place, sink: Sink, orders: Orders, forget: Callable[["EtcdWatch"], None]
+    ) -> None:
+        """Tell *sink* of *place*; call *forget* in the end."""
+        self.place = place
+        self.unlisten: Callable[[], None] = _nothing
+        self._order = _UNTOLD
+        self._entries: dict[str, Entry] = {}
+        self._sink = sink
+        self._orders = orders
+        self._forget = forget
+        self._closed = False
+        self._lock = threading.RLock()
+
+    def read(self, page: Page) -> None:
+        """Take over what was read, and tell it unless it is no news."""
+        with self._lock:
+            if page.order > self._order:
+                entries: dict[str, Entry] = {}
+                for found in page.found:
+                    with self._leaving_out_foreign():
+                        entries.update([self.place.entry(found)])
+                self._tell(page.order, entries)
+
+    def hear(self, events: Sequence[Event]) -> None:
+        """Apply changes, and tell what has become of them."""
+        with self._lock:
+            order = self._orders.saw(era_of(self._order), events[-1].kv.mod_revision)
+            if order > self._order:
+                entries = dict(self._entries)
+                for event in events:
+                    with self._leaving_out_foreign():
+                        self.place.apply(event, entries)
+                self._tell(order, entries)
+
+    @override
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        self._forget(self)
+
+    @contextmanager
+    def _leaving_out_foreign(self) -> Generator[None]:
+        try:
+            yield
+        except (StoreError, InvalidNameError) as error:
+            _log.warning("somebody else writes to %s: %s", self.place.target, error)
+
+    def _tell(self, order: int, entries: dict[str, Entry]) -> None:
+        self._order, self._entries = order, entries
+        if not self._closed:
+            self._sink(Snapshot(order, entries))
+
+
+class Watches:
+    """All watches of one backend, told by one thread. Thread-safe."""
+
+    def __init__(self, states: States, calls: Calls, pulse: Pulse) -> None:
+        """Read from *states*; try again with *pulse*."""
+        self._states = states
+        self._calls = calls
+        self._pulse = pulse
+        self._watches: set[EtcdWatch] = set()
+        self._stopped = False
+        self._stream: Stream | None = None
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        calls.endpoints.on_move = self._move
+
+    def add(self, target: Target, sink: Sink) -> EtcdWatch:
+        """Tell *sink* of *target* from now on.
+
+        Raises:
+            ClosedError: The backend is closed.
+            LifecycleError: It belongs to the parent of this forked process.
+        """
+        self._calls.check()
+        watch = EtcdWatch(self._states.place(target), sink, self._calls.orders, self._forget)
+        with self._changed:
+            if self._stopped:
+                raise ClosedError("the backend is closed")
+            self._watches.add(watch)
+            stream = self._stream
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="kip30-etcd-watch", daemon=True
+                )
+                self._thread.start()
+        if stream is not None:
+            self._begin(watch, stream)
+        return watch
+
+    def stop(self) -> None:
+        """Close all watches, and take no more."""
+        with self._changed:
+            self._stopped = True
+            watches = list(self._watches)
+            self._changed.notify_all()
+        for watch in watches:
+            watch.close()
+        self._end_stream()
+
+    def join(self) -> None:
+        """Wait until the thread has ended, unless this is called on it."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        pause = _FIRST_PAUSE
+        while (watch := self._any()) is not None:
+            if self._reaches(watch):
+                pause = _FIRST_PAUSE
+                self._listen()
+            self._wait(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+
+    def _any(self) -> EtcdWatch | None:
+        """Return a watch if there is any; else end the thread."""
+        with self._changed:
+            if self._watches and not self._stopped:
+                return next(iter(self._watches))
+            self._thread = None
+            return None
+
+    def _reaches(self, watch: EtcdWatch) -> bool:
+        """Say whether the store answers, so that it makes sense to ask for everything."""
+        looked = self._states.look(watch.place, _itself)
+        error = looked.exception()
+        if error is None:
+            watch.read(looked.result())
+        return not isinstance(error, UnavailableError | ClosedError)
+
+    def _listen(self) -> None:
+        """Listen for all watches until the stream ends."""
+        try:
+            stream = Stream(self._calls.endpoints.current, self._calls.tokens.metadata)
+        except ValueError:
+            return
+        with self._changed:
+            self._stream = stream
+            watches = list(self._watches)
+        for watch in watches:
+            self._begin(watch, stream)
+        if watches and not self._stopped:
+            stream.run()
+        with self._changed:
+            self._stream = None
+        stream.close()
+
+    def _wait(self, seconds: float) -> None:
+        with self._changed:
+            if not self._stopped:
+                self._changed.wait(seconds)
+
+    def _begin(self, watch: EtcdWatch, stream: Stream) -> None:
+        if stream is self._stream and watch in self._watches:
+            looked = self._states.look(watch.place, _itself)
+            looked.add_done_callback(partial(self._looked, watch, stream))
+
+    def _looked(self, watch: EtcdWatch, stream: Stream, looked: Future[Page]) -> None:
+        again = partial(self._begin, watch, stream)
+        later = partial(self._pulse.after, _LONGEST_PAUSE, again)
+        if looked.exception() is not None:
+            _log.info("watch of %s goes on after: %s", watch.place.target, looked.exception())
+            later()
+            return
+        watch.read(looked.result())
+        place, since = watch.place, looked.result().revision + 1
+        number = stream.listen(place.key, place.end, since, Ear(watch.hear, again))
+        with self._changed:
+            watch.unlisten = partial(stream.ignore, number)
+            wanted = watch in self._watches
+        if not wanted:
+            watch.unlisten()
+
+    def _forget(self, watch: EtcdWatch) -> None:
+        with self._changed:
+            self._watches.discard(watch)
+            last = not self._watches
+        watch.unlisten()
+        if last:
+            self._end_stream()
+
+    def _move(self) -> None:
+        """Listen to the server that is used now."""
+        stream = self._stream
+        if stream is not None and stream.channel is not self._calls.endpoints.current:
+            stream.close()
+
+    def _end_stream(self) -> None:
+        stream = self._stream
+        if stream is not None:
+            stream.close()
+
+
+def _itself(page: Page) -> Page:
+    return page
+
+
+def _nothing() -> None:
+    """Stand in for a watch that nobody listens for yet."""

@@ -1,0 +1,58 @@
+"""What is certain about a failed call, and what is not."""
+
+import pytest
+
+from kip30 import (
+    AuthenticationError,
+    ClosedError,
+    Kip30Error,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+)
+from kip30_backends.etcd.errors import Failure, LeaseGoneError, translate
+
+CERTAIN = [
+    ("UNAVAILABLE", "failed to connect to all addresses; last error: refused", UnavailableError),
+    ("UNAVAILABLE", "etcdserver: no leader", UnavailableError),
+    ("RESOURCE_EXHAUSTED", "etcdserver: too many requests", UnavailableError),
+    ("FAILED_PRECONDITION", "etcdserver: rpc not supported for learner", UnavailableError),
+    ("UNAUTHENTICATED", "etcdserver: invalid auth token", AuthenticationError),
+    ("PERMISSION_DENIED", "etcdserver: permission denied", AuthenticationError),
+    ("INVALID_ARGUMENT", "etcdserver: user name is empty", AuthenticationError),
+    ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreError),
+    ("INVALID_ARGUMENT", "etcdserver: request is too large", StoreError),
+    ("NOT_FOUND", "etcdserver: requested lease not found", LeaseGoneError),
+    ("CANCELLED", "Channel closed!", ClosedError),
+]
+UNCERTAIN = [
+    ("DEADLINE_EXCEEDED", "Deadline Exceeded"),
+    ("UNAVAILABLE", "Socket closed"),
+    ("UNAVAILABLE", "etcdserver: request timed out"),
+    ("UNAVAILABLE", "etcdserver: leader changed"),
+    ("UNAVAILABLE", "etcdserver: server stopped"),
+    ("UNKNOWN", "not a primary lessor"),
+    ("CANCELLED", "etcdserver: request canceled"),
+    ("INTERNAL", "anything else"),
+]
+
+
+def _translated(failure: Failure, *, wrote: bool) -> Kip30Error:
+    return translate(failure, wrote=wrote, subject="/ns/", server="h:1")
+
+
+@pytest.mark.parametrize(("code", "said", "error"), CERTAIN, ids=str)
+def test_certainly_not_done(code: str, said: str, error: type[Kip30Error]) -> None:
+    for wrote in (True, False):
+        assert type(_translated(Failure(code, said), wrote=wrote)) is error
+
+
+@pytest.mark.parametrize(("code", "said"), UNCERTAIN)
+def test_nobody_knows(code: str, said: str) -> None:
+    assert type(_translated(Failure(code, said), wrote=True)) is OutcomeUnknownError
+    assert type(_translated(Failure(code, said), wrote=False)) is UnavailableError
+
+
+def test_the_range_to_grant_is_named() -> None:
+    denied = Failure("PERMISSION_DENIED", "etcdserver: permission denied")
+    assert "readwrite on the prefix /ns/" in str(_translated(denied, wrote=True))

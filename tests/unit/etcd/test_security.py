@@ -1,0 +1,115 @@
+"""Servers that want to know who is there."""
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip30 import AuthenticationError, PluginLocator, ValueChange
+from kip30.config import Written
+from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.recorder import Recorder
+from kip30_conformance.servers import Ensemble, start
+
+from .admin import Admin
+from .conftest import Open
+
+SECRET = "geheim-1"  # noqa: S105  the test's own
+ALICE: dict[str, Written] = {"plugin.etcd.user": "alice", "plugin.etcd.password": SECRET}
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with start("etcd", folder=tmp_path_factory.mktemp("security")) as servers:
+        admin = Admin(servers.nodes[0].address)
+        admin.add_user("root", SECRET)
+        admin.add_user("alice", SECRET, prefix="/mine/")
+        admin.tell("auth/enable")
+        yield servers
+
+
+@pytest.fixture
+def namespace() -> str:
+    return "mine"
+
+
+def test_right_password(open_client: Open) -> None:
+    client = open_client(**ALICE)
+    client.storage().put("right/k", "mine")
+    client.group_membership("right").join("m", "")
+    assert client.leader_election("right").nominate("c", "")
+    assert client.backend.describe()["version"] == "etcd 3.6.15"
+
+
+@pytest.mark.parametrize(
+    ("credentials", "hint"),
+    [
+        ({**ALICE, "plugin.etcd.password": "falsch"}, "check plugin.etcd.user"),
+        ({**ALICE, "plugin.etcd.user": "nobody"}, "check plugin.etcd.user"),
+        ({}, "set plugin.etcd.user"),
+        ({**ALICE, "plugin.namespace": "yours"}, "readwrite on the prefix /yours/"),
+    ],
+    ids=["wrong password", "unknown user", "no user", "another's namespace"],
+)
+def test_refused_at_startup(
+    open_client: Open,
+    credentials: dict[str, Written],
+    hint: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    started = time.monotonic()
+    with caplog.at_level(logging.DEBUG), pytest.raises(AuthenticationError, match=hint) as raised:
+        open_client(**credentials)
+    assert time.monotonic() - started < 3 * TIME_SCALE
+    for secret in (SECRET, "falsch"):
+        assert secret not in f"{raised.value!r} {caplog.text}"
+
+
+def test_tokens_that_died_with_the_server_are_renewed(
+    ensemble: Ensemble, open_client: Open
+) -> None:
+    client = open_client(**ALICE)
+    storage, heard = client.storage(), Recorder[ValueChange[str]]()
+    storage.put("token/k", "1")
+    client.listener_registry().add_value_change_listener("token/k", heard)
+    ensemble.nodes[0].restart()
+    eventually(lambda: _updates(client), what="the new token serves")
+    assert eventually(lambda: [one.value for one in heard.events])[-1] == "2"
+
+
+def test_a_changed_password_makes_no_storm(ensemble: Ensemble, open_client: Open) -> None:
+    admin = Admin(ensemble.nodes[0].address)
+    admin.log_in("root", SECRET)
+    admin.add_user("bob", SECRET, prefix="/mine/")
+    client = open_client(**{**ALICE, "plugin.etcd.user": "bob"})
+    admin.tell("auth/user/changepw", name="bob", password="neu")  # noqa: S106  the test's own
+    ensemble.nodes[0].restart()
+    eventually(lambda: _is_refused(client), what="the server is back")
+    futures = [client.storage().fetch(f"storm/{number}") for number in range(200)]
+    started = time.monotonic()
+    assert {type(future.exception()) for future in futures} == {AuthenticationError}
+    assert time.monotonic() - started < 3 * TIME_SCALE
+
+
+def test_no_secret_in_what_is_shown(open_client: Open) -> None:
+    client = open_client(**ALICE)
+    assert SECRET not in f"{client!r} {client.backend.describe()} {vars(client.backend)}"
+
+
+def _is_refused(client: PluginLocator) -> bool:
+    return isinstance(client.storage().fetch("storm").exception(), AuthenticationError)
+
+
+def _updates(client: PluginLocator) -> bool:
+    try:
+        client.storage().update("token/k", "2")
+    except ConnectionError:
+        return False
+    return True
+
+
+def test_unreadable_file(open_client: Open, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"plugin\.etcd\.tls\.ca"):
+        open_client(**{"plugin.etcd.tls.ca": tmp_path / "none.pem"})

@@ -1,0 +1,46 @@
+"""What an operator may say."""
+
+import pytest
+
+from kip30 import ConfigError
+from kip30.config import Written, build, load
+from kip30_backends.etcd import EtcdSettings
+from kip30_backends.etcd.messages import MESSAGES
+
+
+def _built(**properties: Written) -> EtcdSettings:
+    return build(EtcdSettings, load(properties))
+
+
+def test_the_default_port() -> None:
+    settings = _built(**{"plugin.etcd.endpoints": "one, [::1]:4001"})
+    assert [str(address) for address in settings.endpoints] == ["one:2379", "[::1]:4001"]
+
+
+@pytest.mark.parametrize(
+    ("given", "lacking"),
+    [
+        ("plugin.etcd.user", "plugin.etcd.password"),
+        ("plugin.etcd.password", "plugin.etcd.user"),
+        ("plugin.etcd.tls.cert", "plugin.etcd.tls.key"),
+        ("plugin.etcd.tls.key", "plugin.etcd.tls.cert"),
+    ],
+)
+def test_halves_are_refused(given: str, lacking: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        _built(**{given: "half"})
+    assert f"{given} is set and {lacking} is not" in str(raised.value)
+    assert "half" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["plugin.etcd.tls.ca", "plugin.etcd.tls"])
+def test_any_file_means_encryption(key: str) -> None:
+    assert _built(**{key: "true"}).secure
+    assert not _built().secure
+
+
+def test_messages_keep_their_numbers() -> None:
+    put = MESSAGES["PutRequest"](key=b"k", value=b"v", lease=3)
+    assert put.SerializeToString() == b"\x0a\x01k\x12\x01v\x18\x03"
+    again = MESSAGES["PutRequest"].FromString(put.SerializeToString() + b"\x20\x01")
+    assert again.lease == 3
