@@ -1,0 +1,138 @@
+"""The process of one client of a storm: ``python -m`` this module.
+
+It gets its orders in JSON lines on its standard input, the first of which says who it is, and
+reports in JSON lines on its standard output. It ends when its input does, and is killed by the
+kernel when the process that started it is.
+"""
+
+import ctypes
+import json
+import signal
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from kip30 import Kip30Error, PluginLocator
+from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.storm.calls import Calls
+from kip30_conformance.storm.crewman import Crewman
+from kip30_conformance.storm.duties import Post
+from kip30_conformance.storm.journal import Journal
+from kip30_conformance.storm.recording import Slices
+
+_REPORT_SECONDS = 1.0
+_SET_PARENT_DEATH_SIGNAL = 1
+_PATIENCE = 3
+
+
+class Client:
+    """Who carries out the orders; each public method is one."""
+
+    def __init__(self, process: str, folder: str, config: dict[str, str], **times: float) -> None:
+        """Write to *folder*, and open the store as *config* says."""
+        self._folder = Path(folder)
+        self._config = config
+        self._limit = times["limit"]
+        self._slices = Slices(times["started"], times["slice"])
+        self._journal = Journal(self._folder / "journals", process)
+        self._calls = Calls(self._journal, self._limit)
+        self._over = threading.Event()
+        self._reporting = threading.Thread(target=self._report, daemon=True)
+        self._reporting.start()
+        # What a store's library keeps for ever it has after a first time.
+        self._opened().close()
+        self._before = resources()
+        self._locator = self._opened()
+        self._crewman = Crewman(self._post(), self._folder / "terms")
+        self._crewman.start()
+        self._journal.write("started", descriptors=self._before.descriptors)
+
+    def expire(self) -> None:
+        """End the session in the store, on a thread that may wait for that."""
+        work = partial(self._guarded, "expire", self._crewman.expire)
+        threading.Thread(target=work, daemon=True).start()
+
+    def quiet(self) -> None:
+        """Write no more."""
+        self._end_of("quiet", self._crewman.fall_quiet(_PATIENCE * self._limit))
+
+    def close(self) -> None:
+        """End everything, and tell what is left behind."""
+        self._end_of("end", self._crewman.end(_PATIENCE * self._limit))
+        self._guarded("close", self._locator.close)
+        del self._locator, self._crewman
+        self._journal.write("left behind", text=self._left_behind())
+        self._over.set()
+        self._reporting.join()
+
+    def _opened(self) -> PluginLocator:
+        while True:
+            try:
+                return PluginLocator().startup(self._config)
+            except Kip30Error as error:
+                self._journal.write("not opened", error=str(error))
+                self._over.wait(_REPORT_SECONDS / 5)
+
+    def _post(self) -> Post:
+        return Post(
+            process=self._journal.process,
+            locator=self._locator,
+            calls=self._calls,
+            journal=self._journal,
+            history=self._folder / "history",
+            slices=self._slices,
+        )
+
+    def _guarded(self, kind: str, work: Any) -> None:
+        with self._calls.call(kind):
+            work()
+
+    def _end_of(self, what: str, unended: list[str]) -> None:
+        for name in unended:
+            self._journal.write("stuck", kind=name, seconds=_PATIENCE * self._limit, text="")
+        _say(what=what)
+
+    def _left_behind(self) -> str:
+        try:
+            expect_no_more_than(self._before, within=_PATIENCE * self._limit)
+        except AssertionError as error:
+            return str(error)
+        return ""
+
+    def _report(self) -> None:
+        this = psutil.Process()
+        while not self._over.wait(_REPORT_SECONDS):
+            self._calls.look()
+            self._journal.write(
+                "holds",
+                threads=this.num_threads(),
+                descriptors=this.num_fds(),
+                bytes=this.memory_info().rss,
+            )
+            _say(what="counts", **self._calls.counted())
+
+
+def _say(**words: Any) -> None:
+    sys.stdout.write(f"{json.dumps(words)}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Carry out orders until there are no more."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    client = Client(**json.loads(sys.stdin.readline()))
+    _say(what="ready")
+    for line in sys.stdin:
+        verb = json.loads(line)["verb"]
+        getattr(client, verb)()
+        if verb == "close":
+            break
+    _say(what="over")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Faults of a client itself: its process, or its session."""
+
+from random import Random
+
+from typing_extensions import override
+
+from kip30_conformance.storm.crew import Hand
+from kip30_conformance.storm.faults import Fault, Scene, state_of
+
+
+class _ClientFault(Fault):
+    """A fault of some client."""
+
+    def __init__(self, scene: Scene, chance: Random) -> None:
+        """Hit a client by chance."""
+        super().__init__(scene, chance)
+        self.hand: Hand = chance.choice(scene.crew.hands)
+
+
+class ClientKilled(_ClientFault):
+    """A client is killed with -9; in the end a new one takes its place, by the same name."""
+
+    @override
+    def begin(self) -> None:
+        self.target = self.hand.process
+        self.hand.kill()
+
+    @override
+    def end(self) -> None:
+        old = self.hand.pid
+        self.hand.start()
+        self.evidence = f"pid {old} became {self.hand.pid}"
+
+
+class ClientStopped(_ClientFault):
+    """A client stands still (SIGSTOP)."""
+
+    @override
+    def begin(self) -> None:
+        self.target = self.hand.process
+        self.hand.stop()
+
+    @override
+    def end(self) -> None:
+        if state_of(self.hand.pid) in ("T", "t"):
+            self.evidence = f"stopped: pid {self.hand.pid}"
+        self.hand.resume()
+
+
+class Expired(_ClientFault):
+    """The session of a client is ended in the store; whether it did, its journal tells."""
+
+    @override
+    def begin(self) -> None:
+        self.target = self.hand.process
+        self.hand.tell("expire")
+
+    @override
+    def end(self) -> None:
+        rows = self.hand.journal()
+        if any(row["what"] == "expired" for row in rows):
+            lost = sum(row["what"] == "session lost" for row in rows)
+            self.evidence = f"expired, {lost} sessions lost so far"

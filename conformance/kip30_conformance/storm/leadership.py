@@ -1,0 +1,110 @@
+"""I1, I2 and I5: who led when, and what was written under which epoch."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from kip30.records import Version
+from kip30_conformance.storm.finding import Finding
+from kip30_conformance.storm.names import FENCED_KEY
+from kip30_conformance.storm.record import Record, Term
+
+
+def one_holder(record: Record) -> Finding:
+    """Judge I1 by the terms, each of which certainly lasted from its first to its last moment."""
+    terms = record.terms
+    return Finding(
+        "I1",
+        "one holder per epoch, and no two valid at once in different processes",
+        [*_shared_epochs(terms), *_overlaps(terms)],
+        f"{len(terms)} terms",
+        "" if len(terms) > 1 else "the leader never changed",
+    )
+
+
+def rising_epochs(record: Record) -> Finding:
+    """Judge I2 by the terms, and by all that was read of leaders."""
+    reads = sorted(_reads(record))
+    return Finding(
+        "I2",
+        "epochs strictly rise in the order of election",
+        [*_out_of_order(record.terms), *_falling_reads(reads)],
+        f"{len(record.terms)} terms, {len(reads)} reads of the leader",
+        "" if len(record.terms) > 1 else "the leader never changed",
+    )
+
+
+def fenced_writes(record: Record) -> Finding:
+    """Judge I5 by the acknowledged writes of the fenced key, in the order of their versions."""
+    accepted = sorted(_accepted(record))
+    refused = sum(
+        row.key == FENCED_KEY and row.result == "FencedError" for row in record.operations
+    )
+    falling = [
+        f"epoch {later} accepted after {earlier}: version {version} after {before}"
+        for (before, earlier), (version, later) in pairwise(accepted)
+        if later < earlier
+    ]
+    unseen = {"no fenced write was accepted": not accepted, "none was refused": not refused}
+    return Finding(
+        "I5",
+        "the epochs of accepted fenced writes never fall",
+        falling,
+        f"{len(accepted)} accepted, {refused} refused",
+        "; ".join(reason for reason, holds in unseen.items() if holds),
+    )
+
+
+def _shared_epochs(terms: Sequence[Term]) -> Iterator[str]:
+    for one, other in pairwise(terms):
+        if one.epoch == other.epoch and one.process != other.process:
+            yield f"epoch {one.epoch} held by {one.process} and by {other.process}"
+
+
+def _overlaps(terms: Sequence[Term]) -> Iterator[str]:
+    """Yield each term that began before one that began earlier was over."""
+    by_time = sorted(terms, key=lambda term: term.first)
+    longest: Term | None = None
+    for term in by_time:
+        if longest and term.first < longest.last and term.process != longest.process:
+            both = min(term.last, longest.last) - term.first
+            yield f"{_named(longest)} and {_named(term)} both valid for {both:.3f} s"
+        if longest is None or term.last > longest.last:
+            longest = term
+
+
+def _out_of_order(terms: Sequence[Term]) -> Iterator[str]:
+    latest: Term | None = None
+    for term in sorted(terms):
+        if latest and term.last < latest.first:
+            yield f"{_named(term)} was over before {_named(latest)} began"
+        if latest is None or term.first > latest.first:
+            latest = term
+
+
+def _reads(record: Record) -> Iterator[tuple[float, float, int]]:
+    """Yield when each read of a leader was called, when it had returned, and the epoch."""
+    for _, row in record.rows("read leader"):
+        if row["seen"] is not None:
+            yield row["called"], row["at"], row["seen"][1]
+
+
+def _falling_reads(reads: Sequence[tuple[float, float, int]]) -> Iterator[str]:
+    """Yield each read that met a lower epoch than one that had returned before its call."""
+    returns = sorted((returned, epoch) for _, returned, epoch in reads)
+    over, newest = 0, 0
+    for called, _, epoch in reads:
+        while returns[over][0] < called:
+            newest = max(newest, returns[over][1])
+            over += 1
+        if epoch < newest:
+            yield f"epoch {epoch} read at {called:.3f} although {newest} had been read before"
+
+
+def _accepted(record: Record) -> Iterator[tuple[Version, int]]:
+    for row in record.operations:
+        if row.key == FENCED_KEY and row.acknowledged and row.version and row.op == "update":
+            yield row.version, int(row.args[-1].split()[0])
+
+
+def _named(term: Term) -> str:
+    return f"epoch {term.epoch} of {term.process} ({term.first:.3f}-{term.last:.3f})"

@@ -1,0 +1,53 @@
+"""I10: whether clients took ever more, or left something behind."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from kip30_conformance.storm.finding import Finding
+from kip30_conformance.storm.journal import Row
+from kip30_conformance.storm.record import Record
+
+_MIN_SAMPLES = 9
+_MORE: dict[str, float] = {"threads": 8, "descriptors": 12, "bytes": 48 * 2**20}
+"""What may be held more in the last third of a process's life than in the first."""
+
+
+def no_leak(record: Record) -> Finding:
+    """Judge I10 by what each process held all the time, and by what it held after closing."""
+    left = [
+        f"{process}: {row['text']}" for process, row in record.rows("left behind") if row["text"]
+    ]
+    closed = sum(1 for _ in record.rows("left behind"))
+    lives = {process: _samples(rows) for process, rows in record.journals.items()}
+    grown = [text for process, rows in lives.items() for text in _growth(process, rows)]
+    judged = sum(len(rows) >= _MIN_SAMPLES for rows in lives.values())
+    unclosed = len(record.names) - closed
+    return Finding(
+        "I10",
+        "nothing is left after closing, and nothing grows without bound",
+        [*left, *grown],
+        f"{closed} processes closed, {judged} watched while they ran; {peaks(record)}",
+        f"{unclosed} clients did not close" if unclosed or not closed else "",
+    )
+
+
+def peaks(record: Record) -> str:
+    """Return the most that any process held, in words."""
+    samples = [row for _, row in record.rows("holds")]
+    threads, descriptors, size = (max((row[what] for row in samples), default=0) for what in _MORE)
+    return f"at most {threads} threads, {descriptors} descriptors, {size / 2**20:.0f} MiB"
+
+
+def _samples(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["what"] == "holds"]
+
+
+def _growth(process: str, rows: Sequence[Row]) -> Iterator[str]:
+    third = len(rows) // 3
+    if len(rows) < _MIN_SAMPLES:
+        return
+    for what, allowed in _MORE.items():
+        first = median(row[what] for row in rows[:third])
+        last = median(row[what] for row in rows[-third:])
+        if last - first > allowed:
+            yield f"{process}: {what} grew from {first:g} to {last:g}"

@@ -1,0 +1,158 @@
+"""From the name of a store to the report on what it did in a storm."""
+
+import json
+import os
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from kip30 import ConfigError, __version__
+from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.servers import Ensemble, start
+from kip30_conformance.storm import attendance, damage, leadership, leaks, liveness, news, storage
+from kip30_conformance.storm.crew import Crew
+from kip30_conformance.storm.display import display_on
+from kip30_conformance.storm.ending import prepare, read_final
+from kip30_conformance.storm.faults import Scene
+from kip30_conformance.storm.record import Final, Record, load
+from kip30_conformance.storm.rendering import markdown
+from kip30_conformance.storm.schedule import schedule
+from kip30_conformance.storm.summary import Summary
+from kip30_conformance.storm.timing import Timing
+from kip30_conformance.storm.weather import Weather
+
+JUDGES = (
+    leadership.one_holder,
+    leadership.rising_epochs,
+    storage.nothing_lost,
+    storage.linearizable,
+    leadership.fenced_writes,
+    attendance.true_membership,
+    news.listeners_told,
+    liveness.calls_end,
+    liveness.progress,
+    leaks.no_leak,
+    damage.faults_bit,
+)
+_CLIENTS = 4
+
+
+def run(
+    server: str,
+    *,
+    nodes: int = 3,
+    seconds: float = 1800.0,
+    seed: int | None = None,
+    out: Path | str = "storm-report",
+) -> Summary:
+    """Let faults happen by chance to a store and its clients, and judge what came of it.
+
+    Args:
+        server: ``etcd`` or ``zookeeper``; it has to be installed.
+        nodes: How many servers.
+        seconds: How long faults happen; starting, ending and judging come on top.
+        seed: What chance begins with; the same one gives the same faults at the same times.
+        out: Gets ``report.json`` and ``report.md``, and all records in a folder of their own.
+
+    Ctrl-C ends it early; what happened until then is judged.
+
+    Raises:
+        ConfigError: There is no such store, or it is not installed. Nothing was started.
+    """
+    seed = secrets.randbelow(2**32) if seed is None else seed
+    begun = datetime.now(UTC)
+    folder = _folder(Path(out), f"{server}-{seed}-{begun:%Y%m%d-%H%M%S}")
+    timing = Timing()
+    with start(server, nodes, folder=folder / "servers") as ensemble:
+        version = ensemble.version
+        record, interrupted = _raged(ensemble, seconds, seed, folder, timing)
+    run_words = {
+        "store": f"{server} {version}, {nodes} nodes",
+        "seed": str(seed),
+        "started": begun.isoformat(timespec="seconds"),
+        "asked for": f"{seconds:g} s" + (", ended early" if interrupted else ""),
+        **_environment(timing),
+    }
+    summary = judged(record, run_words)
+    _write(summary, Path(out))
+    return summary
+
+
+def judged(record: Record, run_words: Mapping[str, str]) -> Summary:
+    """Return what all judges make of *record*."""
+    done, seen = damage.counted(record)
+    return Summary(
+        run=run_words,
+        findings=[judge(record) for judge in JUDGES],
+        faults={kind: (count, seen[kind]) for kind, count in done.items()},
+        calls=liveness.outcomes(record),
+        longest=liveness.longest(record),
+        windows=record.windows,
+    )
+
+
+def _raged(
+    ensemble: Ensemble, seconds: float, seed: int, folder: Path, timing: Timing
+) -> tuple[Record, bool]:
+    """Let it happen; return the record, and whether it was interrupted."""
+    display = display_on(sys.stderr)
+    settings = {"plugin.namespace": f"storm-{secrets.token_hex(4)}", **timing.properties()}
+    config = {**ensemble.settings(), **settings}
+    prepare(config, folder / "history")
+    with ExitStack() as undoing:
+        undoing.callback(display.end)
+        crew = Crew([ensemble.link() for _ in range(_CLIENTS)], folder, settings, timing)
+        undoing.callback(crew.end)
+        weather = Weather(Scene(ensemble, crew), timing, display)
+        weather.rage(schedule(seed, seconds, timing), seconds)
+        weather.quiet()
+        final = read_final(config, folder / "history")
+        if final is not None:
+            weather.settle(partial(_all_told, crew, final))
+            final = final._replace(until=time.monotonic())
+        deaths = [*weather.close(), *crew.deaths()]
+        windows = weather.windows
+        known = {"names": crew.names, "windows": windows, "final": final, "deaths": deaths}
+    return load(folder, timing=timing, **known), weather.interrupted
+
+
+def _all_told(crew: Crew, final: Final) -> bool:
+    return not any(
+        complaint
+        for hand in crew.hands
+        for complaint in news.lagging(hand.process, hand.journal(), final)
+    )
+
+
+def _folder(out: Path, name: str) -> Path:
+    if out.is_file():
+        raise ConfigError(f"{out} is a file: name a folder")
+    for part in ("history", "journals", "terms"):
+        (out / name / part).mkdir(parents=True)
+    return (out / name).absolute()
+
+
+def _environment(timing: Timing) -> dict[str, str]:
+    return {
+        "clients": str(_CLIENTS),
+        "session timeout": f"{timing.session:g} s",
+        "operation timeout": f"{timing.operation:g} s",
+        "kip30": __version__,
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+        "processors": str(os.cpu_count()),
+        "time scale": f"{TIME_SCALE:g}",
+    }
+
+
+def _write(summary: Summary, out: Path) -> None:
+    report = json.dumps(summary.to_json(), indent=1, ensure_ascii=False)
+    (out / "report.json").write_text(report, encoding="utf-8")
+    (out / "report.md").write_text(markdown(summary), encoding="utf-8")
+    print(f"{summary}; reports in {out}", file=sys.stderr)  # noqa: T201  the end of the progress

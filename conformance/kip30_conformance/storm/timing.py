@@ -1,0 +1,47 @@
+"""The times of a storm, all of them derived from the session timeout."""
+
+from dataclasses import dataclass
+
+from kip30_conformance.patience import TIME_SCALE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long things take, in seconds.
+
+    Attributes:
+        session: The session timeout of every client.
+        operation: The operation timeout of every client.
+        slice: How long a set of keys is worked on before a new one takes its place, so that the
+            history of each key stays short enough to be judged.
+        look: How long the end of a calm window is, in which all must be well.
+        busy: What a call may take longer than it should because the machine is busy.
+    """
+
+    session: float = 3.0
+    operation: float = 2.0
+    slice: float = 5.0
+    look: float = 3.0
+    busy: float = 0.5 * TIME_SCALE
+
+    @property
+    def limit(self) -> float:
+        """By when every call must have ended: the operation timeout and a tenth of it."""
+        return 1.1 * self.operation
+
+    @property
+    def grace(self) -> float:
+        """How long after the end of a fault all must be well again."""
+        return self.session + 3.0 * TIME_SCALE
+
+    @property
+    def calm(self) -> float:
+        """How long there is no fault between two."""
+        return self.grace + self.look
+
+    def properties(self) -> dict[str, str]:
+        """Return the timeouts as settings of a client."""
+        return {
+            "plugin.session.timeout.ms": str(round(self.session * 1000)),
+            "plugin.operation.timeout.ms": str(round(self.operation * 1000)),
+        }

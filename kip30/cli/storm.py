@@ -1,0 +1,47 @@
+"""``kip30 servers storm``: random faults on real servers and their clients, and a verdict."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+_STORM = "kip30_conformance.storm"
+
+
+@click.command("storm")
+@click.argument("store")
+@click.option(
+    "--nodes",
+    type=int,
+    default=3,
+    show_default=True,
+    help="How many servers work together; with 1 no fault between servers can happen.",
+)
+@click.option(
+    "--minutes",
+    metavar="NUMBER",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="How long faults happen; starting, ending and judging come on top.",
+)
+@click.option("--seed", type=int, metavar="NUMBER", help="What chance begins with.")
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    default=Path("storm-report"),
+    show_default=True,
+    help="Where the report and the records go.",
+)
+def command(store: str, *, nodes: int, minutes: float, seed: int | None, out: Path) -> int:
+    """Let faults happen by chance to STORE and its clients, and judge what came of it.
+
+    Ctrl-C ends it early; what happened until then is judged. Exits with 0 if every invariant
+    held, 1 if one was violated, and 3 if one was not put to the test.
+    """
+    storm: Any = import_module(_STORM)  # the core rests on no suite, so this is found late
+    summary = storm.run(store, nodes=nodes, seconds=60 * minutes, seed=seed, out=out)
+    status: int = summary.exit_code
+    return status

@@ -1,0 +1,37 @@
+from kip30_conformance.storm.kinds import KINDS
+from kip30_conformance.storm.schedule import schedule
+from kip30_conformance.storm.timing import Timing
+
+HALF_AN_HOUR = 1800.0
+
+
+def test_equal_seeds_give_equal_schedules() -> None:
+    assert schedule(7, HALF_AN_HOUR, Timing()) == schedule(7, HALF_AN_HOUR, Timing())
+    assert schedule(7, HALF_AN_HOUR, Timing()) != schedule(8, HALF_AN_HOUR, Timing())
+
+
+def test_a_shorter_storm_is_the_beginning_of_a_longer_one() -> None:
+    short, long = schedule(7, 100.0, Timing()), schedule(7, HALF_AN_HOUR, Timing())
+    assert 1 < len(short) < len(long)
+    assert long[: len(short)] == short
+
+
+def test_it_fits_and_has_every_kind() -> None:
+    timing = Timing()
+    episodes = schedule(7, HALF_AN_HOUR, timing)
+    lasts = sum(episode.seconds + timing.calm for episode in episodes) + timing.calm
+    assert 0.95 * HALF_AN_HOUR < lasts <= HALF_AN_HOUR
+    assert {fault.kind for episode in episodes for fault in episode.faults} == set(KINDS)
+
+
+def test_two_at_a_time_hit_different_sides() -> None:
+    pairs = [one.faults for one in schedule(7, HALF_AN_HOUR, Timing()) if len(one.faults) > 1]
+    assert pairs
+    for first, second in pairs:
+        assert KINDS[first.kind].side is not KINDS[second.kind].side
+        assert not KINDS[first.kind].alone
+        assert not KINDS[second.kind].alone
+
+
+def test_there_is_always_one() -> None:
+    assert len(schedule(7, 0.1, Timing())) == 1
