@@ -24,24 +24,18 @@ def measure() -> list[Figure]:
 
 def _handovers(folder: Path, stack: ExitStack) -> Generator[float]:
     leader = stack.enter_context(_candidate(folder, 0))
-    _wait_for(leader, "elected")
+    leader.told("elected")
     for number in range(1, ROUNDS + 1):
         heir = stack.enter_context(_candidate(folder, number))
-        _wait_for(heir, "nominated")
+        heir.told("nominated")
         time.sleep(_SETTLE_SECONDS)
         killed = leader.kill()
-        yield (int(_wait_for(heir, "elected")[1]) - killed) / 1e6
+        yield (int(heir.told("elected")[1]) - killed) / 1e6
         leader = heir
 
 
 def _candidate(folder: Path, number: int) -> Child:
     return role("candidate", folder, "service", f"candidate-{number}")
-
-
-def _wait_for(child: Child, word: str) -> list[str]:
-    while (words := child.line().text.split())[0] != word:
-        pass
-    return words
 
 
 def _figure(name: str, value: float, samples: tuple[float, ...], at_most: float | None) -> Figure:

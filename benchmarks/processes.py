@@ -16,6 +16,10 @@ class Line(NamedTuple):
     text: str
 
 
+class ChildEndedError(Exception):
+    """A process ended before it had done its part; the message is the last it said."""
+
+
 class Child:
     """A running process. Leaving the ``with`` block kills it."""
 
@@ -31,12 +35,33 @@ class Child:
         self.err = _lines(self._process.stderr)
 
     def line(self) -> Line:
-        """Return the next line of the standard output; raises `queue.Empty` if none comes."""
-        return self.out.get(timeout=_PATIENCE_SECONDS)
+        """Return the next line of the standard output.
+
+        Raises `queue.Empty` if none comes, and `ChildEndedError` if none will.
+        """
+        line = self.out.get(timeout=_PATIENCE_SECONDS)
+        if line is None:
+            raise ChildEndedError(self._last_words())
+        return line
 
     def complaint(self) -> Line:
-        """Return the next line of the standard error; raises `queue.Empty` if none comes."""
-        return self.err.get(timeout=_PATIENCE_SECONDS)
+        """Return the next line of the standard error, as `line` does."""
+        line = self.err.get(timeout=_PATIENCE_SECONDS)
+        if line is None:
+            raise ChildEndedError("it said nothing more")
+        return line
+
+    def told(self, word: str) -> list[str]:
+        """Return the words of the next line that begins with *word*."""
+        while (words := self.line().text.split())[0] != word:
+            pass
+        return words
+
+    def say(self, text: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{text}\n")
+        self._process.stdin.flush()
 
     def kill(self) -> int:
         """Kill with SIGKILL and return the moment just before, in nanoseconds."""
@@ -48,6 +73,10 @@ class Child:
         self._process.kill()
         self._process.wait()
 
+    def _last_words(self) -> str:
+        said = [line.text for line in iter(self.err.get, None)]
+        return said[-1] if said else "it said nothing"
+
     def __enter__(self) -> Self:
         return self
 
@@ -55,18 +84,20 @@ class Child:
         self.end()
 
 
-def role(name: str, *arguments: object) -> Child:
-    """Start the role *name* of `benchmarks.roles` in another process."""
-    return Child([sys.executable, "-m", "benchmarks.roles", name, *map(str, arguments)])
+def role(name: str, *arguments: object, module: str = "benchmarks.roles") -> Child:
+    """Start the role *name* of *module* in another process."""
+    return Child([sys.executable, "-m", module, name, *map(str, arguments)])
 
 
-def _lines(stream: IO[str] | None) -> Queue[Line]:
+def _lines(stream: IO[str] | None) -> Queue[Line | None]:
+    """Return the lines of *stream* as they come, and None at its end."""
     assert stream is not None
-    lines: Queue[Line] = Queue()
+    lines: Queue[Line | None] = Queue()
 
     def read() -> None:
         for text in stream:
             lines.put(Line(time.monotonic_ns(), text.rstrip("\n")))
+        lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
     return lines

@@ -22,7 +22,7 @@ def members(directory: str, group: str, number: str, sessions: str, data: str) -
     groups = [started(Path(directory)).group_membership(group) for _ in range(int(sessions))]
     for member in range(int(number)):
         groups[member % len(groups)].join(f"member-{member:03}", data)
-    _say("joined")
+    say("joined")
     sys.stdin.read()
 
 
@@ -38,21 +38,21 @@ def listener(directory: str, key: str) -> None:
 
     with started(Path(directory)) as locator:
         locator.listener_registry().add_value_change_listener(key, hear)
-        _say("listening")
+        say("listening")
         ended.wait()
     for value, moment in heard:
-        _say(value, moment)
+        say(value, moment)
 
 
 def candidate(directory: str, service: str, name: str) -> None:
     """Be nominated until killed, and say when elected."""
 
     def elected(leadership: Leadership) -> None:
-        _say("elected", time.monotonic_ns(), leadership.epoch)
+        say("elected", time.monotonic_ns(), leadership.epoch)
 
     with started(Path(directory)) as locator:
         locator.leader_election(service).nominate(name, "", on_elected=elected)
-        _say("nominated")
+        say("nominated")
         sys.stdin.read()
 
 
@@ -71,14 +71,14 @@ def idler(directory: str, listeners: str, keys: str, seconds: str) -> None:
         time.sleep(float(seconds))
         spent = time.process_time() - before
         most = max(most, process.num_threads())
-        _say(most - threads, (process.memory_info().rss - memory) / 2**20, spent)
+        say(most - threads, (process.memory_info().rss - memory) / 2**20, spent)
 
 
 def _listener() -> Callable[[object], None]:
     return lambda _change: None
 
 
-def _say(*words: object) -> None:
+def say(*words: object) -> None:
     sys.stdout.write(" ".join(map(str, words)) + "\n")  # one write, for threads may meet here
     sys.stdout.flush()
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -17,6 +18,17 @@ def ratio(
 ) -> list[Figure]:
     """Return kip30's speed over the raw library's, and its time for one call."""
     rounds = [_round(subject, operation, loops, number) for number in range(ROUNDS)]
+    return compared(subject, operation, rounds, at_least=at_least)
+
+
+def compared(
+    subject: str,
+    operation: str,
+    rounds: Sequence[tuple[float, float]],
+    *,
+    at_least: float | None = None,
+) -> list[Figure]:
+    """Return the figures of *rounds*, each the seconds of one call with kip30 and without."""
     ratios = tuple(raw / library for library, raw in rounds)
     times = tuple(library * 1e6 for library, _ in rounds)
     return [

@@ -1,0 +1,80 @@
+"""What the other processes do: ``python -m benchmarks.remote.roles ROLE ARGUMENTS``."""
+
+import sys
+import time
+from collections.abc import Callable
+from threading import Event
+
+from benchmarks.processes import Child, role
+from benchmarks.remote.candidates import LibraryCandidate
+from benchmarks.remote.candidates import candidate as candidate_of
+from benchmarks.remote.listening import wire
+from benchmarks.remote.place import Place
+from benchmarks.roles import say
+
+END = "end"
+"""What the listener stops at."""
+
+
+def started(name: str, *arguments: object) -> Child:
+    """Start a role in another process."""
+    return role(name, *arguments, module="benchmarks.remote.roles")
+
+
+def listener(side: str, place: str) -> None:
+    """Hear of the key until it is ``END``; then say what was heard when."""
+    heard: list[tuple[str, int]] = []
+    ended = Event()
+
+    def hear(value: str) -> None:
+        heard.append((value, time.monotonic_ns()))
+        if value == END:
+            ended.set()
+
+    one = wire(side, Place.parse(place))  # kept, for what nobody keeps is closed
+    one.listen(hear)
+    say("listening")
+    ended.wait()
+    for value, moment in heard:
+        say("heard", value, moment)
+
+
+def candidate(side: str, place: str) -> None:
+    """Campaign and resign when told so, and say when, and when elected."""
+    one = candidate_of(side, Place.parse(place), _say_elected)
+    for line in sys.stdin:
+        if line.strip() == "campaign":
+            one.campaign()
+            say("campaigning")
+        else:
+            say("resigned", one.resign())
+
+
+def mortal(place: str, session_seconds: str) -> None:
+    """Be nominated until killed, and say when elected."""
+    one = LibraryCandidate(
+        Place.parse(place), _say_elected, service="crash", session_seconds=float(session_seconds)
+    )
+    one.campaign()
+    say("campaigning")
+    sys.stdin.read()
+
+
+def watcher(side: str, place: str) -> None:
+    """Say when somebody has joined or left the group, as Tooz's loop or kip30 tells it."""
+    from benchmarks.remote.tooz_roles import watch  # noqa: PLC0415  as in sides
+
+    _kept = watch(side, Place.parse(place), lambda what: say(what, time.monotonic_ns()))
+    sys.stdin.read()
+
+
+def _say_elected() -> None:
+    say("elected", time.monotonic_ns())
+
+
+ROLES: dict[str, Callable[..., None]] = {
+    one.__name__: one for one in (listener, candidate, mortal, watcher)
+}
+
+if __name__ == "__main__":
+    ROLES[sys.argv[1]](*sys.argv[2:])

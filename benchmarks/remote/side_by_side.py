@@ -1,0 +1,181 @@
+"""The same things done with kip30 and with Tooz, on the same server, in turn."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from itertools import count
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from benchmarks.figure import Figure, middle
+from benchmarks.library import VALUE
+from benchmarks.remote.handover import Pair, settle_seconds
+from benchmarks.remote.place import Place
+from benchmarks.remote.roles import started
+from benchmarks.remote.tooz_loop import DOCUMENTED_PAUSE_SECONDS, coordinator, have_group
+from benchmarks.remote.tooz_roles import GROUP
+
+MEMBERS = 20
+CALLS = 100
+EVENTS = 15
+TOOZ = f"tooz:{DOCUMENTED_PAUSE_SECONDS}"
+BUSY_TOOZ = "tooz:0"
+NAMES = {
+    "library": "kip30",
+    "tooz": "Tooz",
+    TOOZ: "Tooz, its documented loop",
+    BUSY_TOOZ: "Tooz, looping without a pause",
+}
+
+_CROWD = "crowd"
+
+
+class Side(Protocol):
+    def join(self) -> None: ...
+    def leave(self) -> None: ...
+    def members(self) -> object: ...
+    def members_with_data(self) -> object: ...
+    def close(self) -> None: ...
+
+
+class LibrarySide(Side):
+    def __init__(self, place: Place) -> None:
+        self._locator = place.started("tooz")
+        self._group = self._locator.group_membership(GROUP)
+        self._crowd = self._locator.group_membership(_CROWD)
+        self._fresh = count()
+        for number in range(MEMBERS):
+            self._crowd.join(f"member-{number:02}", VALUE)
+
+    @override
+    def join(self) -> None:
+        self._group.join("one", VALUE)
+
+    @override
+    def leave(self) -> None:
+        self._group.leave("one")
+
+    @override
+    def members(self) -> object:
+        return self._crowd.membership_list()
+
+    @override
+    def members_with_data(self) -> object:
+        return self._crowd.membership()
+
+    @override
+    def close(self) -> None:
+        self._locator.close()
+
+
+class ToozSide(Side):
+    """One coordinator for each member, since a coordinator is a member of its groups."""
+
+    def __init__(self, place: Place) -> None:
+        self._crowd = [coordinator(place, f"member-{number:02}") for number in range(MEMBERS)]
+        self._one = self._crowd[0]
+        for group in (GROUP, _CROWD):
+            have_group(self._one, group.encode())
+        for one in self._crowd:
+            one.join_group(_CROWD.encode(), VALUE).get()
+
+    @override
+    def join(self) -> None:
+        self._one.join_group(GROUP.encode(), VALUE).get()
+
+    @override
+    def leave(self) -> None:
+        self._one.leave_group(GROUP.encode()).get()
+
+    @override
+    def members(self) -> object:
+        return self._one.get_members(_CROWD.encode()).get()
+
+    @override
+    def members_with_data(self) -> object:
+        return self._one.get_members_with_capabilities(_CROWD.encode()).get()
+
+    @override
+    def close(self) -> None:
+        for one in self._crowd:
+            one.stop()
+
+
+def measure(place: Place) -> list[Figure]:
+    with closing(LibrarySide(place)) as library, closing(ToozSide(place)) as tooz:
+        sides: dict[str, Side] = {"library": library, "tooz": tooz}
+        return [
+            *_calls(sides),
+            *_join_events(place, {"library": library, TOOZ: tooz, BUSY_TOOZ: tooz}),
+            *_leader_changes(place),
+        ]
+
+
+def _calls(sides: dict[str, Side]) -> list[Figure]:
+    samples: dict[tuple[str, str], list[float]] = {}
+    for _ in range(CALLS):
+        for name, side in sides.items():
+            for operation, call in _timed_calls(side):
+                samples.setdefault((operation, name), []).append(_milliseconds(call))
+            side.leave()
+    return [_figure(*names, taken) for names, taken in sorted(samples.items())]
+
+
+def _timed_calls(side: Side) -> list[tuple[str, Callable[[], object]]]:
+    return [
+        ("join", side.join),
+        (f"ids of {MEMBERS} members", side.members),
+        (f"{MEMBERS} members with data", side.members_with_data),
+    ]
+
+
+def _join_events(place: Place, sides: dict[str, Side]) -> list[Figure]:
+    return [
+        _figure("join to callback", name, _joins_seen(place, name, side))
+        for name, side in sides.items()
+    ]
+
+
+def _joins_seen(place: Place, name: str, side: Side) -> list[float]:
+    with started("watcher", name, place) as child:
+        child.told("watching")
+        return [_join_seen(child, side, number) for number in range(EVENTS)]
+
+
+def _join_seen(child: Any, side: Side, number: int) -> float:
+    time.sleep(settle_seconds(number))
+    began = time.monotonic_ns()
+    side.join()
+    joined = int(child.told("joined")[1])
+    side.leave()
+    child.told("left")
+    return (joined - began) / 1e6
+
+
+def _leader_changes(place: Place) -> list[Figure]:
+    # Tooz has no elections on etcd.
+    names = ["library", TOOZ, BUSY_TOOZ] if place.store == "zookeeper" else ["library"]
+    return [_figure("resign to the next leader", name, _handovers(place, name)) for name in names]
+
+
+def _handovers(place: Place, name: str) -> list[float]:
+    with ExitStack() as stack:
+        pair = Pair(stack, name, place)
+        return [pair.handover(settle_seconds(number)) for number in range(EVENTS)]
+
+
+def _milliseconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1e3
+
+
+def _figure(operation: str, side: str, samples: list[float]) -> Figure:
+    return Figure(
+        subject="tooz",
+        name=f"{operation}: {NAMES[side]}",
+        value=middle(samples),
+        unit="ms",
+        samples=tuple(samples),
+    )
