@@ -80,8 +80,13 @@ class Load:
         return sorted(itertools.pairwise(ends), key=lambda gap: gap[0] - gap[1])
 
     def _work(self, worker: Worker) -> None:
-        while not self._stopping.wait(_PACE_SECONDS):
+        while not self._stopping.wait(_until_next_beat()):
             worker.work(1)
+
+
+def _until_next_beat() -> float:
+    """Return after how many seconds all workers make their next call, so that calls overlap."""
+    return _PACE_SECONDS - time.monotonic() % _PACE_SECONDS
 
 
 def expect_linearizable(rows: Sequence[Operation], faults: int | None = None) -> None:
