@@ -18,6 +18,7 @@ from kip30_conformance.membership_faults import MembershipFaultTests
 from kip30_conformance.missed_changes import MissedChangeTests
 from kip30_conformance.node_faults import NodeFaultTests
 from kip30_conformance.partition_faults import PartitionFaultTests
+from kip30_conformance.round_trips import RoundTripTests
 from kip30_conformance.runner import RunnerTests
 from kip30_conformance.runner_faults import RunnerFaultTests
 from kip30_conformance.storage import StorageTests
@@ -52,6 +53,7 @@ SUITES: tuple[type[Suite], ...] = (
     RunnerTests,
     RunnerFaultTests,
     CommitFaultTests,
+    RoundTripTests,
     LinkFaultTests,
     MissedChangeTests,
     FrozenServerTests,

@@ -51,6 +51,12 @@ class Generations:
         self._checked[path] = (life, newest.number)
         self.saw(path, life)
 
+    def deleted(self, above: str, newest: Generation) -> None:
+        """Take note that a deletion of our own made the generation *newest* of *above*."""
+        known = self._newest.get(above)
+        if known is None or newest.since > known.since:
+            self._newest[above] = newest
+
     def forget(self, above: str) -> None:
         """Take note that the generation of *above* is another one by now."""
         self._newest.pop(above, None)

@@ -157,9 +157,12 @@ class ZookeeperStorage(StorageDriver):
             return (yield from self._delete_absent(write, path))
         last, delete = SetData(path, b""), Delete(path)
         try:
-            stat, _, _ = yield from self._guarded(write, last, delete, SetData(parent(path), b""))
+            stat, _, above = yield from self._guarded(
+                write, last, delete, SetData(parent(path), b"")
+            )
         except NoNode as error:
             raise _missing(write) from error
+        self._deleted(path, above)
         return Version(stat.czxid, stat.version - 1)
 
     def _delete_absent(self, write: Write, path: str) -> Steps[Version]:
@@ -185,7 +188,10 @@ class ZookeeperStorage(StorageDriver):
             except NoNode as error:
                 raise _missing(write) from error
             else:
-                return expected if write.data is None else version_of(results[1])
+                if write.data is not None:
+                    return version_of(results[1])
+                self._deleted(path, results[0])
+                return expected
 
     def _prove(self, write: Write, path: str, expected: Version) -> Steps[int]:
         """Find out whether the key is still in the life of *expected*; return the generation."""
@@ -199,6 +205,9 @@ class ZookeeperStorage(StorageDriver):
         newest = Generation(namespace.stat.version, namespace.stat.mzxid)
         self._generations.learn(above, path, expected.major, newest)
         return newest.number
+
+    def _deleted(self, path: str, above: Stat) -> None:
+        self._generations.deleted(parent(path), Generation(above.version, above.mzxid))
 
     def _check_fence(self, write: Write) -> Steps[None]:
         if write.fence is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kip30_conformance.servers.traffic import Lane, Traffic
+from kip30_conformance.servers.turns import Turns
 
 _AT_ONCE = struct.pack("ii", 1, 0)
 _PAUSE_SECONDS = 0.01
@@ -49,7 +50,7 @@ class Connection:
         self._address = address
         self._patience = greeting.patience_seconds
         self._masquerade: Mapping[str, str] = greeting.masquerade
-        self._asked = False
+        self._turns = Turns()
 
     async def run(self) -> None:
         """Carry until both sides have ended; reset both if one does or if this is cancelled."""
@@ -133,9 +134,10 @@ class Connection:
 
     def _count(self, burst: bytes, lane: Lane) -> None:
         lane.tally.forwarded += len(burst)
-        is_request = lane is self._traffic.to_server
-        self._traffic.round_trips += self._asked and not is_request
-        self._asked = is_request
+        if lane is self._traffic.to_server:
+            self._turns.ask(burst)
+        else:
+            self._traffic.round_trips += self._turns.answer(burst)
 
     def _end(self, *, clean: bool) -> None:
         for one in (self._client, self._server):

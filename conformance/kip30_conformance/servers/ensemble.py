@@ -1,6 +1,6 @@
 """Servers that work together, and the trouble they can have with each other."""
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
@@ -37,6 +37,11 @@ class Ensemble:
     def warden_pid(self) -> int:
         """The process id of the warden, the parent of all servers."""
         return self._custody.pid
+
+    @property
+    def round_trips(self) -> Mapping[str, int]:
+        """How many round trips those operations take that take more than one."""
+        return self._store.round_trips
 
     def settings(self) -> dict[str, str]:
         """Return the properties that reach the store, with no proxy in between."""

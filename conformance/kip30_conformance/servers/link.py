@@ -148,9 +148,8 @@ class Link:
         What is counted is turns: bytes toward the server, in however many pieces, followed by
         bytes toward the client on the same connection. Requests that are sent before the first
         answer comes are one round trip, as they are in time; an answer in several pieces is one,
-        and what a server sends unasked is none. Heartbeats and the acknowledgements of a
-        protocol are turns like others: count around a number of operations, and take away what
-        is counted in a quiet time of the same length.
+        and what a server sends unasked is none. Pings and window updates of HTTP/2 without TLS
+        are not counted. Heartbeats of a store's own protocol are turns like others.
         """
         return self.counted().round_trips
 

@@ -73,6 +73,8 @@ class Store(ABC):
     name: ClassVar[str]
     peer_ports: ClassVar[int]
     """How many ports a node has for the other nodes."""
+    round_trips: ClassVar[Mapping[str, int]] = {}
+    """How many round trips those operations take that take more than one; see check G17."""
 
     @abstractmethod
     def prepare(self, command: Sequence[str], plan: Plan) -> list[str]:

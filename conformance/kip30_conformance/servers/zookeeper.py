@@ -1,7 +1,8 @@
 """ZooKeeper: one server or an ensemble of three, with short ticks."""
 
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -31,6 +32,7 @@ class Zookeeper(Store):
 
     name = "zookeeper"
     peer_ports = 2
+    round_trips: ClassVar[Mapping[str, int]] = {"membership": 2}
 
     @override
     def prepare(self, command: Sequence[str], plan: Plan) -> list[str]:
