@@ -11,8 +11,9 @@ from benchmarks.figure import Figure
 
 @dataclass(frozen=True)
 class Results:
-    """The figures of one subject, and the load before and after."""
+    """The figures of one subject of one *store*, and the load before and after."""
 
+    store: str
     subject: str
     load: tuple[float, float]
     figures: Sequence[Figure]
@@ -20,8 +21,8 @@ class Results:
 
 def merge(file: Path, machine: dict[str, str], new: Results) -> None:
     """Put *new* into *file*, in place of what it has of the same subject."""
-    everything = {one.subject: one for one in (read(file) if file.exists() else [])}
-    everything[new.subject] = new
+    everything = {(one.store, one.subject): one for one in (read(file) if file.exists() else [])}
+    everything[new.store, new.subject] = new
     content = {"machine": machine, "results": [asdict(one) for one in everything.values()]}
     file.write_text(json.dumps(_rounded(content), indent=1) + "\n")
 
@@ -30,6 +31,7 @@ def read(file: Path) -> list[Results]:
     content = json.loads(file.read_text())
     return [
         Results(
+            one["store"],
             one["subject"],
             tuple(one["load"]),
             [Figure(**figure | {"samples": tuple(figure["samples"])}) for figure in one["figures"]],

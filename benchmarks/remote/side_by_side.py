@@ -73,7 +73,8 @@ class ToozSide(Side):
     """One coordinator for each member, since a coordinator is a member of its groups."""
 
     def __init__(self, place: Place) -> None:
-        self._crowd = [coordinator(place, f"member-{number:02}") for number in range(MEMBERS)]
+        names = [f"member-{number:02}" for number in range(MEMBERS)]
+        self._crowd = [coordinator(place, name, beating=True) for name in names]
         self._one = self._crowd[0]
         for group in (GROUP, _CROWD):
             have_group(self._one, group.encode())

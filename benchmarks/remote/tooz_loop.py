@@ -14,8 +14,11 @@ DOCUMENTED_PAUSE_SECONDS = 0.1
 """Between two runs of the watchers, in the examples of Tooz."""
 
 
-def coordinator(place: Place, member: str) -> Any:
-    """Return a started coordinator, whose session is as long as kip30's."""
+def coordinator(place: Place, member: str, *, beating: bool = False) -> Any:
+    """Return a started coordinator, whose session is as long as kip30's.
+
+    One that is not *beating* has to be run by a `Loop`, lest its session end.
+    """
     seconds = int(SESSION_SECONDS)
     if place.store == "zookeeper":
         url = f"zookeeper://{place.address}?timeout={seconds}"
@@ -25,7 +28,7 @@ def coordinator(place: Place, member: str) -> Any:
             f"?timeout={seconds}&lock_timeout={seconds}&membership_timeout={seconds}"
         )
     one: Any = coordination.get_coordinator(url, member.encode())
-    one.start()
+    one.start(start_heart=beating)
     return one
 
 
