@@ -4,16 +4,16 @@ One byte tells the format, then come eight bytes of nonce, the name's length in 
 in UTF-8, and the data. Values and members are named by their path and leave the name empty.
 """
 
+import struct
 from typing import NamedTuple
 
 from kip30.errors import StoreError
 
-OVERHEAD_BYTES = 11
-"""What a record without a name needs besides its data."""
-
+_HEAD = struct.Struct(">B8sH")
 _FORMAT = 1
-_NONCE = slice(1, 9)
-_NAME_SIZE = slice(9, 11)
+
+OVERHEAD_BYTES = _HEAD.size
+"""What a record without a name needs besides its data."""
 
 
 class Unsealed(NamedTuple):
@@ -27,8 +27,7 @@ class Unsealed(NamedTuple):
 def seal(nonce: str, data: bytes, *, name: str = "") -> bytes:
     """Return the stored form of a record. *nonce* is one of `kip30.records.new_nonce`."""
     label = name.encode()
-    head = bytes([_FORMAT]) + bytes.fromhex(nonce) + len(label).to_bytes(2, "big")
-    return head + label + data
+    return _HEAD.pack(_FORMAT, bytes.fromhex(nonce), len(label)) + label + data
 
 
 def unseal(stored: bytes, where: str) -> Unsealed:
@@ -37,10 +36,17 @@ def unseal(stored: bytes, where: str) -> Unsealed:
     Raises:
         StoreError: Somebody else wrote *stored*, or a newer version of kip30 did.
     """
-    body = OVERHEAD_BYTES + int.from_bytes(stored[_NAME_SIZE], "big")
-    if len(stored) < body or stored[0] != _FORMAT:
-        raise StoreError(
-            f"{where} holds no record of this version of kip30: remove it, or use another namespace"
-        )
-    name = stored[OVERHEAD_BYTES:body].decode("utf-8", "surrogateescape")
-    return Unsealed(stored[_NONCE].hex(), name, stored[body:])
+    if len(stored) < OVERHEAD_BYTES:
+        raise _foreign(where)
+    form, nonce, name_size = _HEAD.unpack_from(stored)
+    body = OVERHEAD_BYTES + name_size
+    if form != _FORMAT or len(stored) < body:
+        raise _foreign(where)
+    name = stored[OVERHEAD_BYTES:body].decode("utf-8", "surrogateescape") if name_size else ""
+    return Unsealed(nonce.hex(), name, stored[body:])
+
+
+def _foreign(where: str) -> StoreError:
+    return StoreError(
+        f"{where} holds no record of this version of kip30: remove it, or use another namespace"
+    )
