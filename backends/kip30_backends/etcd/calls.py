@@ -57,12 +57,12 @@ class Calls:
             call.start()
         return call
 
-    def wait(self, ask: Ask[T]) -> Future[T]:
-        """Send *ask* and return its future once that is done, which is quicker."""
+    def wait(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
+        """Send *ask* as `send` does and return its future once that is done, which is quicker."""
         refusal = self._refusal()
         if refusal is not None:
             return failed(refusal)
-        call = Call(self._route, ask, self.seconds)
+        call = Call(self._route, ask, seconds or self.seconds)
         call.exception()
         return call
 

@@ -64,7 +64,7 @@ class Claims:
             free = [requests.is_absent(bid.key)]
             take = [requests.put(bid.key, bid.sealed(), session.ident)]
             request = requests.txn(free, take, [requests.find(bid.key)])
-            return self._calls.send(Ask(TXN, request, read, writes=True), seconds)
+            return self._calls.wait(Ask(TXN, request, read, writes=True), seconds)
 
         return self._sessions.within(work)
 

@@ -26,6 +26,9 @@ _PAGE = 5000
 _AFTER_SLASH = b"0"
 
 
+Reader = Callable[[KeyValue], tuple[str, Entry]]
+
+
 class Place(NamedTuple):
     """The keys of a target: from *key* up to *end*, or *key* alone."""
 
@@ -33,22 +36,21 @@ class Place(NamedTuple):
     key: bytes
     end: bytes = b""
 
-    def entry(self, found: KeyValue) -> tuple[str, Entry]:
-        """Return the name and the record of a key.
+    def reader(self) -> Reader:
+        """Return what makes the name and the record of a key of this target.
 
-        Raises:
-            StoreError: Somebody else wrote it.
-            InvalidNameError: The same; names of ours do not look like that.
+        It raises `StoreError` if somebody else wrote the key, or `InvalidNameError`, since names
+        of ours do not look like that.
         """
-        kind = self.target.kind
-        if kind is Kind.NAMESPACE:
-            return self._name(found), Entry(Version(found.mod_revision), "", b"")
-        nonce, candidate, data = _unsealed(found)
-        if kind is Kind.GROUP:
-            return self._name(found), Entry(Version(found.create_revision), nonce, data)
-        if kind is Kind.SERVICE:
-            return candidate, Entry(Version(found.create_revision), nonce, data)
-        return self.target.name, Entry(Version(found.mod_revision), nonce, data)
+        match self.target.kind:
+            case Kind.NAMESPACE:
+                return self._key
+            case Kind.GROUP:
+                return self._member
+            case Kind.SERVICE:
+                return _leader
+            case Kind.VALUE:
+                return self._value
 
     def apply(self, event: Event, entries: dict[str, Entry]) -> None:
         """Make *entries* what they are after *event*."""
@@ -57,7 +59,18 @@ class Place(NamedTuple):
         else:
             entries.clear()
         if event.type == PUT:
-            entries.update([self.entry(event.kv)])
+            entries.update([self.reader()(event.kv)])
+
+    def _key(self, found: KeyValue) -> tuple[str, Entry]:
+        return self._name(found), Entry(Version(found.mod_revision), "", b"")
+
+    def _member(self, found: KeyValue) -> tuple[str, Entry]:
+        nonce, _, data = _unsealed(found)
+        return self._name(found), Entry(Version(found.create_revision), nonce, data)
+
+    def _value(self, found: KeyValue) -> tuple[str, Entry]:
+        nonce, _, data = _unsealed(found)
+        return self.target.name, Entry(Version(found.mod_revision), nonce, data)
 
     def _name(self, found: KeyValue) -> str:
         return _unescaped(found.key[len(self.key) :])
@@ -131,7 +144,7 @@ def _request(place: Place, so_far: Page | None = None) -> Any:
 
 def _strict(place: Place, page: Page) -> Snapshot:
     try:
-        return Snapshot(page.order, dict(map(place.entry, page.found)))
+        return Snapshot(page.order, dict(map(place.reader(), page.found)))
     except InvalidNameError as error:
         raise StoreError(f"somebody else's key is among those of kip30: {error}") from error
 
@@ -139,6 +152,11 @@ def _strict(place: Place, page: Page) -> Snapshot:
 def _below(target: Target, parent: str) -> Place:
     key = parent.encode()
     return Place(target, key + b"/", key + _AFTER_SLASH)
+
+
+def _leader(found: KeyValue) -> tuple[str, Entry]:
+    nonce, candidate, data = _unsealed(found)
+    return candidate, Entry(Version(found.create_revision), nonce, data)
 
 
 @lru_cache(maxsize=8192)

@@ -52,7 +52,7 @@ class EtcdWatch(Watch):
                 entries: dict[str, Entry] = {}
                 for found in page.found:
                     with self._leaving_out_foreign():
-                        entries.update([self.place.entry(found)])
+                        entries.update([self.place.reader()(found)])
                 self._tell(page.order, entries)
 
     def hear(self, events: Sequence[Event]) -> None:
