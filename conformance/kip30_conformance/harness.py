@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from kip30 import PluginLocator, UnsupportedError
 from kip30.clock import Clock
 from kip30.config import Written
+from kip30_conformance.nowhere import nowhere
 from kip30_conformance.peer import Peer
 from kip30_conformance.servers import Ensemble
 
@@ -87,6 +88,10 @@ class Harness(ABC):
     def open(self, root: str, *, clock: Clock | None = None, **more: Written) -> PluginLocator:
         """Return a new client of *root*, with a connection and a session of its own."""
         return PluginLocator(clock=clock).startup(self.properties(root, **more))
+
+    def nowhere(self, root: str, **more: Written) -> AbstractContextManager[Mapping[str, Written]]:
+        """Return a configuration that reaches no store for as long as this lasts."""
+        return nowhere(self.properties(root, **more))
 
     def faults(self, client: PluginLocator) -> ClientFaults | None:
         """Return the faults that can be injected into *client*, if its store has hooks for them."""

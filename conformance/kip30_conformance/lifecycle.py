@@ -20,7 +20,6 @@ from kip30_conformance.child import in_forked_child
 from kip30_conformance.crowd import together
 from kip30_conformance.every_call import EVERY_CALL, Try, forgotten
 from kip30_conformance.harness import Harness
-from kip30_conformance.nowhere import nowhere
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.resources import expect_no_more_than, resources
@@ -77,9 +76,9 @@ class LifecycleTests(Suite):
 
     def test_G03_unreachable(self, harness: Harness, root: str) -> None:
         """Where no store is, startup fails within the connect timeout and leaves nothing."""
-        properties = harness.properties(root, **{"plugin.connect.timeout.ms": 1000})
         before, started = resources(), time.monotonic()
-        with nowhere(properties) as unreachable, pytest.raises(DefiniteError):
+        nowhere = harness.nowhere(root, **{"plugin.connect.timeout.ms": 1000})
+        with nowhere as unreachable, pytest.raises(DefiniteError):
             PluginLocator().startup(unreachable)
         assert time.monotonic() - started <= 1.2 * TIME_SCALE
         expect_no_more_than(before)

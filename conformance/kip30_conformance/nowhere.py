@@ -20,7 +20,7 @@ def nowhere(properties: Mapping[str, Written]) -> Generator[dict[str, Written]]:
     """
     loaded = load(properties)
     backend = choose(build(CommonSettings, loaded), loaded)
-    with _dead_port() as port:
+    with dead_port() as port:
         elsewhere = {
             addresses(1).kind: f"127.0.0.1:{port}",
             path.kind: f"/there-is-no-{os.urandom(4).hex()}/kip30",
@@ -34,7 +34,7 @@ def nowhere(properties: Mapping[str, Written]) -> Generator[dict[str, Written]]:
 
 
 @contextmanager
-def _dead_port() -> Generator[int]:
+def dead_port() -> Generator[int]:
     """Hold a port of the loopback interface without listening on it."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

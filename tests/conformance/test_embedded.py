@@ -29,6 +29,7 @@ from kip30_conformance.membership_faults import MembershipFaultTests
 from kip30_conformance.missed_changes import MissedChangeTests
 from kip30_conformance.node_faults import NodeFaultTests
 from kip30_conformance.partition_faults import PartitionFaultTests
+from kip30_conformance.round_trips import RoundTripTests
 from kip30_conformance.runner import RunnerTests
 from kip30_conformance.runner_faults import RunnerFaultTests
 from kip30_conformance.storage import StorageTests
@@ -199,6 +200,10 @@ class TestRunnerFaults(RunnerFaultTests):
 
 class TestCommitFaults(CommitFaultTests):
     """Connections cut after a commit: skipped, the embedded store has no servers."""
+
+
+class TestRoundTrips(RoundTripTests):
+    """Round trips on the wire: skipped, the embedded store has no servers."""
 
 
 class TestLinkFaults(LinkFaultTests):

@@ -26,7 +26,7 @@ _WATCH = "Watch/Watch"
 
 _UNARY = (RANGE, TXN, LEASE_GRANT, LEASE_REVOKE, LEASE_KEEP_ALIVE, AUTHENTICATE, STATUS)
 
-_OPTIONS = (
+GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     # etcd ends connections that ping more often than every five seconds. Both of the http2 options
@@ -43,6 +43,7 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
 )
+"""What a channel needs so that long lists arrive and a peer that fell silent is noticed."""
 
 
 class Rpc(Protocol):
@@ -82,11 +83,17 @@ CallError = cast("type[Exception]", grpc.RpcError)
 
 
 class Channel:
-    """A connection to one server, made when it is needed and again when it was lost."""
+    """A connection to one server, made when it is needed and again when it was lost.
 
-    def __init__(self, server: str, grpc_channel: Any) -> None:
-        """Call by *grpc_channel*, to the server whose name in messages is *server*."""
+    Attributes:
+        server: Its name in messages.
+        is_ours: Whether `close` closes it.
+    """
+
+    def __init__(self, server: str, grpc_channel: Any, *, is_ours: bool = True) -> None:
+        """Call by *grpc_channel*."""
         self.server = server
+        self.is_ours = is_ours
         self._channel = grpc_channel
         self._unary = {path: self._stub(path) for path in _UNARY}
         self._watch = self._channel.stream_stream(
@@ -122,8 +129,9 @@ class Channel:
         return stream
 
     def close(self) -> None:
-        """End all calls and the connection."""
-        self._channel.close()
+        """End all calls and the connection; those of somebody else go on."""
+        if self.is_ours:
+            self._channel.close()
 
     def _stub(self, path: str) -> Any:
         answer = MESSAGES[path.rpartition("/")[2] + "Response"]
@@ -155,8 +163,8 @@ def channels(settings: EtcdSettings) -> list[Channel]:
 def _open(server: str, credentials: Any) -> Channel:
     library: Any = grpc
     if credentials is None:
-        return Channel(server, library.insecure_channel(server, options=_OPTIONS))
-    return Channel(server, library.secure_channel(server, credentials, options=_OPTIONS))
+        return Channel(server, library.insecure_channel(server, options=GRPC_OPTIONS))
+    return Channel(server, library.secure_channel(server, credentials, options=GRPC_OPTIONS))
 
 
 def _credentials(settings: EtcdSettings) -> Any:

@@ -1,6 +1,7 @@
 """What the drivers of one backend share, put together, and taken apart in the right order."""
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -9,9 +10,10 @@ from kip30.driver import Context
 from kip30.futures import Completed
 from kip30.paths import Paths
 from kip30_backends.etcd import forks, requests
+from kip30_backends.etcd.borrowed import borrow
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
-from kip30_backends.etcd.channel import AUTHENTICATE, RANGE, channels
+from kip30_backends.etcd.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
 from kip30_backends.etcd.endpoints import Endpoints
 from kip30_backends.etcd.errors import NotDemandedError
 from kip30_backends.etcd.following import otherwise
@@ -36,10 +38,11 @@ class Engine:
             AuthenticationError: The cluster wants other credentials.
             UnavailableError: No server answered in the connect timeout.
         """
-        endpoints = Endpoints(channels(settings))
+        reached, given = _reached(settings)
+        endpoints = Endpoints(reached)
         self.pulse = Pulse()
         self.paths = Paths(context.namespace)
-        tokens = Tokens(partial(self._authenticate, settings) if settings.user else None)
+        tokens = Tokens(partial(self._authenticate, settings) if settings.user else None, given)
         seconds = context.operation_timeout_seconds
         self.calls = Calls(
             endpoints, tokens, self.pulse, seconds=seconds, root=f"{self.paths.root}/"
@@ -94,6 +97,14 @@ class Engine:
         request = MESSAGES["AuthenticateRequest"](name=settings.user, password=settings.password)
         token = self.calls.send(Ask(AUTHENTICATE, request, _token))
         return otherwise(token, NotDemandedError, lambda: Completed(""))
+
+
+def _reached(settings: EtcdSettings) -> tuple[Sequence[Channel], Metadata]:
+    """Return the channels to use, and what to send with every call."""
+    if settings.client is None:
+        return channels(settings), ()
+    borrowed = borrow(settings.client)
+    return [borrowed.channel], borrowed.metadata
 
 
 def _token(answer: Any, _sent: Mark) -> str:

@@ -7,6 +7,7 @@ from kip30.config import Address, addresses, boolean, path, setting, text
 from kip30.errors import ConfigError
 
 DEFAULT_PORT = 2379
+_DEFAULT_ENDPOINT = f"127.0.0.1:{DEFAULT_PORT}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +17,15 @@ class EtcdSettings:
     endpoints: tuple[Address, ...] = setting(
         "plugin.etcd.endpoints",
         addresses(DEFAULT_PORT),
-        default=f"127.0.0.1:{DEFAULT_PORT}",
+        default=_DEFAULT_ENDPOINT,
         doc="servers of one cluster; each client uses one of them, and another when that fails",
+    )
+    client: str | None = setting(
+        "plugin.etcd.client",
+        text,
+        default=None,
+        doc="`package.module:function` that returns the program's own `etcd3.Etcd3Client`, whose "
+        "connection is then used; needs `kip30[etcd3]`",
     )
     user: str | None = setting(
         "plugin.etcd.user", text, default=None, doc="user name, if the cluster demands one"
@@ -45,13 +53,28 @@ class EtcdSettings:
     )
 
     def __post_init__(self) -> None:
-        """Refuse halves of pairs.
+        """Refuse halves of pairs, and what does not go together.
 
         Raises:
-            ConfigError: Only one of two settings that belong together is there.
+            ConfigError: Only one of two settings that belong together is there, or a setting
+                would have no effect.
         """
+        if self.client is not None:
+            self._refuse_beside_client()
         _both("plugin.etcd.user", self.user, "plugin.etcd.password", self.password)
         _both("plugin.etcd.tls.cert", self.tls_cert, "plugin.etcd.tls.key", self.tls_key)
+
+    def _refuse_beside_client(self) -> None:
+        elsewhere = self.endpoints != addresses(DEFAULT_PORT).read(_DEFAULT_ENDPOINT)
+        for key, is_set in (
+            ("plugin.etcd.endpoints", elsewhere),
+            ("plugin.etcd.user", self.user is not None),
+            ("plugin.etcd.tls", self.secure),
+        ):
+            if is_set:
+                raise ConfigError(
+                    f"{key} has no effect beside plugin.etcd.client: leave one of them out"
+                )
 
     @property
     def secure(self) -> bool:

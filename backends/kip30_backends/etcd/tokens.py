@@ -25,9 +25,11 @@ class Tokens:
         renewable: Whether there are a user and a password.
     """
 
-    def __init__(self, authenticate: Callable[[], Future[str]] | None) -> None:
-        """Get tokens by *authenticate*; without it there are none."""
-        self.metadata = _HAS_LEADER
+    def __init__(
+        self, authenticate: Callable[[], Future[str]] | None, given: Metadata = ()
+    ) -> None:
+        """Get tokens by *authenticate*; without it there is what was *given*, if anything."""
+        self.metadata = (*_HAS_LEADER, *given)
         self.renewable = authenticate is not None
         self._authenticate = authenticate
         self._waiting: list[Told] = []
