@@ -19,7 +19,11 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol, cast
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import AuthFailedError, SessionExpiredError
+from kazoo.exceptions import (
+    AuthFailedError,
+    SessionClosedRequireSaslError,
+    SessionExpiredError,
+)
 from kazoo.protocol.connection import STOP_CONNECTING, ConnectionDropped
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
@@ -225,7 +229,7 @@ class Client:
         except SessionExpiredError as error:
             self.trouble = error
             self._become(KeeperState.EXPIRED_SESSION)
-        except AuthFailedError as error:
+        except (AuthFailedError, SessionClosedRequireSaslError) as error:
             self.trouble = error
             self._become(KeeperState.AUTH_FAILED)
             return STOP_CONNECTING
@@ -368,6 +372,8 @@ class Client:
         if xid == _EVENT:
             self._owner.happened(read_event(frame, _HEADER.size))
             return False
+        if error == SessionClosedRequireSaslError.code:
+            raise SessionClosedRequireSaslError
         request, waiter, expected = self._kazoo._pending.popleft()  # noqa: SLF001
         if xid != expected:
             raise ConnectionDropped("the server answers out of order")

@@ -174,6 +174,7 @@ class Outbox(Reception):
         self._open: deque[Operation[Any]] = deque()
         self._client: Wakeable | None = None
         self._closed = False
+        self._refusal: Kip30Error | None = None
 
     def start(self, steps: Steps[T]) -> Future[T]:
         """Begin an operation that ends by the deadline."""
@@ -190,14 +191,19 @@ class Outbox(Reception):
     @override
     def post(self, operation: Operation[Any]) -> None:
         with self._lock:
-            refused = self._closed
-            if not refused:
+            refusal = self._refusal_of(operation)
+            if refusal is None:
                 self._waiting.append(operation)
             client = self._client
-        if refused:
-            operation.fail(ClosedError("the backend is closed"))
+        if refusal is not None:
+            operation.fail(refusal)
         elif client is not None:
             client.wake()
+
+    def _refusal_of(self, operation: Operation[Any]) -> Kip30Error | None:
+        if self._closed:
+            return ClosedError("the backend is closed")
+        return None if operation.until == math.inf else self._refusal
 
     def take(self, most: int) -> list[Operation[Any]]:
         """Return up to *most* operations to be sent now."""
@@ -214,8 +220,18 @@ class Outbox(Reception):
         """Send by way of *client* from now on; nowhere if it is None."""
         with self._lock:
             self._client = client
+            if client is not None:
+                self._refusal = None
         if client is not None:
             client.wake()
+
+    def refuse(self, error: Kip30Error) -> None:
+        """Until there is a connection, end with *error* what has a deadline and was not sent."""
+        with self._lock:
+            self._refusal = error
+            unsent, self._waiting = self._waiting, deque()
+        for operation in unsent:
+            self.post(operation)
 
     def expire(self) -> None:
         """Give up operations whose time is over."""

@@ -54,6 +54,7 @@ class Line(Owner):
         self.session: Session | None = None
         self.timeout_seconds = context.session_timeout_seconds
         self.settled = threading.Event()
+        self.is_proven = False
         self.client = Client(ground.server, self, context.clock, self.timeout_seconds)
         self._context = context
         self._outbox = ground.outbox
@@ -82,6 +83,7 @@ class Line(Owner):
 
     @override
     def proven(self, sent_at: float) -> None:
+        self.is_proven = True
         if self.session is not None and not self.session.lease.renewed(sent_at):
             self._lost(self, "not renewed in time")
 

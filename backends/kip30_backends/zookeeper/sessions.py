@@ -116,20 +116,28 @@ class Sessions:
     def _replace(self, old: Line) -> None:
         old.client.abandon()
         identity = old.session.identity if old.session and not old.client.expired else None
+        if not old.is_proven:
+            self._pause(why_unreachable(old.client.trouble, self.server.hosts))
         while not self._closing.is_set():
             try:
                 if identity is not None:
                     self._bury(Undertaker(self._context, self.server, identity))
                     identity = None
                 self._open(self._context.connect_timeout_seconds)
-            except AuthenticationError as error:
-                log.warning("no new session: %s", error)
-                self._closing.wait(_PAUSE_IF_REJECTED)
             except Kip30Error as error:
-                log.info("no new session yet: %s", error)
-                self._closing.wait(_PAUSE)
+                self._pause(error)
             else:
                 return
+
+    def _pause(self, error: Kip30Error) -> None:
+        """Wait before another attempt; a wrong password does not get better by being repeated."""
+        if isinstance(error, AuthenticationError):
+            log.warning("no new session: %s", error)
+            self._ground.outbox.refuse(error)
+            self._closing.wait(_PAUSE_IF_REJECTED)
+        else:
+            log.info("no new session yet: %s", error)
+            self._closing.wait(_PAUSE)
 
     def _bury(self, undertaker: Undertaker) -> None:
         client = undertaker.client
