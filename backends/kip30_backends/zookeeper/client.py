@@ -126,7 +126,7 @@ class Client:
         """Be about to connect, taking up *identity* if there is one.
 
         A server that does not answer may have heard all the same, and have renewed the session;
-        the next attempt begins so much after that one.
+        after all of them the next attempt begins so much after the last one. Who hangs up has not.
         """
         self.trouble: BaseException | None = None
         self.peer = ""
@@ -141,6 +141,8 @@ class Client:
         self._closing = False
         self._write_seconds = timeout_seconds
         self._unanswered_gap_seconds = unanswered_gap_seconds
+        self._servers = len(server.hosts.split(","))
+        self._silences = 0
         self._frames = Frames()
         self._kazoo = _kazoo(server, timeout_seconds, identity)
         self._connection = self._kazoo._connection  # noqa: SLF001  see the module
@@ -237,7 +239,8 @@ class Client:
             self.trouble = error.__context__ or error
             log.info("no connection to %s:%s: %s", host, port, self.trouble)
             self._become(KeeperState.CONNECTING)
-            self._pause_if_unanswered(begun)
+            if isinstance(error, WaitTimeout):
+                self._unanswered(begun)
         else:
             self._become(KeeperState.CLOSED)
             return STOP_CONNECTING
@@ -245,8 +248,10 @@ class Client:
             self._hang_up()
         return None
 
-    def _pause_if_unanswered(self, begun: float) -> None:
-        if self._connection._socket is not None:  # noqa: SLF001
+    def _unanswered(self, begun: float) -> None:
+        """Pause once each server was asked in vain; another one may answer at once."""
+        self._silences += 1
+        if self._silences % self._servers == 0:
             pause = begun + self._unanswered_gap_seconds - time.monotonic()
             self._kazoo._stopped.wait(max(0.0, pause))  # noqa: SLF001
 

@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 import threading
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,7 @@ class Client:
 
     def expire(self) -> None:
         """End the session in the store, on a thread that may wait for that."""
-        work = partial(self._guarded, "expire", self._crewman.expire)
-        threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=self._expire, daemon=True).start()
 
     def quiet(self) -> None:
         """Write no more."""
@@ -86,6 +85,10 @@ class Client:
             history=self._folder / "history",
             slices=self._slices,
         )
+
+    def _expire(self) -> None:
+        with suppress(Kip30Error):
+            self._crewman.expire()
 
     def _guarded(self, kind: str, work: Any) -> None:
         with self._calls.call(kind):

@@ -77,7 +77,11 @@ class Weather:
         finally:
             for planned, fault in begun:
                 struck.append(_ended(planned, fault))
+        self._until(self._all_serve, _READY_SECONDS, "the servers find each other")
         self._calm(begin, tuple(struck))
+
+    def _all_serve(self) -> bool:
+        return all(node.is_ready() for node in self._scene.ensemble.nodes)
 
     def _calm(self, begin: float, faults: tuple[Struck, ...]) -> None:
         end = time.monotonic()
