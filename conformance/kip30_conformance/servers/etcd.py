@@ -12,7 +12,6 @@ from kip30_conformance.servers.ports import HOST
 from kip30_conformance.servers.store import Place, Plan, Store
 
 _ANSWER_SECONDS = 1.0
-_HEALTHY = {"health": "true", "reason": ""}
 _ANY_KEY = "AA=="
 _LEADS = "etcd_server_is_leader 1"
 
@@ -45,7 +44,8 @@ class Etcd(Store):
     @override
     def is_ready(self, place: Place) -> bool:
         try:
-            return bool(json.loads(_asked(place, "/health")) == _HEALTHY)
+            told: dict[str, str] = json.loads(_asked(place, "/health"))
+            return told.get("health") == "true" and not told.get("reason")
         except (OSError, http.client.HTTPException, ValueError):
             return False
 

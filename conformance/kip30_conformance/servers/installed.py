@@ -48,8 +48,9 @@ def find(name: str, version: str | None = None) -> Installed:
     there = [one for one in _installed(name) if version in (None, one.version)]
     if not there:
         wanted = name if version is None else f"{name} {version}"
+        recipes = "" if version is None else "--recipes docker/debian "
         raise ServerMissingError(
-            f"{wanted} is not installed in {cache()}: run `docker/install-servers {name}`"
+            f"{wanted} is not installed in {cache()}: run `docker/install-servers {recipes}{name}`"
         )
     return max(there, key=_age)
 
