@@ -235,7 +235,7 @@ class Client:
             self.trouble = error
             self._become(KeeperState.AUTH_FAILED)
             return STOP_CONNECTING
-        except (ConnectionDropped, WaitTimeout, OSError) as error:
+        except (ConnectionDropped, WaitTimeout, OSError, struct.error) as error:
             self.trouble = error.__context__ or error
             log.info("no connection to %s:%s: %s", host, port, self.trouble)
             self._become(KeeperState.CONNECTING)

@@ -13,10 +13,12 @@ from kip30_backends.zookeeper.refusals import Refused, refusal
 ANY_VERSION = -1
 
 _INT = struct.Struct("!i")
+_ZXID = struct.Struct("!q")
 _STAT = struct.Struct("!qqqqiiiqiiq")
 _MULTI_HEADER = struct.Struct("!i?i")
 _MULTI_END = _MULTI_HEADER.pack(-1, True, -1)  # noqa: FBT003  a field of the protocol
 _MULTI_FAILED = -1
+_MULTI_CREATED = 1
 _ANY_KIND_OF_WATCH = 3
 
 
@@ -316,7 +318,7 @@ def _read_multi(
     results: list[Any] = []
     for one in operations:
         kind, _, _ = _MULTI_HEADER.unpack_from(reply, offset)
-        read = _read_refusal if kind == _MULTI_FAILED else one.deserialize
+        read = _READERS.get(kind, one.deserialize)
         result, offset = _call(read, reply, offset + _MULTI_HEADER.size)
         results.append(result)
     return results, offset + _MULTI_HEADER.size
@@ -328,6 +330,19 @@ def _call(
     return read(reply, offset)
 
 
+def _read_created(reply: memoryview, offset: int) -> tuple[Stat, int]:
+    """Return what is known of a new node from a server before 3.9, which tells its path alone.
+
+    The node was created by the transaction that is answered, whose number every answer has.
+    """
+    _, offset = _read_bytes(reply, offset)
+    (created,) = _ZXID.unpack_from(reply, _INT.size)
+    return Stat(created, created, 0, 0), offset
+
+
 def _read_refusal(reply: memoryview, offset: int) -> tuple[Refused, int]:
     (code,) = _INT.unpack_from(reply, offset)
     return refusal(code), offset + _INT.size
+
+
+_READERS = {_MULTI_FAILED: _read_refusal, _MULTI_CREATED: _read_created}
