@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from kip30 import ConfigError, __version__
+from kip30 import ConfigError, UnsupportedError, __version__
 from kip30.config import CommonSettings, Properties, Written, build, effective, load
 from kip30.driver import Backend, Capability
 from kip30.locator import Configuration
@@ -129,7 +129,7 @@ def _run(
         seed=seed,
         started=started.isoformat(timespec="seconds"),
         seconds=time.monotonic() - begun,
-        environment=_environment(),
+        environment={**_environment(), **_servers(harness)},
     )
     _write(summary, folder)
     print(f"{summary}; reports in {folder}", file=sys.stderr)  # noqa: T201  the end of the progress
@@ -192,6 +192,13 @@ def _environment() -> dict[str, str]:
         "processors": str(os.cpu_count()),
         "time scale": f"{TIME_SCALE:g}",
     }
+
+
+def _servers(harness: Harness) -> dict[str, str]:
+    try:
+        return {"nodes": str(len(harness.servers().nodes))}
+    except UnsupportedError:
+        return {}
 
 
 def _write(summary: Summary, folder: Path) -> None:
