@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from typing_extensions import override
 
+from kip30.callbacks import Callbacks
 from kip30.dispatch import Dispatcher
 from kip30.driver import Backend, Capability, Context
 from kip30.errors import (
@@ -51,6 +52,7 @@ class Connection:
         self.backend = backend
         self.context = context
         self.dispatcher: Dispatcher = Dispatcher(context.clock)
+        self.callbacks: Callbacks = Callbacks(self.dispatcher)
         self.observations: Observations = Observations(backend.observe)
         self.sessions: Sessions = Sessions(self.dispatcher)
         self._patience = context.operation_timeout_seconds * _SLACK
@@ -198,6 +200,7 @@ class Connection:
             self.backend.close()
         finally:
             self.dispatcher.close(self._patience)
+            self.callbacks.close()
             self._gone.set()
 
 

@@ -32,6 +32,23 @@ class Completed(Future[T]):
         return self._value
 
 
+class Handed(Future[T]):
+    """A future that calls nobody on the thread that completes it."""
+
+    def __init__(self, call: Callable[[Callable[[], object]], None]) -> None:
+        """Have *call* call the callbacks."""
+        super().__init__()
+        self._call = call
+
+    @override
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Have *fn* called with this future once that is done; if it is, here and now."""
+        if self.done():
+            super().add_done_callback(fn)
+        else:
+            super().add_done_callback(lambda done: self._call(lambda: fn(done)))
+
+
 def failed(error: BaseException) -> Future[Any]:
     """Return a future that has failed with *error* already."""
     future: Future[Any] = Future()
@@ -39,8 +56,12 @@ def failed(error: BaseException) -> Future[Any]:
     return future
 
 
-def mapped(source: Future[T], function: Callable[[T], U]) -> Future[U]:
-    """Return a future of *function* applied to the result of *source*.
+def mapped(
+    source: Future[T],
+    function: Callable[[T], U],
+    made: Callable[[], Future[U]] = Future,
+) -> Future[U]:
+    """Return a future, *made* if need be, of *function* applied to the result of *source*.
 
     *function* runs on the thread that completes *source*, so it must be quick.
     """
@@ -49,7 +70,7 @@ def mapped(source: Future[T], function: Callable[[T], U]) -> Future[U]:
             return Completed(function(source.result()))
         except Exception as error:  # noqa: BLE001  a future carries whatever it is
             return failed(error)
-    target: Future[U] = Future()
+    target = made()
 
     def copy(done: Future[T]) -> None:
         if not target.set_running_or_notify_cancel():

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kip30.codecs import Codec
 from kip30.connection import Connection
 from kip30.driver import Capability
 from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, UsageError
-from kip30.futures import mapped
+from kip30.futures import Handed, mapped
 from kip30.handle import Handle
 from kip30.names import Key, check_namespace, parse_key
 from kip30.records import Condition, Entry, Fence, Version, Write, new_nonce
@@ -77,11 +77,12 @@ class Storage(Handle, Generic[T]):
     def fetch(self, key: str) -> Future[T | None]:
         """Return a future of the value of *key*, or of None if there is none.
 
-        The future ends by the operation timeout with a value or an error of `get`. What is added
-        to it as a callback may run on the store's own thread: one that blocks delays all answers.
+        The future ends by the operation timeout with a value or an error of `get`. Its callbacks
+        run on threads of kip30's where they may block, or at once if it is done already. Whatever
+        of them has not begun when the locator is closed, `close` calls.
         """
         self._check()
-        return mapped(self._driver.read((parse_key(key),)), self._first)
+        return mapped(self._driver.read((parse_key(key),)), self._first, self._handed)
 
     def fetch_many(self, keys: Iterable[str]) -> Future[dict[str, T]]:
         """Return a future of the values of those *keys* that have one.
@@ -92,7 +93,8 @@ class Storage(Handle, Generic[T]):
         self._check()
         wanted = list(dict.fromkeys(keys))
         parsed = [parse_key(key) for key in wanted]
-        return mapped(self._driver.read(parsed), lambda entries: self._found(wanted, entries))
+        read = self._driver.read(parsed)
+        return mapped(read, lambda entries: self._found(wanted, entries), self._handed)
 
     def put(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
         """Create *key* and return its version.
@@ -178,6 +180,9 @@ class Storage(Handle, Generic[T]):
         self._check()
         self._connection.require(Capability.LISTING)
         return self._pages(check_namespace(namespace))
+
+    def _handed(self) -> Future[Any]:
+        return Handed(self._connection.callbacks.call)
 
     def _encode(self, value: T) -> bytes:
         return self._connection.fit(self._codec.encode(value))

@@ -264,6 +264,20 @@ class StorageTests(Suite):
         future.add_done_callback(called)
         assert called.expect_count(3) == [future] * 3
 
+    def test_S26_callback_that_blocks(self, harness: Harness, client: PluginLocator) -> None:
+        """While one callback blocks, answers come and other callbacks are called."""
+        storage = client.storage()
+        storage.put("k", "v")
+        faults_of(client, harness).delay("storage.read", 0.2, times=2)
+        first, second = storage.fetch("k"), storage.fetch("k")
+        called: Recorder[Future[str | None]] = Recorder()
+        unblocked = threading.Event()
+        first.add_done_callback(lambda _: unblocked.wait(60 * TIME_SCALE))
+        second.add_done_callback(called)
+        assert called.expect_count(1) == [second]
+        assert storage.fetch("k").result() == "v"
+        unblocked.set()
+
     def test_S26_future_cancelled(self, harness: Harness, client: PluginLocator) -> None:
         """Cancelling one future leaves all others as they are."""
         storage = client.storage()

@@ -1,0 +1,94 @@
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import partial
+
+import pytest
+
+from kip30.callbacks import Callbacks
+from kip30.clock import SystemClock
+from kip30.dispatch import Dispatcher
+from kip30.futures import Handed
+from kip30_conformance.patience import eventually
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[Dispatcher]:
+    one = Dispatcher(SystemClock())
+    yield one
+    one.close(PATIENCE)
+
+
+@pytest.fixture
+def future(dispatcher: Dispatcher) -> Handed[int]:
+    return Handed(Callbacks(dispatcher).call)
+
+
+def test_a_callback_is_not_called_by_who_completes(future: Handed[int]) -> None:
+    called: Future[tuple[threading.Thread, int]] = Future()
+    future.add_done_callback(
+        lambda done: called.set_result((threading.current_thread(), done.result()))
+    )
+    future.set_result(3)
+    thread, result = called.result(PATIENCE)
+    assert thread is not threading.current_thread()
+    assert result == 3
+
+
+def test_what_is_done_calls_at_once(future: Handed[int]) -> None:
+    future.set_result(3)
+    seen: list[threading.Thread] = []
+    future.add_done_callback(lambda _: seen.append(threading.current_thread()))
+    assert seen == [threading.current_thread()]
+
+
+def test_a_callback_that_raises_is_logged(
+    future: Handed[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    after = threading.Event()
+    future.add_done_callback(lambda _: 1 // 0)
+    future.add_done_callback(lambda _: after.set())
+    future.set_result(0)
+    assert after.wait(PATIENCE)
+    eventually(lambda: "a callback of a future raised" in caplog.text)
+
+
+def test_what_was_not_called_is_called_by_close() -> None:
+    dispatcher = Dispatcher(SystemClock())
+    callbacks = Callbacks(dispatcher)
+    dispatcher.close(PATIENCE)
+    seen: list[int] = []
+    future: Handed[int] = Handed(callbacks.call)
+    future.add_done_callback(lambda done: seen.append(done.result()))
+    future.set_result(1)
+    assert seen == []
+    callbacks.close()
+    late: Handed[int] = Handed(callbacks.call)
+    late.add_done_callback(lambda done: seen.append(done.result()))
+    late.set_result(2)
+    assert seen == [1, 2]
+
+
+def test_each_is_called_once(dispatcher: Dispatcher) -> None:
+    for _ in range(200):
+        callbacks = Callbacks(dispatcher)
+        seen: list[int] = []
+        for number in range(5):
+            callbacks.call(partial(seen.append, number))
+        callbacks.close()
+        eventually(partial(_all_of, seen))
+
+
+def _all_of(seen: list[int]) -> bool:
+    return sorted(seen) == list(range(5))
+
+
+def test_it_can_be_awaited(future: Handed[int]) -> None:
+    async def main() -> int:
+        asyncio.get_running_loop().call_soon(future.set_result, 7)
+        return await asyncio.wrap_future(future)
+
+    assert asyncio.run(main()) == 7
