@@ -16,6 +16,7 @@ from kip30_conformance.servers.route import Route
 
 _STRANGER = -1
 _PATIENCE_SECONDS = 1.0
+_LOOKS = 4
 
 
 class Peers:
@@ -80,10 +81,14 @@ class Peers:
         self._routes[source, node].carry(client, (HOST, port), greeting)
 
     def _owner(self, port: int) -> int:
-        """Return the node from whose *port* a connection comes."""
-        for node, pid in self._processes.pids().items():
-            if port in _ports_of(pid):
-                return node
+        """Return the node from whose *port* a connection comes.
+
+        The kernel's list of connections may lack some of them while others come and go.
+        """
+        for _ in range(_LOOKS):
+            for node, pid in self._processes.pids().items():
+                if port in _ports_of(pid):
+                    return node
         return _STRANGER
 
 

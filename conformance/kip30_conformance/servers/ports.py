@@ -1,7 +1,8 @@
 """Ports of the loopback interface that nothing else will take.
 
 They are drawn from below the range that the system gives to outgoing connections, so that a
-server that was killed finds its port free when it starts again.
+server that was killed finds its port free when it starts again. A port on which nobody listens for
+a while is taken all the same: it is bound, and who draws ports asks for one that nobody has bound.
 """
 
 import random
@@ -12,28 +13,23 @@ _RANGE = range(15_000, 32_000)
 _chance = random.SystemRandom()
 
 
-def free_ports(count: int) -> list[int]:
-    """Return so many different ports that nobody listens on."""
-    found: set[int] = set()
-    while len(found) < count:
-        port = _chance.choice(_RANGE)
-        if _is_free(port):
-            found.add(port)
-    return list(found)
-
-
 def listener() -> socket.socket:
     """Return a socket that listens on a free port, which stays its own if it stops listening."""
+    kept = held()
+    kept.listen()
+    return kept
+
+
+def held() -> socket.socket:
+    """Return a socket that keeps a port for a server, which can listen there meanwhile."""
     while True:
+        drawn = socket.socket()
         try:
-            return socket.create_server((HOST, _chance.choice(_RANGE)))
+            drawn.bind((HOST, _chance.choice(_RANGE)))
         except OSError:
+            drawn.close()
             continue
-
-
-def _is_free(port: int) -> bool:
-    try:
-        socket.create_server((HOST, port)).close()
-    except OSError:
-        return False
-    return True
+        # From now on a server can share it, and it can be listened on again while connections of
+        # before are still ending.
+        drawn.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return drawn

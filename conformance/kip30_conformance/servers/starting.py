@@ -13,7 +13,6 @@ from kip30_conformance.servers.ensemble import READY_SECONDS, Ensemble
 from kip30_conformance.servers.etcd import Etcd
 from kip30_conformance.servers.installed import find
 from kip30_conformance.servers.node import Node
-from kip30_conformance.servers.ports import free_ports
 from kip30_conformance.servers.store import Place, Plan, Store
 from kip30_conformance.servers.zookeeper import Zookeeper
 
@@ -102,7 +101,7 @@ def _temporary(custody: Custody) -> Path:
 def _places(store: Store, nodes: int, custody: Custody) -> list[Place]:
     """Find ports for all nodes, and put proxies between them."""
     own = 2 + store.peer_ports
-    ports = free_ports(nodes * own)
+    ports = custody.ask("hold_ports", count=nodes * own)
     rows = [ports[first : first + own] for first in range(0, len(ports), own)]
     seen = custody.ask("open_peers", ports=[row[2:] for row in rows])
     places = [

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from typing import Any
 
 from kip30_conformance.servers.gate import NOBODY, Gate, Proxy
 from kip30_conformance.servers.peers import Peers
-from kip30_conformance.servers.ports import HOST
+from kip30_conformance.servers.ports import HOST, held
 from kip30_conformance.servers.processes import Processes
 
 _MAX_LINE = 2**20
@@ -32,6 +33,7 @@ class _Warden:
         self._links: dict[int, list[Proxy]] = {}
         self._opened = 0
         self._litter: list[str] = []
+        self._held: list[socket.socket] = []
 
     async def launch(
         self, node: int, command: list[str], folder: str, environment: dict[str, str]
@@ -55,6 +57,12 @@ class _Warden:
 
     async def status(self, node: int) -> int | None:
         return self._processes.status(node)
+
+    async def hold_ports(self, count: int) -> list[int]:
+        """Draw ports for servers, and keep them while no server listens there."""
+        drawn = [held() for _ in range(count)]
+        self._held += drawn
+        return [one.getsockname()[1] for one in drawn]
 
     async def open_link(self, ports: Sequence[int]) -> dict[str, Any]:
         self._opened += 1
