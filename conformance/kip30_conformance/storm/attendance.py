@@ -18,10 +18,10 @@ def true_membership(record: Record) -> Finding:
         for process, row, window in reads
         if row["seen"] != everyone
     ]
-    changes = sum(1 for _ in record.rows("told members"))
+    left = any(row["removed"] for _, row in record.rows("told members"))
     unseen = {
         "the group was never read in a calm": not reads,
-        "the group never changed": changes <= len(record.names),
+        "nobody ever left the group": not left,
     }
     return Finding(
         "I6",

@@ -1,5 +1,6 @@
 """I1, I2 and I5: who led when, and what was written under which epoch."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ def one_holder(record: Record) -> Finding:
     return Finding(
         "I1",
         "one holder per epoch, and no two valid at once in different processes",
-        [*_shared_epochs(terms), *_overlaps(terms)],
+        [*_shared_epochs(record), *_overlaps(terms)],
         f"{len(terms)} terms",
         "" if len(terms) > 1 else "the leader never changed",
     )
@@ -54,10 +55,16 @@ def fenced_writes(record: Record) -> Finding:
     )
 
 
-def _shared_epochs(terms: Sequence[Term]) -> Iterator[str]:
-    for one, other in pairwise(terms):
-        if one.epoch == other.epoch and one.process != other.process:
-            yield f"epoch {one.epoch} held by {one.process} and by {other.process}"
+def _shared_epochs(record: Record) -> Iterator[str]:
+    """Yield each epoch with several holders, also if it was too short to be found valid."""
+    holders = defaultdict[int, set[str]](set)
+    for term in record.terms:
+        holders[term.epoch].add(term.process)
+    for process, row in record.rows("elected"):
+        holders[row["epoch"]].add(process)
+    for epoch, processes in sorted(holders.items()):
+        if len(processes) > 1:
+            yield f"epoch {epoch} held by {' and by '.join(sorted(processes))}"
 
 
 def _overlaps(terms: Sequence[Term]) -> Iterator[str]:

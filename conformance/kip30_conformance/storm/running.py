@@ -6,7 +6,7 @@ import platform
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -41,6 +41,7 @@ JUDGES = (
     damage.faults_bit,
 )
 _CLIENTS = 4
+_READINGS = 3
 
 
 def run(
@@ -112,14 +113,25 @@ def _raged(
         weather = Weather(Scene(ensemble, crew), timing, display)
         weather.rage(schedule(seed, seconds, timing), seconds)
         weather.quiet()
-        final = read_final(config, folder / "history")
-        if final is not None:
-            weather.settle(partial(_all_told, crew, final))
-            final = final._replace(until=time.monotonic())
+        final = _settled(weather, crew, partial(read_final, config, folder / "history"))
         deaths = [*weather.close(), *crew.deaths()]
         windows = weather.windows
         known = {"names": crew.names, "windows": windows, "final": final, "deaths": deaths}
     return load(folder, timing=timing, **known), weather.interrupted
+
+
+def _settled(weather: Weather, crew: Crew, read: Callable[[], Final | None]) -> Final | None:
+    """Return what *read* finds in the end, once listeners had time to be told of it.
+
+    A busy machine may cost a client its leadership even now, so it is read until it stays the same.
+    """
+    final = None
+    for _ in range(_READINGS):
+        before, final = final, read()
+        if final is None or final == before:
+            break
+        weather.settle(partial(_all_told, crew, final))
+    return final and final._replace(until=time.monotonic())
 
 
 def _all_told(crew: Crew, final: Final) -> bool:

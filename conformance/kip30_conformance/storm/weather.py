@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from random import Random
 
+from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.storm.crew import Crew
 from kip30_conformance.storm.display import Display
 from kip30_conformance.storm.faults import Fault, Scene
@@ -14,7 +15,7 @@ from kip30_conformance.storm.schedule import Episode, Planned
 from kip30_conformance.storm.timing import Timing
 
 _PAUSE_SECONDS = 0.05
-_READY_SECONDS = 60.0
+_READY_SECONDS = 60.0 * TIME_SCALE
 
 
 class Weather:

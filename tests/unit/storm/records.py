@@ -73,6 +73,8 @@ def told() -> list[Row]:
         row("told keys", now=["set/k1"], added=["set/k1"], removed=[]),
         row("told members", now=["c0"], added=["c0"], removed=[]),
         row("told members", now=["c0", "c1"], added=["c1"], removed=[]),
+        row("told members", now=["c0"], added=[], removed=["c1"]),
+        row("told members", now=["c0", "c1"], added=["c1"], removed=[]),
         row("told leader", leader=["c0", 1]),
         row("told leader", leader=None),
         row("told leader", leader=["c1", 2]),

@@ -30,6 +30,12 @@ def test_two_holders_of_one_epoch() -> None:
     assert "epoch 1 held by c0.1 and by c1.1" in one_holder(record(terms=terms)).violations
 
 
+def test_an_epoch_too_short_to_be_found_valid_is_shared_all_the_same() -> None:
+    journals = {"c0.1": [], "c1.1": [row("elected", epoch=1)]}
+    found = one_holder(record(journals=journals))
+    assert found.violations == ["epoch 1 held by c0.1 and by c1.1"]
+
+
 def test_two_valid_at_once() -> None:
     terms = [Term(1, 0.0, 7.0, "c0.1"), Term(2, 6.0, 9.0, "c1.1")]
     assert "both valid for 1.000 s" in one_holder(record(terms=terms)).violations[0]

@@ -48,6 +48,13 @@ def test_membership_that_was_not_read_proves_nothing() -> None:
     assert true_membership(noted()).conclusion is Conclusion.NO_EVIDENCE
 
 
+def test_a_group_that_nobody_left_proves_nothing() -> None:
+    everyone = row("told members", now=[*NAMES], added=[*NAMES], removed=[])
+    reads = [everyone, seen(16, 17, *NAMES)]
+    found = true_membership(record(journals={"c0.1": reads, "c1.1": [everyone]}))
+    assert (found.conclusion, found.violations) == (Conclusion.NO_EVIDENCE, [])
+
+
 def test_calls_end() -> None:
     judged = slow(LIMIT + BUSY / 2)
     assert calls_end(judged).conclusion is Conclusion.OK
