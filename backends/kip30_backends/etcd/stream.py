@@ -28,7 +28,12 @@ class Ear:
 
 
 class Stream:
-    """Listens until it ends, by itself or by `close`. It is never taken up again. Thread-safe."""
+    """Listens until it ends, by itself or by `close`. It is never taken up again. Thread-safe.
+
+    Attributes:
+        channel: What it is a stream of.
+        is_closed: Whether it was closed.
+    """
 
     def __init__(self, channel: Channel, metadata: Metadata) -> None:
         """Open it on *channel*.
@@ -37,6 +42,7 @@ class Stream:
             ValueError: The channel is closed.
         """
         self.channel = channel
+        self.is_closed = False
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._ears: dict[int, Ear] = {}
@@ -66,6 +72,7 @@ class Stream:
 
     def close(self) -> None:
         """End it, and let go of the threads that serve it."""
+        self.is_closed = True
         self._rpc.cancel()
         self._requests.put(None)
 

@@ -18,6 +18,7 @@ from kip30_backends.etcd.orders import Orders, era_of
 from kip30_backends.etcd.pulse import Pulse
 from kip30_backends.etcd.states import Page, Place, States
 from kip30_backends.etcd.stream import Ear, Stream
+from kip30_backends.etcd.vigil import Vigil
 
 Sink = Callable[[Snapshot], None]
 
@@ -175,6 +176,8 @@ class Watches:
             watches = list(self._watches)
         for watch in watches:
             self._begin(watch, stream)
+        if not stream.channel.is_ours:
+            Vigil(stream, self._calls, self._pulse).keep()
         if watches and not self._stopped:
             stream.run()
         with self._changed:

@@ -1,15 +1,18 @@
 """The connection of a client of etcd3: of that, two attributes are all that is used."""
 
+import logging
 from types import SimpleNamespace
 
 import grpc
 import pytest
 
-from kip30 import ConfigError
+from kip30 import ConfigError, ValueChange
 from kip30_backends.etcd import GRPC_OPTIONS
 from kip30_backends.etcd.borrowed import borrow
 from kip30_backends.etcd.channel import STATUS
 from kip30_backends.etcd.messages import MESSAGES
+from kip30_conformance.patience import eventually
+from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
 
 from .conftest import Open
@@ -74,3 +77,33 @@ def test_what_is_borrowed_is_given_back(
     )
     assert ask(b"", timeout=10).version
     channel.close()
+
+
+def test_a_silent_server_is_noticed_without_pings(
+    ensemble: Ensemble,
+    open_client: Open,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("json.kip30_lend", lend, raising=False)
+    caplog.set_level(logging.INFO, "kip30_backends.etcd")
+    heard = Recorder[ValueChange[str]]()
+    with ensemble.link() as link:
+        channel = grpc.insecure_channel(link.settings()["plugin.etcd.endpoints"])
+        lent.append(SimpleNamespace(channel=channel, metadata=None))
+        with open_client(
+            **{"plugin.etcd.client": "json:kip30_lend", "plugin.etcd.endpoints": "127.0.0.1:2379"}
+        ) as client:
+            client.listener_registry().add_value_change_listener("k", heard)
+            storage = open_client().storage()
+            storage.put("k", "heard of before there is a stream, or over it")
+            eventually(lambda: heard.events)
+            storage.update("k", "heard over the stream")
+            eventually(lambda: len(heard.events) > 1)
+            link.half_open("client")
+            storage.update("k", "v")
+            eventually(lambda: "fell silent" in caplog.text, within=20)
+            assert heard.events[-1].value != "v"
+            link.heal()
+            eventually(lambda: heard.events[-1].value == "v")
+        channel.close()
