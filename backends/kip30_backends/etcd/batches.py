@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
+from kip30.errors import UnavailableError
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask, Call, Route
 from kip30_backends.etcd.channel import RANGE, TXN
@@ -79,11 +80,19 @@ class Batches:
         self._send_next()
         error = batch.exception()
         if error is not None:
-            for read in reads:
-                read.fail(error)
+            self._failed(reads, error)
             return
         for read, answer in zip(reads, batch.result().responses, strict=True):
             read.answered(answer.response_range)
+
+    def _failed(self, reads: list[Read[Any]], error: BaseException) -> None:
+        """Fail *reads*, but for those that had only to share the deadline of the first."""
+        in_time = reads[0].has_time() or not isinstance(error, UnavailableError)
+        for read in reads:
+            if in_time or not read.has_time():
+                read.fail(error)
+            else:
+                self.add(read)
 
 
 def _whole(answer: TxnAnswer, _sent: Mark) -> TxnAnswer:

@@ -8,11 +8,17 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from typing_extensions import override
 
-from kip30.errors import ClosedError, Kip30Error, UnavailableError
+from kip30.errors import ClosedError, Kip30Error
 from kip30_backends.etcd import channel
 from kip30_backends.etcd.endpoints import Endpoints
-from kip30_backends.etcd.errors import Failure, is_stale_token, translate, was_never_sent
-from kip30_backends.etcd.following import copy
+from kip30_backends.etcd.errors import (
+    Failure,
+    LeaseGoneError,
+    is_stale_token,
+    translate,
+    was_never_sent,
+)
+from kip30_backends.etcd.following import attempt, copy
 from kip30_backends.etcd.orders import Mark, Orders
 from kip30_backends.etcd.pulse import Pulse
 from kip30_backends.etcd.tokens import Tokens
@@ -22,18 +28,22 @@ T = TypeVar("T")
 _LEAST_SECONDS = 0.001
 _PAUSE = 0.05
 _LOST = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+_INTERRUPTED = Failure("UNKNOWN", "interrupted")
+_CLOSED = "the backend is closed"
 
 
 class Ask(NamedTuple, Generic[T]):
     """A request: its method, and what an answer means, given how far answers had come before.
 
-    *read* may return a future, if there is more to ask.
+    *read* may return a future, if there is more to ask. *if_gone* is what to do instead, if the
+    store does not know the lease of the request.
     """
 
     path: str
     request: Any
     read: Callable[[Any, Mark], T | Future[T]]
     writes: bool = False
+    if_gone: Callable[[], Future[T]] | None = None
 
 
 class Route(NamedTuple):
@@ -50,8 +60,8 @@ class Call(Future[T]):
     """One call, over one or more attempts.
 
     It is sent when somebody wants its answer: who waits for it sends it from the waiting thread,
-    which saves two changes of thread; if somebody asks whether it is done, or wants to be told,
-    it is left to gRPC's own thread.
+    which saves two changes of thread, and waits no longer than it means to; if somebody asks
+    whether it is done, or wants to be told, it is left to gRPC's own thread.
     """
 
     def __init__(self, route: Route, ask: Ask[T], seconds: float) -> None:
@@ -78,6 +88,10 @@ class Call(Future[T]):
     def seconds_left(self) -> float:
         """Return how long there is until the call must have ended."""
         return max(_LEAST_SECONDS, self._until - time.monotonic())
+
+    def has_time(self) -> bool:
+        """Say whether there is time for another attempt."""
+        return time.monotonic() + _PAUSE < self._until
 
     @override
     def result(self, timeout: float | None = None) -> T:
@@ -114,9 +128,9 @@ class Call(Future[T]):
         except channel.CallError as error:
             self._failed(channel.failure_of(error))
         except ValueError:
-            self.fail(ClosedError("the backend is closed"))
+            self.fail(ClosedError(_CLOSED))
         except BaseException:
-            self.fail(UnavailableError("interrupted"))
+            self.fail(self._translated(_INTERRUPTED))
             raise
         else:
             self.answered(answer)
@@ -127,7 +141,7 @@ class Call(Future[T]):
         try:
             rpc = self._channel.call(ask.path, ask.request, patience, self._metadata)
         except ValueError:
-            self.fail(ClosedError("the backend is closed"))
+            self.fail(ClosedError(_CLOSED))
         else:
             rpc.add_done_callback(self._ended)
 
@@ -158,7 +172,7 @@ class Call(Future[T]):
             self.fail(error)
             return
         if isinstance(result, Future):
-            cast("Future[T]", result).add_done_callback(lambda last: copy(last, self))
+            self._follow(cast("Future[T]", result))
         elif self.set_running_or_notify_cancel():
             self.set_result(result)
 
@@ -166,18 +180,25 @@ class Call(Future[T]):
         if is_stale_token(failure) and self._may_renew():
             self._renewed = True
             self._tried -= 1
-            self._route.tokens.renew(self._metadata, self._with_new_token)
+            self._route.tokens.renew(self._metadata, self.seconds_left(), self._with_new_token)
             return
         if failure.code in _LOST:
             self._route.endpoints.leave(self._channel)
         if not self._may_repeat(failure):
-            self.fail(self._translated(failure))
-        elif self._tried < len(self._route.endpoints) or not self._later():
+            self._refused(self._translated(failure))
+        elif self._tried < len(self._route.endpoints):
             self._attempt()
+        elif not self._route.pulse.after(_PAUSE, self._attempt):
+            self.fail(ClosedError(_CLOSED))
 
-    def _later(self) -> bool:
-        """Try again after a pause, for all servers have been tried; false if all is closed."""
-        return self._route.pulse.after(_PAUSE, self._attempt)
+    def _refused(self, error: Kip30Error) -> None:
+        if isinstance(error, LeaseGoneError) and self._ask.if_gone is not None:
+            self._follow(attempt(self._ask.if_gone))
+        else:
+            self.fail(error)
+
+    def _follow(self, other: Future[T]) -> None:
+        other.add_done_callback(lambda last: copy(last, self))
 
     def _may_renew(self) -> bool:
         asked = self._renewed or self._ask.path == channel.AUTHENTICATE
@@ -185,7 +206,7 @@ class Call(Future[T]):
 
     def _may_repeat(self, failure: Failure) -> bool:
         """Say whether there is time to try once more, and no harm in it."""
-        if time.monotonic() + _PAUSE >= self._until:
+        if self.cancelled() or not self.has_time():
             return False
         return was_never_sent(failure) or (failure.code in _LOST and not self._ask.writes)
 

@@ -49,22 +49,15 @@ class Calls:
 
         What writes is sent at once, anything else once somebody wants the answer.
         """
-        refusal = self._refusal()
-        if refusal is not None:
-            return failed(refusal)
-        call = Call(self._route, ask, seconds or self.seconds)
+        answer = self.on_demand(ask, seconds)
         if ask.writes:
-            call.start()
-        return call
+            answer.done()  # which has it sent
+        return answer
 
-    def wait(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
-        """Send *ask* as `send` does and return its future once that is done, which is quicker."""
+    def on_demand(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
+        """Return the same, but have also a write sent only once somebody wants the answer."""
         refusal = self._refusal()
-        if refusal is not None:
-            return failed(refusal)
-        call = Call(self._route, ask, seconds or self.seconds)
-        call.exception()
-        return call
+        return failed(refusal) if refusal else Call(self._route, ask, seconds or self.seconds)
 
     def batch(self, key: bytes, read: Callable[[RangeAnswer], T]) -> Future[T]:
         """Return the future of *key*, which may share a round trip with others.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from kip30.envelope import Unsealed, seal, unseal
@@ -11,11 +12,9 @@ from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import TXN
-from kip30_backends.etcd.errors import LeaseGoneError
-from kip30_backends.etcd.following import otherwise
 from kip30_backends.etcd.messages import KeyValue, TxnAnswer
 from kip30_backends.etcd.orders import Mark
-from kip30_backends.etcd.session import Session, Sessions
+from kip30_backends.etcd.session import Again, Session, Sessions
 
 T = TypeVar("T")
 
@@ -56,17 +55,7 @@ class Claims:
 
     def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
         """Take a key if nobody has it; *meaning* makes the answer of what came of it."""
-
-        def work(session: Session, seconds: float) -> Future[T]:
-            def read(answer: TxnAnswer, sent: Mark) -> T:
-                return meaning(self._taken(bid, session, answer, sent))
-
-            free = [requests.is_absent(bid.key)]
-            take = [requests.put(bid.key, bid.sealed(), session.ident)]
-            request = requests.txn(free, take, [requests.find(bid.key)])
-            return self._calls.wait(Ask(TXN, request, read, writes=True), seconds)
-
-        return self._sessions.within(work)
+        return self._sessions.within(partial(self._take, bid, meaning))
 
     def replace(self, bid: Bid, claim: Claim) -> Future[Claim | None]:
         """Give the record of *claim* other contents; None if it is gone."""
@@ -79,13 +68,30 @@ class Claims:
 
         put = requests.put(bid.key, bid.sealed(), session.ident)
         request = requests.txn(_still_held(bid.key, claim), [put])
-        replaced = self._calls.send(Ask(TXN, request, read, writes=True))
-        return otherwise(replaced, LeaseGoneError, lambda: Completed(None))
+        ask = Ask(TXN, request, read, writes=True, if_gone=_none)
+        return self._calls.send(ask)
 
     def give_up(self, key: bytes, claim: Claim) -> Future[None]:
         """Delete *key* if *claim* still has it."""
         request = requests.txn(_still_held(key, claim), [requests.delete(key)])
         return self._calls.send(Ask(TXN, request, self._given_up, writes=True))
+
+    def _take(
+        self,
+        bid: Bid,
+        meaning: Callable[[Claim | Refused], T],
+        session: Session,
+        seconds: float,
+        if_gone: Again[T] | None,
+    ) -> Future[T]:
+        def read(answer: TxnAnswer, sent: Mark) -> T:
+            return meaning(self._taken(bid, session, answer, sent))
+
+        free = [requests.is_absent(bid.key)]
+        take = [requests.put(bid.key, bid.sealed(), session.ident)]
+        request = requests.txn(free, take, [requests.find(bid.key)])
+        ask = Ask(TXN, request, read, writes=True, if_gone=if_gone)
+        return self._calls.on_demand(ask, seconds)
 
     def _taken(self, bid: Bid, session: Session, answer: TxnAnswer, sent: Mark) -> Claim | Refused:
         order = self._calls.orders.of(answer.header, sent)
@@ -99,6 +105,10 @@ class Claims:
 
     def _given_up(self, answer: TxnAnswer, sent: Mark) -> None:
         self._calls.orders.of(answer.header, sent)
+
+
+def _none() -> Future[Claim | None]:
+    return Completed(None)
 
 
 def _claim(bid: Bid, session: Session, order: int, created: int) -> Claim:

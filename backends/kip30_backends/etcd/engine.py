@@ -93,9 +93,9 @@ class Engine:
         request = requests.page(root + b"/", root + b"0", limit=1, names_only=True)
         self.calls.send(Ask(RANGE, request, acknowledged), seconds).result()
 
-    def _authenticate(self, settings: EtcdSettings) -> Future[str]:
+    def _authenticate(self, settings: EtcdSettings, seconds: float) -> Future[str]:
         request = MESSAGES["AuthenticateRequest"](name=settings.user, password=settings.password)
-        token = self.calls.send(Ask(AUTHENTICATE, request, _token))
+        token = self.calls.send(Ask(AUTHENTICATE, request, _token), seconds)
         return otherwise(token, NotDemandedError, lambda: Completed(""))
 
 

@@ -20,8 +20,7 @@ from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
 from kip30_backends.etcd.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
-from kip30_backends.etcd.errors import LeaseGoneError
-from kip30_backends.etcd.following import attempt, copy, otherwise, then
+from kip30_backends.etcd.following import attempt, copy, then
 from kip30_backends.etcd.messages import MESSAGES
 from kip30_backends.etcd.orders import Mark
 from kip30_backends.etcd.pulse import Pulse
@@ -45,6 +44,10 @@ class Session(NamedTuple):
     lease: Lease
 
 
+Again = Callable[[], Future[T]]
+Work = Callable[[Session, float, Again[T] | None], Future[T]]
+
+
 class Sessions:
     """Opens, renews and ends the leases of one backend, one at a time. Thread-safe."""
 
@@ -64,30 +67,28 @@ class Sessions:
         """How long a lease is asked for: etcd counts whole seconds."""
         return max(MIN_SECONDS, math.ceil(self._context.session_timeout_seconds))
 
-    def within(self, work: Callable[[Session, float], Future[T]]) -> Future[T]:
-        """Return what becomes of *work* in a session; it is told how many seconds it has.
+    def within(self, work: Work[T]) -> Future[T]:
+        """Return what becomes of *work* in a session.
 
-        If the store knows the session no more, *work* is tried in another one.
+        It is told how many seconds it has, and what to do instead if the store knows the session
+        no more: try in another one.
         """
         until = time.monotonic() + self._calls.seconds
         session = self._session
         if session is None or not session.lease.is_valid():
             return self._aside(work, until)
-        answer = work(session, _left(until))
-        return otherwise(answer, LeaseGoneError, lambda: self._anew(session, work, until))
+        return work(session, _left(until), lambda: self._anew(session, work, until))
 
-    def _anew(
-        self, session: Session, work: Callable[[Session, float], Future[T]], until: float
-    ) -> Future[T]:
+    def _anew(self, session: Session, work: Work[T], until: float) -> Future[T]:
         self._end(session, _ENDED)
         return self._aside(work, until)
 
-    def _aside(self, work: Callable[[Session, float], Future[T]], until: float) -> Future[T]:
+    def _aside(self, work: Work[T], until: float) -> Future[T]:
         """Open a session, which takes several round trips, on a thread that ends with that."""
         answer: Future[T] = Future()
 
         def run() -> None:
-            copy(attempt(lambda: work(self._current(until), _left(until))), answer)
+            copy(attempt(lambda: work(self._current(until), _left(until), None)), answer)
 
         threading.Thread(target=run, name="kip30-etcd-session", daemon=True).start()
         return answer
@@ -125,15 +126,15 @@ class Sessions:
                 return session
             if session is not None:
                 self._end(session, "not renewed in time")
-            self._clear_away()
+            self._clear_away(until)
             return self._open(until)
         finally:
             self._opening.release()
 
-    def _clear_away(self) -> None:
+    def _clear_away(self, until: float) -> None:
         """End the session before in the store too: what it still has there would be in the way."""
         if self._over is not None:
-            self._revoke(self._over).result()
+            self._revoke(self._over, _left(until)).result()
             self._over = None
 
     def _open(self, until: float) -> Session:
@@ -160,12 +161,10 @@ class Sessions:
                 self._session, self._over = None, session
         session.lease.end(reason)
 
-    def _revoke(self, session: Session) -> Future[None]:
+    def _revoke(self, session: Session, seconds: float | None = None) -> Future[None]:
         request = MESSAGES["LeaseRevokeRequest"](ID=session.ident)
-        revoked = self._calls.send(
-            Ask(LEASE_REVOKE, request, acknowledged), self._calls.seconds / 2
-        )
-        return otherwise(revoked, LeaseGoneError, lambda: Completed(None))
+        ask = Ask(LEASE_REVOKE, request, acknowledged, if_gone=lambda: Completed(None))
+        return self._calls.send(ask, seconds or self._calls.seconds / 2)
 
     def _renew_after(self, session: Session, seconds: float) -> None:
         self._pulse.after(seconds, partial(self._renew, session))

@@ -113,7 +113,7 @@ class EtcdStorage(StorageDriver):
     def write(self, write: Write) -> Future[Version]:
         place = self._place(write)
         ask = Ask(TXN, place.transaction(), partial(self._version, place), writes=True)
-        return self._calls.wait(ask)
+        return self._calls.on_demand(ask)
 
     @override
     def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:

@@ -26,9 +26,12 @@ class Tokens:
     """
 
     def __init__(
-        self, authenticate: Callable[[], Future[str]] | None, given: Metadata = ()
+        self, authenticate: Callable[[float], Future[str]] | None, given: Metadata = ()
     ) -> None:
-        """Get tokens by *authenticate*; without it there is what was *given*, if anything."""
+        """Get tokens by *authenticate*, which is told how many seconds it has.
+
+        Without it there is what was *given*, if anything.
+        """
         self.metadata = (*_HAS_LEADER, *given)
         self.renewable = authenticate is not None
         self._authenticate = authenticate
@@ -37,8 +40,10 @@ class Tokens:
         self._refused_at = 0.0
         self._lock = threading.Lock()
 
-    def renew(self, stale: Metadata, told: Told) -> None:
+    def renew(self, stale: Metadata, seconds: float, told: Told) -> None:
         """Get another token than that of *stale*; then call *told*, with the error if there is one.
+
+        It may take so many *seconds*.
 
         Whoever asks while one is being asked for waits for the same. A refusal stands for a
         second, so that a wrong password makes no storm.
@@ -52,7 +57,7 @@ class Tokens:
         if known:
             told(refused)
         elif first and self._authenticate is not None:
-            attempt(self._authenticate).add_done_callback(self._answered)
+            attempt(self._authenticate, seconds).add_done_callback(self._answered)
 
     def _fresh_refusal(self) -> Kip30Error | None:
         old = time.monotonic() - self._refused_at > _HOLD_OFF

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 
 import pytest
 
-from kip30 import PluginLocator, UnavailableError, ValueChange
+from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError, ValueChange
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
@@ -100,3 +101,28 @@ def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) 
         started = time.monotonic()
         client.close()
         assert time.monotonic() - started < OPERATION_SECONDS * TIME_SCALE
+
+
+def test_who_asks_again_has_no_more_time(ensemble: Ensemble, open_client: Open) -> None:
+    patient = {"plugin.operation.timeout.ms": 2000, "plugin.session.timeout.ms": 60_000}
+    group = open_client(**patient).group_membership("g")
+    group.join("m", "")
+    with ensemble.frozen():
+        started = time.monotonic()
+        with pytest.raises(OutcomeUnknownError):
+            group.join("n", "")
+        assert time.monotonic() - started < 2 * 1.1 + 0.3 * TIME_SCALE
+
+
+def test_a_read_outlives_those_it_travels_with(ensemble: Ensemble, open_client: Open) -> None:
+    open_client().storage().put("k", "v")
+    with ensemble.link() as link:
+        patient = {"plugin.operation.timeout.ms": 3000, "plugin.session.timeout.ms": 9000}
+        client = open_client(**link.settings(), **patient)
+        link.half_open("client")
+        under_way_and_one_more = [client.storage().fetch("k") for _ in range(5)]
+        wait(under_way_and_one_more, timeout=2)
+        later = client.storage().fetch("k")
+        assert {type(one.exception()) for one in under_way_and_one_more} == {UnavailableError}
+        link.heal()
+        assert later.result() == "v"
