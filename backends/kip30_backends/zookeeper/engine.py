@@ -5,7 +5,6 @@ from contextlib import suppress
 from kip30.driver import Context
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30_backends.zookeeper import security
-from kip30_backends.zookeeper.client import Server
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.pulse import Pulse
 from kip30_backends.zookeeper.refusals import NoNode, Refused
@@ -14,6 +13,7 @@ from kip30_backends.zookeeper.sessions import Sessions
 from kip30_backends.zookeeper.settings import ZookeeperSettings
 from kip30_backends.zookeeper.states import States
 from kip30_backends.zookeeper.tree import Tree
+from kip30_backends.zookeeper.vendor import Server
 from kip30_backends.zookeeper.watches import Watches
 from kip30_backends.zookeeper.wire import AddWatch, Exists, GetChildren, MultiRead, RemoveWatches
 

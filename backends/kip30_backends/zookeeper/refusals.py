@@ -2,6 +2,8 @@
 
 from typing import ClassVar, Self
 
+WANTS_CREDENTIALS = -124
+"""The server ends the session, because it demands SASL."""
 _NOT_THE_REASON = {0, -2}
 
 
@@ -69,7 +71,7 @@ _MEANINGS = {
     -115: "authentication failed",
     -118: "session moved",
     -119: "server is read-only",
-    -124: "server requires authentication",
+    WANTS_CREDENTIALS: "server requires authentication",
     -125: "quota exceeded",
     -127: "throttled",
 }

@@ -9,8 +9,9 @@ from typing_extensions import override
 
 from kip30.driver import Context
 from kip30.lease import Lease
-from kip30_backends.zookeeper.client import Client, Identity, Owner, Server
+from kip30_backends.zookeeper.client import Client, Owner
 from kip30_backends.zookeeper.outbox import Operation, Outbox
+from kip30_backends.zookeeper.vendor import Identity, Server
 from kip30_backends.zookeeper.watches import Watches
 
 _ERA = 2**40
