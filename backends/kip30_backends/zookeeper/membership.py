@@ -7,11 +7,12 @@ from typing_extensions import override
 from kip30.driver import MembershipDriver
 from kip30.errors import MemberExistsError, NotMemberError
 from kip30.records import Claim, Entry, Version
+from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode
 from kip30_backends.zookeeper.session import Session
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
-from kip30_backends.zookeeper.wire import Delete, GetData, SetData, Stat
+from kip30_backends.zookeeper.wire import Delete, GetData, SetData
 
 
 class Grip:

@@ -12,11 +12,12 @@ from kip30.names import Key, unescape
 from kip30.records import Condition, Entry, Fence, Version, Write
 from kip30_backends.zookeeper.batches import batches, passed_on
 from kip30_backends.zookeeper.generations import Generation, Generations
+from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode, Refused
 from kip30_backends.zookeeper.states import States
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record, version_of
-from kip30_backends.zookeeper.wire import Check, Delete, Multi, Node, Request, SetData, Stat
+from kip30_backends.zookeeper.wire import Check, Delete, Multi, Node, Request, SetData
 
 _LARGEST = 2**31 - 1
 

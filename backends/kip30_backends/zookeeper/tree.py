@@ -11,9 +11,10 @@ from kip30.envelope import seal, unseal
 from kip30.errors import StoreError
 from kip30.paths import Paths
 from kip30.records import Entry, Version
+from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Ask, Steps
 from kip30_backends.zookeeper.refusals import NodeExists, NoNode
-from kip30_backends.zookeeper.wire import Acl, Create, Node, Stat
+from kip30_backends.zookeeper.wire import Acl, Create, Node
 
 _EPOCH = struct.Struct("!i")
 

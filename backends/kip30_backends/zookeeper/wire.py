@@ -8,27 +8,20 @@ import struct
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from kip30_backends.zookeeper import jute
+from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.refusals import Refused, refusal
 
 ANY_VERSION = -1
 
-_INT = struct.Struct("!i")
 _ZXID = struct.Struct("!q")
-_STAT = struct.Struct("!qqqqiiiqiiq")
+_ZXID_AT = 4
+_EVENT = struct.Struct("!ii")
 _MULTI_HEADER = struct.Struct("!i?i")
 _MULTI_END = _MULTI_HEADER.pack(-1, True, -1)  # noqa: FBT003  a field of the protocol
 _MULTI_FAILED = -1
 _MULTI_CREATED = 1
 _ANY_KIND_OF_WATCH = 3
-
-
-class Stat(NamedTuple):
-    """What the server knows of a node, besides its data."""
-
-    czxid: int
-    mzxid: int
-    version: int
-    owner: int
 
 
 class Node(NamedTuple):
@@ -70,7 +63,7 @@ class Sync(_ToPath):
 
     def serialize(self) -> bytes:
         """Return the body of the request."""
-        return _text(self.path)
+        return jute.ustring(self.path)
 
     def deserialize(self, reply: memoryview, _offset: int) -> tuple[None, int]:
         """Return nothing."""
@@ -83,7 +76,7 @@ class _Looking(NamedTuple):
 
     def serialize(self) -> bytes:
         """Return the body of the request."""
-        return _text(self.path) + (b"\1" if self.watch else b"\0")
+        return jute.ustring(self.path) + (b"\1" if self.watch else b"\0")
 
 
 class GetData(_Looking):
@@ -93,8 +86,8 @@ class GetData(_Looking):
 
     def deserialize(self, reply: memoryview, offset: int) -> tuple[Node, int]:
         """Return the node."""
-        data, offset = _read_bytes(reply, offset)
-        stat, offset = _read_stat(reply, offset)
+        data, offset = jute.read_buffer(reply, offset)
+        stat, offset = jute.read_stat(reply, offset)
         return Node(data, stat), offset
 
 
@@ -105,7 +98,7 @@ class Exists(_Looking):
 
     def deserialize(self, reply: memoryview, offset: int) -> tuple[Stat, int]:
         """Return what is known of the node."""
-        return _read_stat(reply, offset)
+        return jute.read_stat(reply, offset)
 
 
 class GetChildren(_Looking):
@@ -115,11 +108,10 @@ class GetChildren(_Looking):
 
     def deserialize(self, reply: memoryview, offset: int) -> tuple[list[str], int]:
         """Return the names, in no order."""
-        (count,) = _INT.unpack_from(reply, offset)
-        offset += _INT.size
+        count, offset = jute.read_integer(reply, offset)
         names: list[str] = []
         for _ in range(count):
-            name, offset = _read_bytes(reply, offset)
+            name, offset = jute.read_buffer(reply, offset)
             names.append(name.decode())
         return names, offset
 
@@ -138,16 +130,14 @@ class Create(_Creating):
 
     def serialize(self) -> bytes:
         """Return the body of the request."""
-        entries = b"".join(
-            _INT.pack(one.perms) + _text(one.id.scheme) + _text(one.id.id) for one in self.acl
-        )
-        flags = _INT.pack(1 if self.ephemeral else 0)
-        return _text(self.path) + _bytes(self.data) + _INT.pack(len(self.acl)) + entries + flags
+        acl = [_serialized(one) for one in self.acl]
+        flags = jute.integer(1 if self.ephemeral else 0)
+        return jute.ustring(self.path) + jute.buffer(self.data) + jute.vector(acl) + flags
 
     def deserialize(self, reply: memoryview, offset: int) -> tuple[Stat, int]:
         """Return what is known of the new node."""
-        _, offset = _read_bytes(reply, offset)
-        return _read_stat(reply, offset)
+        _, offset = jute.read_buffer(reply, offset)
+        return jute.read_stat(reply, offset)
 
 
 class _Writing(NamedTuple):
@@ -163,11 +153,11 @@ class SetData(_Writing):
 
     def serialize(self) -> bytes:
         """Return the body of the request."""
-        return _text(self.path) + _bytes(self.data) + _INT.pack(self.version)
+        return jute.ustring(self.path) + jute.buffer(self.data) + jute.integer(self.version)
 
     def deserialize(self, reply: memoryview, offset: int) -> tuple[Stat, int]:
         """Return what is known of the node now."""
-        return _read_stat(reply, offset)
+        return jute.read_stat(reply, offset)
 
 
 class _AtVersion(NamedTuple):
@@ -182,7 +172,7 @@ class Delete(_AtVersion):
 
     def serialize(self) -> bytes:
         """Return the body of the request."""
-        return _text(self.path) + _INT.pack(self.version)
+        return jute.ustring(self.path) + jute.integer(self.version)
 
     def deserialize(self, _reply: memoryview, offset: int) -> tuple[None, int]:
         """Return nothing."""
@@ -243,7 +233,7 @@ class AddWatch(_Attending):
 
     def serialize(self) -> bytes:
         """Return the body of the request."""
-        return _text(self.path) + _INT.pack(1 if self.recursive else 0)
+        return jute.ustring(self.path) + jute.integer(1 if self.recursive else 0)
 
     def deserialize(self, reply: memoryview, _offset: int) -> tuple[None, int]:
         """Return nothing."""
@@ -257,7 +247,7 @@ class RemoveWatches(_ToPath):
 
     def serialize(self) -> bytes:
         """Return the body of the request."""
-        return _text(self.path) + _INT.pack(_ANY_KIND_OF_WATCH)
+        return jute.ustring(self.path) + jute.integer(_ANY_KIND_OF_WATCH)
 
     def deserialize(self, reply: memoryview, _offset: int) -> tuple[None, int]:
         """Return nothing."""
@@ -281,28 +271,12 @@ class Close(tuple[()]):
 
 def read_event(notification: memoryview, offset: int) -> str:
     """Return the path of the node that something happened to."""
-    path, _ = _read_bytes(notification, offset + 2 * _INT.size)
+    path, _ = jute.read_buffer(notification, offset + _EVENT.size)
     return path.decode()
 
 
-def _text(text: str) -> bytes:
-    return _bytes(text.encode())
-
-
-def _bytes(data: bytes) -> bytes:
-    return _INT.pack(len(data)) + data
-
-
-def _read_bytes(reply: memoryview, offset: int) -> tuple[bytes, int]:
-    (size,) = _INT.unpack_from(reply, offset)
-    start = offset + _INT.size
-    end = start + max(0, size)
-    return bytes(reply[start:end]), end
-
-
-def _read_stat(reply: memoryview, offset: int) -> tuple[Stat, int]:
-    fields = _STAT.unpack_from(reply, offset)
-    return Stat(fields[0], fields[1], fields[4], fields[7]), offset + _STAT.size
+def _serialized(acl: Acl) -> bytes:
+    return jute.integer(acl.perms) + jute.ustring(acl.id.scheme) + jute.ustring(acl.id.id)
 
 
 def _multi(operations: tuple[Request, ...]) -> bytes:
@@ -335,14 +309,14 @@ def _read_created(reply: memoryview, offset: int) -> tuple[Stat, int]:
 
     The node was created by the transaction that is answered, whose number every answer has.
     """
-    _, offset = _read_bytes(reply, offset)
-    (created,) = _ZXID.unpack_from(reply, _INT.size)
+    _, offset = jute.read_buffer(reply, offset)
+    (created,) = _ZXID.unpack_from(reply, _ZXID_AT)
     return Stat(created, created, 0, 0), offset
 
 
 def _read_refusal(reply: memoryview, offset: int) -> tuple[Refused, int]:
-    (code,) = _INT.unpack_from(reply, offset)
-    return refusal(code), offset + _INT.size
+    code, offset = jute.read_integer(reply, offset)
+    return refusal(code), offset
 
 
 _READERS = {_MULTI_FAILED: _read_refusal, _MULTI_CREATED: _read_created}

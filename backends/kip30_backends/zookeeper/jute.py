@@ -1,0 +1,55 @@
+"""Jute, in which ZooKeeper writes numbers, strings and what it knows of a node."""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_INT = struct.Struct("!i")
+_STAT = struct.Struct("!qqqqiiiqiiq")
+
+
+class Stat(NamedTuple):
+    """What the server knows of a node, besides its data."""
+
+    czxid: int
+    mzxid: int
+    version: int
+    owner: int
+
+
+def integer(number: int) -> bytes:
+    """Return *number* as it is sent."""
+    return _INT.pack(number)
+
+
+def ustring(text: str) -> bytes:
+    """Return *text* as it is sent."""
+    return buffer(text.encode())
+
+
+def buffer(data: bytes) -> bytes:
+    """Return *data* as it is sent."""
+    return _INT.pack(len(data)) + data
+
+
+def vector(items: Sequence[bytes]) -> bytes:
+    """Return *items* as they are sent together."""
+    return _INT.pack(len(items)) + b"".join(items)
+
+
+def read_integer(reply: memoryview, offset: int) -> tuple[int, int]:
+    """Return the number at *offset*, and where it ends."""
+    return _INT.unpack_from(reply, offset)[0], offset + _INT.size
+
+
+def read_buffer(reply: memoryview, offset: int) -> tuple[bytes, int]:
+    """Return the data at *offset*, and where it ends."""
+    size, start = read_integer(reply, offset)
+    end = start + max(0, size)
+    return bytes(reply[start:end]), end
+
+
+def read_stat(reply: memoryview, offset: int) -> tuple[Stat, int]:
+    """Return what *reply* says of a node at *offset*, and where that ends."""
+    fields = _STAT.unpack_from(reply, offset)
+    return Stat(fields[0], fields[1], fields[4], fields[7]), offset + _STAT.size
