@@ -2,29 +2,14 @@
 
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 from typing_extensions import override
 
+from benchmarks.remote.candidate import Candidate, Elected
 from benchmarks.remote.place import SESSION_SECONDS, Place
 
 _RAW_LEADER = "/raw/service/handover/leader"
-
-Elected = Callable[[], None]
-
-
-class Candidate(ABC):
-    """One of two for the same service; *elected* is called on some thread."""
-
-    @abstractmethod
-    def campaign(self) -> None:
-        """Become the leader, or be ready to when nobody leads."""
-
-    @abstractmethod
-    def resign(self) -> int:
-        """Stop leading, and do not campaign; return the moment it began, in nanoseconds."""
 
 
 class LibraryCandidate(Candidate):

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from typing_extensions import override
 
-from benchmarks.remote.candidates import Candidate, Elected
+from benchmarks.remote.candidate import Candidate, Elected
 from benchmarks.remote.place import Place
 from benchmarks.remote.tooz_loop import Loop, coordinator, have_group
 from kip30 import MembershipChange

@@ -27,7 +27,8 @@ from kip30.clock import Clock
 from kip30_backends.zookeeper.exchange import Exchange, Link, Party
 from kip30_backends.zookeeper.handler import WaitTimeout
 from kip30_backends.zookeeper.outbox import Freshness
-from kip30_backends.zookeeper.vendor import Identity, Server, make
+from kip30_backends.zookeeper.session import Identity
+from kip30_backends.zookeeper.vendor import Server, make
 
 _TIMEOUT_PER_READ = 1.5
 _ANSWER_BYTES = 4096

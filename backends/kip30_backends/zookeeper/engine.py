@@ -5,10 +5,10 @@ from contextlib import suppress
 from kip30.driver import Context
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30_backends.zookeeper import security
+from kip30_backends.zookeeper.lines import Ground
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.pulse import Pulse
 from kip30_backends.zookeeper.refusals import NoNode, Refused
-from kip30_backends.zookeeper.session import Ground
 from kip30_backends.zookeeper.sessions import Sessions
 from kip30_backends.zookeeper.settings import ZookeeperSettings
 from kip30_backends.zookeeper.states import States

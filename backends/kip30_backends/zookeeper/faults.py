@@ -1,9 +1,9 @@
 """What befalls a session or a leader from outside, done on purpose: for tests."""
 
 from kip30.driver import Context
+from kip30_backends.zookeeper.lines import Undertaker
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import NoNode
-from kip30_backends.zookeeper.session import Undertaker
 from kip30_backends.zookeeper.sessions import Sessions
 from kip30_backends.zookeeper.tree import Tree
 from kip30_backends.zookeeper.wire import Delete

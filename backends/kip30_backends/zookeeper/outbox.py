@@ -12,17 +12,15 @@ from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import override
 
 from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30_backends.zookeeper.errors import translate
 from kip30_backends.zookeeper.refusals import Refused
+from kip30_backends.zookeeper.session import Session
 from kip30_backends.zookeeper.wire import Request
-
-if TYPE_CHECKING:
-    from kip30_backends.zookeeper.session import Session
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
@@ -45,7 +43,7 @@ class Answer(NamedTuple):
 
     outcomes: list[Any]
     order: int
-    session: "Session"
+    session: Session
 
     def only(self) -> Any:
         """Return the outcome of the only request.
@@ -96,7 +94,7 @@ class Operation(Generic[T]):
         self.ask: Ask = Ask(())
         self._go_on(None)
 
-    def take(self, outcome: object, order: int, session: "Session") -> None:
+    def take(self, outcome: object, order: int, session: Session) -> None:
         """Take one of the answers; on the connection's thread."""
         self._outcomes.append(outcome)
         if len(self._outcomes) < len(self.ask.requests) or self.over:

@@ -1,20 +1,22 @@
-"""A session and the line to the servers that it lives on."""
+"""A session: what the servers know it by, and how long it holds."""
 
-import itertools
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from typing_extensions import override
 
-from kip30.driver import Context
 from kip30.lease import Lease
-from kip30_backends.zookeeper.client import Client, Owner
-from kip30_backends.zookeeper.outbox import Operation, Outbox
-from kip30_backends.zookeeper.vendor import Identity, Server
-from kip30_backends.zookeeper.watches import Watches
 
-_ERA = 2**40
+
+class Identity(NamedTuple):
+    """What a session can be taken up again with. The password is shown nowhere."""
+
+    ident: int
+    password: bytes
+
+    @override
+    def __repr__(self) -> str:
+        """Show the session's id alone."""
+        return f"<session {self.ident:#x}>"
 
 
 class Session(NamedTuple):
@@ -27,120 +29,3 @@ class Session(NamedTuple):
     def ident(self) -> int:
         """The session's number."""
         return self.identity.ident
-
-
-class Ground(NamedTuple):
-    """What all sessions of a backend have in common."""
-
-    context: Context
-    server: Server
-    outbox: Outbox
-    watches: Watches
-
-
-class Line(Owner):
-    """The connections of one session, one after the other. Its callbacks run on their thread."""
-
-    def __init__(
-        self,
-        ground: Ground,
-        era: int,
-        lost: Callable[["Line", str], None],
-    ) -> None:
-        """Be about to connect; *lost* is told when the session is over.
-
-        Answers are ordered after those of earlier eras: a server may have lost its past.
-        """
-        context = ground.context
-        self.session: Session | None = None
-        self.timeout_seconds = context.session_timeout_seconds
-        self.settled = threading.Event()
-        self.is_proven = False
-        self.client = Client(ground.server, self, context.clock, self.timeout_seconds)
-        self._context = context
-        self._outbox = ground.outbox
-        self._watches = ground.watches
-        self._orders = itertools.count(era * _ERA)
-        self._order = next(self._orders)
-        self._lost = lost
-
-    @override
-    def connected(self, client: Client, sent_at: float, timeout_seconds: float) -> None:
-        if self.session is None:
-            self.timeout_seconds = timeout_seconds
-            lease = self._context.lease(sent_at=sent_at, timeout_seconds=timeout_seconds)
-            self.session = Session(client.identity, lease)
-            self.settled.set()
-        elif self.session.lease.expire():
-            self._lost(self, "not renewed in time")
-            return
-        self._outbox.attach(client)
-        self._watches.connected()
-
-    @override
-    def over(self, client: Client, reason: str) -> None:
-        self.settled.set()
-        self._lost(self, reason)
-
-    @override
-    def proven(self, sent_at: float) -> None:
-        self.is_proven = True
-        if self.session is not None and not self.session.lease.renewed(sent_at):
-            self._lost(self, "not renewed in time")
-
-    @override
-    def outgoing(self, most: int) -> Sequence[Operation[Any]]:
-        if self.session is not None and self.session.lease.expire():
-            self._lost(self, "not renewed in time")
-            return ()
-        return self._outbox.take(most)
-
-    @override
-    def answered(self, operation: Operation[Any], outcome: object) -> None:
-        if self.session is not None:
-            operation.take(outcome, next(self._orders), self.session)
-
-    @override
-    def happened(self, path: str) -> None:
-        self._watches.happened(path)
-
-
-class Undertaker(Owner):
-    """Takes up a session that is over for its client, to close it on the server."""
-
-    def __init__(self, context: Context, server: Server, identity: Identity) -> None:
-        """Be about to close the session *identity*."""
-        self.known = threading.Event()
-        timeout = context.session_timeout_seconds
-        self.client = Client(
-            server,
-            self,
-            context.clock,
-            timeout,
-            identity=identity,
-            unanswered_gap_seconds=1.5 * timeout,
-        )
-
-    @override
-    def connected(self, client: Client, sent_at: float, timeout_seconds: float) -> None:
-        self.known.set()
-
-    @override
-    def over(self, client: Client, reason: str) -> None:
-        self.known.set()
-
-    @override
-    def proven(self, sent_at: float) -> None:
-        """Renew nothing."""
-
-    @override
-    def outgoing(self, most: int) -> Sequence[Operation[Any]]:
-        return ()
-
-    @override
-    def answered(self, operation: Operation[Any], outcome: object) -> None:
-        """Ask nothing."""
-
-    @override
-    def happened(self, path: str) -> None:
-        """Watch nothing."""

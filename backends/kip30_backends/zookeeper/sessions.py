@@ -12,7 +12,7 @@ import time
 from kip30.errors import AuthenticationError, ClosedError, Kip30Error
 from kip30_backends.zookeeper.client import Client
 from kip30_backends.zookeeper.errors import why_unreachable
-from kip30_backends.zookeeper.session import Ground, Line, Undertaker
+from kip30_backends.zookeeper.lines import Ground, Line, Undertaker
 
 log: logging.Logger = logging.getLogger(__name__)
 

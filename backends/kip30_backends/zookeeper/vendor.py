@@ -10,18 +10,7 @@ from kazoo.retry import KazooRetry
 from typing_extensions import override
 
 from kip30_backends.zookeeper.handler import Handler
-
-
-class Identity(NamedTuple):
-    """What a session can be taken up again with. The password is shown nowhere."""
-
-    ident: int
-    password: bytes
-
-    @override
-    def __repr__(self) -> str:
-        """Show the session's id alone."""
-        return f"<session {self.ident:#x}>"
+from kip30_backends.zookeeper.session import Identity
 
 
 class Server(NamedTuple):

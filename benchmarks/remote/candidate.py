@@ -1,0 +1,18 @@
+"""Who wants to lead."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+Elected = Callable[[], None]
+
+
+class Candidate(ABC):
+    """One of two for the same service; *elected* is called on some thread."""
+
+    @abstractmethod
+    def campaign(self) -> None:
+        """Become the leader, or be ready to when nobody leads."""
+
+    @abstractmethod
+    def resign(self) -> int:
+        """Stop leading, and do not campaign; return the moment it began, in nanoseconds."""
