@@ -21,6 +21,7 @@ _LINES = (
     "tickTime=500",
     "initLimit=20",
     "syncLimit=4",
+    "maxSessionTimeout=60000",
     "maxClientCnxns=0",
     "admin.enableServer=false",
     "4lw.commands.whitelist=*",

@@ -34,7 +34,7 @@ def test_epochs_go_on_after_a_restart(open_client: Open, ensemble: Ensemble) -> 
 
 
 def test_values_and_claims_outlive_a_quick_restart(open_client: Open, ensemble: Ensemble) -> None:
-    client = open_client({"plugin.session.timeout.ms": 10_000})
+    client = open_client({"plugin.session.timeout.ms": 60_000})
     version = client.storage().put("k", "v")
     member = client.group_membership("g").join("m", "")
     ensemble.restart()
