@@ -6,8 +6,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-import psutil
-
+from kip30_conformance.servers import ownership
 from kip30_conformance.servers.connection import Greeting
 from kip30_conformance.servers.gate import Gate
 from kip30_conformance.servers.ports import HOST
@@ -16,7 +15,6 @@ from kip30_conformance.servers.route import Route
 
 _STRANGER = -1
 _PATIENCE_SECONDS = 1.0
-_LOOKS = 4
 
 
 class Peers:
@@ -76,25 +74,15 @@ class Peers:
         return Gate(partial(self._welcome, node, port))
 
     def _welcome(self, node: int, port: int, client: socket.socket) -> None:
-        source = self._owner(client.getpeername()[1])
         greeting = Greeting(masquerade=self._masquerade, patience_seconds=_PATIENCE_SECONDS)
-        self._routes[source, node].carry(client, (HOST, port), greeting)
+        self._routes[self._owner(client), node].carry(client, (HOST, port), greeting)
 
-    def _owner(self, port: int) -> int:
-        """Return the node from whose *port* a connection comes.
-
-        The kernel's list of connections may lack some of them while others come and go.
-        """
-        for _ in range(_LOOKS):
-            for node, pid in self._processes.pids().items():
-                if port in _ports_of(pid):
-                    return node
-        return _STRANGER
-
-
-def _ports_of(pid: int) -> set[int]:
-    try:
-        found = psutil.Process(pid).net_connections("tcp")
-    except psutil.Error:
-        return set()
-    return {one.laddr.port for one in found if one.status != psutil.CONN_LISTEN}
+    def _owner(self, client: socket.socket) -> int:
+        """Return the node that *client* is a connection from."""
+        try:
+            number = ownership.inode(client.getpeername(), client.getsockname())
+        except OSError:
+            return _STRANGER
+        pids = self._processes.pids()
+        owners = (node for node, pid in pids.items() if number and ownership.holds(pid, number))
+        return next(owners, _STRANGER)
