@@ -12,6 +12,7 @@ from kip30_conformance.arena import SERVICE, TREE, Arena
 from kip30_conformance.harness import Harness
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
+from kip30_conformance.signals import heeded
 from kip30_conformance.suite import Suite, supported
 from kip30_conformance.ticker import POLITE_STATUS
 
@@ -32,7 +33,8 @@ class RunnerSuite(Suite):
     def arena(self, harness: Harness, root: str, tmp_path: Path) -> Iterator[Arena]:
         """Yield a place for runners of the check's own service; they end with the check."""
         arena = Arena(tmp_path, harness.properties(root))
-        yield arena
+        with heeded():
+            yield arena
         arena.close()
 
 

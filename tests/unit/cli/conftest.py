@@ -1,22 +1,17 @@
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from kip30_conformance.signals import heeded
 
 from .shell import Shell
 
 
 @pytest.fixture(autouse=True)
 def heeded_signals() -> Iterator[None]:
-    """Have processes heed SIGINT and SIGHUP also if these tests run in the background."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler == signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with heeded():
+        yield
 
 
 @pytest.fixture
