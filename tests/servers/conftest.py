@@ -21,7 +21,7 @@ def link(etcd: Ensemble) -> Iterator[Link]:
         yield opened
 
 
-@pytest.fixture(scope="module", params=STORES)
+@pytest.fixture(scope="module", params=[name for name, store in STORES.items() if store.elects])
 def three(request: pytest.FixtureRequest) -> Iterator[Ensemble]:
     with needed(request.param, 3) as ensemble:
         yield ensemble
@@ -29,7 +29,7 @@ def three(request: pytest.FixtureRequest) -> Iterator[Ensemble]:
 
 @pytest.fixture(
     scope="module",
-    params=[(name, nodes) for name in STORES for nodes in SIZES],
+    params=[(name, nodes) for name, store in STORES.items() if store.elects for nodes in SIZES],
     ids=lambda param: f"{param[0]}-{param[1]}",
 )
 def ensemble(request: pytest.FixtureRequest) -> Iterator[Ensemble]:

@@ -81,10 +81,11 @@ class Link:
         self._id: int = opened["link"]
         self._custody = custody
         self._store = store
+        self._nodes = addresses(list(ports))
 
     def settings(self) -> dict[str, str]:
         """Return the properties that reach the store by this link."""
-        return self._store.settings(addresses(self.ports))
+        return self._store.link_settings(self._nodes, addresses(self.ports))
 
     def cut(self, *, nodes: Collection[int] | None = None) -> None:
         """Lose everything, both ways and in silence; who connects is accepted and not answered.

@@ -8,8 +8,9 @@ from typing import Any
 
 from kip30_conformance.servers import ownership
 from kip30_conformance.servers.connection import Greeting
+from kip30_conformance.servers.datagrams import Datagrams
 from kip30_conformance.servers.gate import Gate
-from kip30_conformance.servers.ports import HOST
+from kip30_conformance.servers.ports import BEHIND, HOST
 from kip30_conformance.servers.processes import Processes
 from kip30_conformance.servers.route import Route
 
@@ -30,12 +31,25 @@ class Peers:
         self._gates: list[list[Gate]] = []
         self._routes: dict[tuple[int, int], Route] = {}
         self._masquerade: Mapping[str, str] = {}
+        self._behind = False
 
-    def open(self, ports: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the ports that are to be told to others instead of each node's own *ports*."""
+    def open(
+        self, ports: Sequence[Sequence[int]], *, behind: bool = False, datagrams: bool = False
+    ) -> list[list[int]]:
+        """Return the ports that are to be told to others instead of each node's own *ports*.
+
+        Args:
+            ports: Of each node, those at which it listens to others.
+            behind: Whether it listens at the returned ones instead, of the address `BEHIND`.
+            datagrams: Whether datagrams go there as well; only for nodes that are *behind*.
+        """
+        self._behind = behind
         nodes = range(len(ports))
         self._routes = {pair: Route() for pair in product([*nodes, _STRANGER], nodes)}
         self._gates = [[self._gate(node, port) for port in ports[node]] for node in nodes]
+        if datagrams:
+            seen = {gate.port: node for node in nodes for gate in self._gates[node]}
+            self._datagrams = Datagrams(seen, self._routes)
         return [[gate.port for gate in gates] for gates in self._gates]
 
     def gates(self, node: int) -> list[Gate]:
@@ -75,7 +89,8 @@ class Peers:
 
     def _welcome(self, node: int, port: int, client: socket.socket) -> None:
         greeting = Greeting(masquerade=self._masquerade, patience_seconds=_PATIENCE_SECONDS)
-        self._routes[self._owner(client), node].carry(client, (HOST, port), greeting)
+        target = (BEHIND, client.getsockname()[1]) if self._behind else (HOST, port)
+        self._routes[self._owner(client), node].carry(client, target, greeting)
 
     def _owner(self, client: socket.socket) -> int:
         """Return the node that *client* is a connection from."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from kip30 import ConfigError
 from kip30.config import did_you_mean
+from kip30_conformance.servers.cassandra import Cassandra
+from kip30_conformance.servers.consul import Consul
 from kip30_conformance.servers.custody import Custody
 from kip30_conformance.servers.ensemble import READY_SECONDS, Ensemble
 from kip30_conformance.servers.etcd import Etcd
@@ -16,7 +18,9 @@ from kip30_conformance.servers.node import Node
 from kip30_conformance.servers.store import Place, Plan, Store
 from kip30_conformance.servers.zookeeper import Zookeeper
 
-STORES: Mapping[str, type[Store]] = {one.name: one for one in (Etcd, Zookeeper)}
+_STORES: tuple[type[Store], ...] = (Cassandra, Consul, Etcd, Zookeeper)
+
+STORES: Mapping[str, type[Store]] = {one.name: one for one in _STORES}
 """All stores whose servers can be started, by name."""
 
 SIZES = (1, 3)
@@ -40,14 +44,14 @@ def start(  # noqa: PLR0913  each says one thing about the servers
     process ends, however it does.
 
     Args:
-        name: ``etcd`` or ``zookeeper``.
+        name: ``cassandra``, ``consul``, ``etcd`` or ``zookeeper``.
         nodes: How many: 1 or 3.
         folder: Gets configuration, data and logs, and must be empty or not there. Without one
             they go to a temporary folder that is removed in the end.
         version: Without one, the newest that is installed.
         secure: Have the clients' port speak TLS, with certificates that *extra* names.
-        extra: What else the server is told: lines of ``zoo.cfg``, or options of etcd. ``{folder}``
-            and ``{index}`` stand for the node's own.
+        extra: What else the server is told: lines of ``zoo.cfg`` or ``cassandra.yaml``, or options
+            of etcd or Consul. ``{folder}`` and ``{index}`` stand for the node's own.
         environment: Variables for the servers, such as ``JAVA_TOOL_OPTIONS``.
         within: Seconds they may take.
 
@@ -103,7 +107,12 @@ def _places(store: Store, nodes: int, custody: Custody) -> list[Place]:
     own = 2 + store.peer_ports
     ports = custody.ask("hold_ports", count=nodes * own)
     rows = [ports[first : first + own] for first in range(0, len(ports), own)]
-    seen = custody.ask("open_peers", ports=[row[2:] for row in rows])
+    seen = custody.ask(
+        "open_peers",
+        ports=[row[2:] for row in rows],
+        behind=store.peers_behind,
+        datagrams=store.datagrams,
+    )
     places = [
         Place(client=row[0], probe=row[1], peers=tuple(row[2:]), seen=tuple(told))
         for row, told in zip(rows, seen, strict=True)

@@ -75,6 +75,12 @@ class Store(ABC):
     """How many ports a node has for the other nodes."""
     round_trips: ClassVar[Mapping[str, int]] = {}
     """How many round trips those operations take that take more than one; see check G17."""
+    peers_behind: ClassVar[bool] = False
+    """Whether a node listens to the others at `Place.seen` of `BEHIND`, not at `Place.peers`."""
+    datagrams: ClassVar[bool] = False
+    """Whether nodes send each other datagrams as well, to the same ports."""
+    elects: ClassVar[bool] = True
+    """Whether one of the nodes leads."""
 
     @abstractmethod
     def prepare(self, command: Sequence[str], plan: Plan) -> list[str]:
@@ -95,6 +101,11 @@ class Store(ABC):
     @abstractmethod
     def settings(self, addresses: str) -> dict[str, str]:
         """Return the properties that reach ``host:port,host:port``."""
+
+    def link_settings(self, nodes: str, proxies: str) -> dict[str, str]:
+        """Return the properties that reach *nodes* through *proxies*, each before one of them."""
+        del nodes
+        return self.settings(proxies)
 
     def compact(self, place: Place) -> None:
         """Have the store forget all that it was before now.

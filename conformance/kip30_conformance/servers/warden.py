@@ -86,8 +86,10 @@ class _Warden:
     async def links(self) -> int:
         return len(self._links)
 
-    async def open_peers(self, ports: list[list[int]]) -> list[list[int]]:
-        return self._peers.open(ports)
+    async def open_peers(
+        self, ports: list[list[int]], *, behind: bool = False, datagrams: bool = False
+    ) -> list[list[int]]:
+        return self._peers.open(ports, behind=behind, datagrams=datagrams)
 
     async def disguise(self, masquerade: dict[str, str]) -> None:
         self._peers.disguise(masquerade)
