@@ -174,6 +174,15 @@ class Backend(ABC):
     def __init__(self, context: Context, settings: Any) -> None:
         """Connect. *settings* is an instance of `settings_class`."""
 
+    @classmethod
+    def ddl(cls, settings: Any) -> Sequence[str]:
+        """Return the statements that prepare the store for *settings*, for an administrator.
+
+        None where there is nothing to prepare. No I/O.
+        """
+        del settings
+        return ()
+
     @abstractmethod
     def describe(self) -> Mapping[str, str]:
         """Ask the store who it is: ``version`` and whatever helps an operator. For `doctor`."""

@@ -2,7 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
@@ -151,6 +151,19 @@ def check(config: Configuration = None) -> type[Backend]:
         ConfigError: A setting is wrong; the message names it.
     """
     return _configured(config, SystemClock())[0]
+
+
+def ddl(config: Configuration = None) -> Sequence[str]:
+    """Return the statements with which an administrator prepares the store that *config* means.
+
+    Returns:
+        None where there is nothing to prepare.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+    """
+    backend_class, _, settings = _configured(config, SystemClock())
+    return backend_class.ddl(settings)
 
 
 def _configured(config: Configuration, clock: Clock) -> tuple[type[Backend], Context, Any]:

@@ -1,6 +1,6 @@
 """``kip30 config``: the reference of all settings, and the check of the ones in use."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from kip30.config import (
     effective,
     reference,
 )
-from kip30.locator import check
+from kip30.locator import check, ddl
 
 
 @click.command("config")
@@ -30,21 +30,29 @@ from kip30.locator import check
     help="Say whether FILE is right, without opening the store.",
 )
 @click.option("--effective", "in_use", is_flag=True, help="Print what holds, without secrets.")
+@click.option(
+    "--ddl", "statements", is_flag=True, help="Print what prepares the store, for administrators."
+)
 @output.as_json
 @opens_store
-def command(choice: StoreChoice, *, checked: Path | None, in_use: bool, as_json: bool) -> None:
+def command(
+    choice: StoreChoice, *, checked: Path | None, in_use: bool, statements: bool, as_json: bool
+) -> None:
     """Print the reference of all settings, or check those in use.
 
     The reference holds the settings of every installed store. With --effective a line is a
     setting, its value, and where it was written; with --check the name of the store that the
-    file configures is printed.
+    file configures is printed. With --ddl it is the statements that make what the store has to
+    have before its clients may use it; most stores need none.
     """
-    if checked and in_use:
-        raise click.UsageError("--check and --effective are two questions: ask one at a time")
+    if sum(map(bool, (checked, in_use, statements))) > 1:
+        raise click.UsageError("--check, --effective and --ddl are questions: ask one at a time")
     if checked:
         _print_checked(check(replace(choice, file=checked).properties()).name, as_json=as_json)
     elif in_use:
         _print_effective(choice.properties(), as_json=as_json)
+    elif statements:
+        _print_statements(ddl(choice.properties()), as_json=as_json)
     else:
         _print_reference(choice.properties(), as_json=as_json)
 
@@ -54,6 +62,14 @@ def _print_checked(backend: str, *, as_json: bool) -> None:
         output.json_line({"backend": backend})
     else:
         output.line(backend)
+
+
+def _print_statements(statements: Sequence[str], *, as_json: bool) -> None:
+    for statement in statements:
+        if as_json:
+            output.json_line({"statement": statement})
+        else:
+            output.line(f"{statement};")
 
 
 def _print_effective(properties: Properties, *, as_json: bool) -> None:

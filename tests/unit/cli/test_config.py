@@ -110,6 +110,12 @@ def test_a_right_file_is_said_to_be_for_its_store(shell: Shell) -> None:
     assert not (shell.folder / "store").exists()
     assert shell.json("config", "--check", str(shell.properties)) == [{"backend": "embedded"}]
     assert shell("config", "--effective", "--check", "x").exit_code == Status.USAGE
+    assert shell("config", "--effective", "--ddl").exit_code == Status.USAGE
+
+
+def test_the_embedded_store_needs_no_preparation(shell: Shell) -> None:
+    result = shell("config", "--ddl")
+    assert (result.exit_code, result.stdout) == (Status.OK, "")
 
 
 @pytest.mark.parametrize(
