@@ -1,0 +1,57 @@
+"""Consul as a backend."""
+
+import weakref
+from collections.abc import Mapping
+from typing import ClassVar
+
+from typing_extensions import override
+
+from kip30.driver import Backend, Capability, Context
+from kip30_backends.consul.claims import Claims
+from kip30_backends.consul.election import ConsulElection
+from kip30_backends.consul.engine import Engine
+from kip30_backends.consul.faults import Faults
+from kip30_backends.consul.listeners import ConsulObserve
+from kip30_backends.consul.membership import ConsulMembership
+from kip30_backends.consul.settings import ConsulSettings
+from kip30_backends.consul.storage import ConsulStorage
+
+
+class ConsulBackend(Backend):
+    """Agents or servers of a Consul cluster, version 1.14 or later.
+
+    A crashed or silent client keeps its claims for the session timeout, and as much again if the
+    cluster changes its own leader meanwhile; then the lock-delay passes, which is the lease margin.
+    """
+
+    name = "consul"
+    settings_class: ClassVar[type[ConsulSettings]] = ConsulSettings
+    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+
+    def __init__(self, context: Context, settings: ConsulSettings) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: A file of the settings cannot be read, or the servers grant no session
+                that ends as soon as was asked for.
+            AuthenticationError: The cluster wants another token or certificate.
+            UnavailableError: No server answered in the connect timeout.
+        """
+        engine = self._engine = Engine(context, settings)
+        self._drop = weakref.finalize(self, engine.drop)
+        self._drop.atexit = False
+        claims = Claims(engine.calls, engine.sessions)
+        self.membership = ConsulMembership(engine.paths, claims)
+        self.election = ConsulElection(engine.paths, claims)
+        self.storage = ConsulStorage(engine.paths, engine.calls, engine.states)
+        self.observe = ConsulObserve(engine.calls, engine.states, engine.watches)
+        self.faults = Faults(engine.paths, engine.calls, engine.sessions)
+
+    @override
+    def describe(self) -> Mapping[str, str]:
+        return self._engine.describe()
+
+    @override
+    def close(self) -> None:
+        self._drop.detach()
+        self._engine.close()

@@ -1,0 +1,91 @@
+"""Reads of single keys that are asked for while others are on their way: they travel together."""
+
+import threading
+from collections import deque
+
+from typing_extensions import override
+
+from kip30.errors import ClosedError, Kip30Error
+from kip30.records import Entry
+from kip30_backends.consul import transactions
+from kip30_backends.consul.call import CLOSED, Call
+from kip30_backends.consul.crew import Crew
+from kip30_backends.consul.records import Record, at_key, entry_of
+from kip30_backends.consul.talk import Talk
+
+_MAX_UNDER_WAY = 3
+
+
+class Read(Call[list[Entry | None]]):
+    """A read of one key: a request of its own for who waits for it at once, else one of a batch."""
+
+    def __init__(self, batches: "Batches", talk: Talk, key: str) -> None:
+        """Read *key*."""
+        super().__init__(batches.crew, talk, self._alone)
+        self.key = key
+        self.talk = talk
+        self._batches = batches
+
+    @override
+    def _send(self) -> None:
+        self._batches.add(self)
+
+    def answer(self, record: Record | None) -> None:
+        """Be done, with what was found."""
+        if self.set_running_or_notify_cancel():
+            try:
+                self.set_result([entry_of(record)])
+            except Kip30Error as error:
+                self.set_exception(error)
+
+    def _alone(self, talk: Talk) -> list[Entry | None]:
+        found = talk.ask(at_key(self.key))
+        return [entry_of(found.records[0] if found.records else None)]
+
+
+class Batches:
+    """Has few requests under way at a time; what comes meanwhile goes with the next one."""
+
+    def __init__(self, crew: Crew) -> None:
+        """Have *crew* ask."""
+        self.crew = crew
+        self._waiting: deque[Read] = deque()
+        self._under_way = 0
+        self._lock = threading.Lock()
+
+    def add(self, read: Read) -> None:
+        """Do *read*, now or with others."""
+        with self._lock:
+            self._waiting.append(read)
+            if self._under_way == _MAX_UNDER_WAY:
+                return
+            self._under_way += 1
+        if not self.crew.do(self._run):
+            for left in self._next():
+                left.fail(ClosedError(CLOSED))
+
+    def _run(self) -> None:
+        while reads := self._next():
+            if len(reads) == 1:
+                reads[0].run()
+            else:
+                _read_together(reads)
+
+    def _next(self) -> list[Read]:
+        """Return what is waiting, or take note that one request less is under way."""
+        with self._lock:
+            count = min(transactions.MAX_OPS, len(self._waiting))
+            reads = [self._waiting.popleft() for _ in range(count)]
+            self._under_way -= not reads
+            return reads
+
+
+def _read_together(reads: list[Read]) -> None:
+    try:
+        records = reads[0].talk.ask(transactions.read([read.key for read in reads]))
+    except Exception as error:  # noqa: BLE001  a future carries whatever it is
+        for read in reads:
+            read.fail(error)
+    else:
+        for read, record in zip(reads, records, strict=True):
+            read.answer(record)

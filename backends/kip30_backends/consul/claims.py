@@ -1,0 +1,156 @@
+"""Taking and giving up keys that end with the session: what members and leaders have in common."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import NamedTuple, TypeVar
+
+from kip30.envelope import seal
+from kip30.records import Claim, Entry, Version
+from kip30_backends.consul import transactions
+from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.orders import Mark
+from kip30_backends.consul.records import Record, at_key
+from kip30_backends.consul.session import Session, Sessions
+from kip30_backends.consul.talk import Talk
+
+T = TypeVar("T")
+
+_ABSENT = "doesn't exist"
+_LOCK_DELAY = "due to lock delay"
+_NO_SESSION = "invalid session"
+_WHILE_DELAYED = 0.05
+
+
+class Bid(NamedTuple):
+    """Who wants *key*: a *name* (*label* in the record, where the key does not tell) and record.
+
+    *place* is what is read or watched to see it.
+    """
+
+    place: str
+    key: str
+    name: str
+    nonce: str
+    data: bytes
+    label: str = ""
+
+    def sealed(self) -> bytes:
+        """Return the record as it is stored."""
+        return seal(self.nonce, self.data, name=self.label)
+
+    def entry(self, created: int) -> Entry:
+        """Return the record as the holder of the key since *created* has it."""
+        return Entry(Version(created), self.nonce, self.data)
+
+
+class Hold(NamedTuple):
+    """How a claim holds its key: by which session, and when it was written last."""
+
+    session: Session
+    modified: int
+
+
+class Refused(NamedTuple):
+    """Who has the key instead, at which order."""
+
+    order: int
+    holder: Record
+
+
+class Claims:
+    """Keys with an owner."""
+
+    def __init__(self, calls: Calls, sessions: Sessions) -> None:
+        """Tie keys to the session of *sessions*."""
+        self._calls = calls
+        self._sessions = sessions
+
+    def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+        """Take a key if nobody has it; *meaning* makes the answer of what came of it."""
+        return self._calls.on_demand(lambda talk: meaning(self._take(bid, talk)))
+
+    def replace(self, bid: Bid, claim: Claim) -> Future[Claim | None]:
+        """Give the record of *claim* other contents; None if it is gone."""
+        return self._calls.on_demand(lambda talk: self._replace(bid, claim, talk))
+
+    def give_up(self, key: str, claim: Claim) -> Future[None]:
+        """Delete *key* if *claim* still has it."""
+        return self._calls.on_demand(lambda talk: self._give_up(key, claim, talk))
+
+    def _take(self, bid: Bid, talk: Talk) -> Claim | Refused:
+        while True:
+            session = self._sessions.current(talk)
+            mark = self._calls.orders.mark(bid.place)
+            outcome = talk.ask(transactions.write(_taking(bid, session)))
+            if not outcome.refusals:
+                return self._taken(bid, session, outcome.records[-1], mark)
+            if outcome.says(_NO_SESSION):
+                self._sessions.lost(session)
+            elif outcome.says(_LOCK_DELAY):
+                talk.pause(_WHILE_DELAYED)
+            elif (answer := self._held(bid, session, talk)) is not None:
+                return answer
+
+    def _held(self, bid: Bid, session: Session, talk: Talk) -> Claim | Refused | None:
+        """Return who has the key; None if it is free by now."""
+        mark = self._calls.orders.mark(bid.key)
+        found = talk.ask(at_key(bid.key))
+        if not found.records:
+            return None
+        (holder,) = found.records
+        nonce = holder.unsealed().nonce
+        if not holder.session:  # as after a backup was restored
+            talk.ask(transactions.write([transactions.delete_over(holder.key, holder.modified)]))
+            return None
+        if (holder.session, nonce) == (session.ident, bid.nonce):
+            since_ever = self._calls.orders.mark(bid.place)._replace(at=0)
+            return self._taken(bid, session, holder, since_ever)
+        return Refused(self._calls.orders.of(bid.key, found.at, mark), holder)
+
+    def _taken(self, bid: Bid, session: Session, record: Record, mark: Mark) -> Claim:
+        session.held[bid.key] = record.modified
+        order = self._calls.orders.of(bid.place, record.modified, mark)
+        entry = bid.entry(record.created)
+        return Claim(bid.name, entry, session.lease, order, Hold(session, record.modified))
+
+    def _replace(self, bid: Bid, claim: Claim, talk: Talk) -> Claim | None:
+        hold: Hold | None = claim.handle
+        while hold is not None:
+            mark = self._calls.orders.mark(bid.place)
+            put = transactions.put(bid.key, bid.sealed())
+            outcome = talk.ask(transactions.write([_still_held(bid.key, hold), put]))
+            if not outcome.refusals:
+                replaced = self._taken(bid, hold.session, outcome.records[-1], mark)
+                return replaced._replace(entry=bid.entry(claim.entry.version.major))
+            hold = _held_by_now(bid.key, claim, outcome, talk)
+        return None
+
+    def _give_up(self, key: str, claim: Claim, talk: Talk) -> None:
+        hold: Hold | None = claim.handle
+        while hold is not None:
+            delete = transactions.delete(key)
+            outcome = talk.ask(transactions.write([_still_held(key, hold), delete]))
+            if not outcome.refusals:
+                hold.session.held.pop(key, None)
+                return
+            hold = _held_by_now(key, claim, outcome, talk)
+
+
+def _taking(bid: Bid, session: Session) -> list[transactions.Operation]:
+    lock = transactions.lock(bid.key, bid.sealed(), session.ident)
+    return [transactions.is_absent(bid.key), lock]
+
+
+def _still_held(key: str, hold: Hold) -> transactions.Operation:
+    return transactions.was_modified(key, hold.modified)
+
+
+def _held_by_now(key: str, claim: Claim, outcome: transactions.Outcome, talk: Talk) -> Hold | None:
+    """Return how *claim* holds *key* after all: its record may have been replaced, unheard."""
+    if outcome.says(_ABSENT):
+        return None
+    hold: Hold = claim.handle
+    for record in talk.ask(at_key(key)).records:
+        if (record.created, record.session) == (claim.entry.version.major, hold.session.ident):
+            return hold._replace(modified=record.modified)
+    return None

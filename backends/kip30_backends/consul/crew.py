@@ -1,0 +1,61 @@
+"""Threads for whoever does not want to wait: as many as are busy, up to a limit, and none later."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+Work = Callable[[], object]
+
+_MOST = 4
+_IDLE_SECONDS = 2.0
+
+
+class Crew:
+    """Does work on threads of its own. Thread-safe. Work does not raise."""
+
+    def __init__(self) -> None:
+        """Have no thread yet."""
+        self._waiting: deque[Work] = deque()
+        self._threads: set[threading.Thread] = set()
+        self._idle = 0
+        self._stopped = False
+        self._changed = threading.Condition()
+
+    def do(self, work: Work) -> bool:
+        """Do *work* soon; false if this is stopped."""
+        with self._changed:
+            if self._stopped:
+                return False
+            self._waiting.append(work)
+            if self._idle >= len(self._waiting):
+                self._changed.notify()
+            elif len(self._threads) < _MOST:
+                thread = threading.Thread(target=self._run, name="kip30-consul", daemon=True)
+                self._threads.add(thread)
+                thread.start()
+            return True
+
+    def stop(self) -> None:
+        """Take no more, and wait until all that was taken is done, unless this is called by it."""
+        with self._changed:
+            self._stopped = True
+            threads = list(self._threads)
+            self._changed.notify_all()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _run(self) -> None:
+        while (work := self._next()) is not None:
+            work()
+
+    def _next(self) -> Work | None:
+        """Wait for something to do; None if there was nothing for a while."""
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._waiting or self._stopped, _IDLE_SECONDS)
+            self._idle -= 1
+            if self._waiting:
+                return self._waiting.popleft()
+            self._threads.discard(threading.current_thread())
+            return None

@@ -1,0 +1,106 @@
+"""What the drivers of one backend share, put together, and taken apart in the right order."""
+
+import logging
+import threading
+from collections.abc import Mapping
+
+from kip30.driver import Context
+from kip30.errors import AuthenticationError
+from kip30.paths import Paths
+from kip30_backends.consul import forks
+from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.endpoints import Endpoints
+from kip30_backends.consul.errors import TroubleError, translate
+from kip30_backends.consul.followers import Patience
+from kip30_backends.consul.library import Agent
+from kip30_backends.consul.records import at_key, key_of
+from kip30_backends.consul.session import Sessions
+from kip30_backends.consul.settings import ConsulSettings
+from kip30_backends.consul.states import States
+from kip30_backends.consul.talk import Talk
+from kip30_backends.consul.watches import Watches
+
+_log = logging.getLogger(__name__)
+
+_LEAST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 10.0
+
+
+class Engine:
+    """An open connection. Nothing in it refers to the backend, so that one can be dropped."""
+
+    def __init__(self, context: Context, settings: ConsulSettings) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: A file of the settings cannot be read, or the servers grant no session
+                that ends as soon as was asked for.
+            AuthenticationError: The cluster wants another token or certificate.
+            UnavailableError: No server answered in the connect timeout.
+        """
+        seconds = context.operation_timeout_seconds
+        agents = [Agent(address, settings, seconds) for address in settings.address]
+        self.paths = Paths(context.namespace)
+        self.calls = Calls(Endpoints(agents), seconds=seconds)
+        self.sessions = Sessions(context, self.calls)
+        self.states = States(self.paths, self.calls)
+        wait = min(max(_LEAST_WAIT_SECONDS, context.session_timeout_seconds), _LONGEST_WAIT_SECONDS)
+        self.watches = Watches(self.states, self.calls, Patience(wait, seconds))
+        self._closing = threading.Lock()
+        self._gone = threading.Event()
+        try:
+            self._connect(self.calls.talk(context.connect_timeout_seconds))
+        except BaseException:
+            self._close()
+            raise
+        forks.register(self)
+
+    def describe(self) -> Mapping[str, str]:
+        """Ask the server in use about itself.
+
+        Raises:
+            UnavailableError: It did not answer.
+        """
+        self.calls.check()
+        agent = self.calls.endpoints.current
+        try:
+            told = {"version": agent.version(), "server": agent.server, "leader": agent.leader()}
+        except TroubleError as error:
+            raise translate(error.failure, wrote=False, server=agent.server) from error
+        return {**told, "session timeout": f"{self.sessions.timeout_seconds:g} s"}
+
+    def close(self) -> None:
+        """End the session, all watches, calls, threads and connections. Idempotent."""
+        if self._closing.acquire(blocking=False):
+            self._close()
+            self._gone.set()
+        elif not self._is_own_thread():
+            self._gone.wait()
+
+    def drop(self) -> None:
+        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        threading.Thread(target=self.close, name="kip30-consul-drop", daemon=True).start()
+
+    def abandon(self) -> None:
+        """In a forked child: leave everything to the parent."""
+        self._closing.acquire(blocking=False)
+        self._gone.set()
+        self.calls.endpoints.abandon()
+
+    def _close(self) -> None:
+        self.watches.stop()
+        self.sessions.close()
+        self.calls.close()
+        self.sessions.join()
+        self.watches.join()
+
+    def _is_own_thread(self) -> bool:
+        return threading.current_thread().name.startswith("kip30-consul")
+
+    def _connect(self, talk: Talk) -> None:
+        """Read something, so that it is known to work, and open a session."""
+        talk.ask(at_key(f"{key_of(self.paths.root)}/connecting"))
+        try:
+            self.sessions.current(talk)
+        except AuthenticationError:
+            _log.info("the token may open no session: nothing can be joined or led with it")

@@ -1,0 +1,26 @@
+"""What a cluster does to its clients, done on purpose: for the conformance suite alone."""
+
+from kip30.paths import Paths
+from kip30_backends.consul import transactions
+from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.election import leader_key
+from kip30_backends.consul.session import Sessions
+
+
+class Faults:
+    """The faults of one backend that need to know its store."""
+
+    def __init__(self, paths: Paths, calls: Calls, sessions: Sessions) -> None:
+        """Be able to do harm below *paths*."""
+        self._paths = paths
+        self._calls = calls
+        self._sessions = sessions
+
+    def expire_session(self) -> None:
+        """End the session in the store, as if it had run out there."""
+        self._sessions.expire()
+
+    def delete_leader(self, service: str) -> None:
+        """Remove the record of who leads *service*, behind everybody's back."""
+        removal = transactions.write([transactions.delete(leader_key(self._paths, service))])
+        self._calls.on_demand(lambda talk: talk.ask(removal)).result()

@@ -1,0 +1,184 @@
+"""Blocking queries: each on a thread and over a connection of its own, again and again.
+
+Consul answers one as soon as something has changed since the index that it is sent.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kip30.errors import Kip30Error
+from kip30_backends.consul.endpoints import Endpoints
+from kip30_backends.consul.errors import Failure, TroubleError, is_lost
+from kip30_backends.consul.library import Agent
+from kip30_backends.consul.orders import Mark
+from kip30_backends.consul.records import index_of
+from kip30_backends.consul.talk import OK_OR_ABSENT, understood
+from kip30_backends.consul.wire import Answer, Wire
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 0.5
+_JITTER = 1 / 16
+"""How much longer than asked for a server may wait with its answer."""
+
+
+class Patience(NamedTuple):
+    """How many seconds a server is to wait for a change, and how many more its answer may take."""
+
+    wait: float
+    answer: float
+
+    @property
+    def connect(self) -> float:
+        """How long connecting may take, which nothing can interrupt."""
+        return self.answer / 2
+
+    @property
+    def all(self) -> float:
+        """How long a blocking query may take."""
+        return self.wait * (1 + _JITTER) + self.answer
+
+
+class Ear:
+    """One connection to the server in use. For one thread; the others may only interrupt it."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        """Connect when something is asked."""
+        self._endpoints = endpoints
+        self._lock = threading.Lock()
+        self._agent = endpoints.current
+        self._wire: Wire | None = None
+        self._interrupted = self._closed = False
+
+    def ask(self, target: str, patience: Patience) -> Answer:
+        """Return what the server answers.
+
+        Raises:
+            TroubleError: Nothing of use, as long as there was *patience*.
+        """
+        agent = self._endpoints.current
+        self._interrupted = self._closed
+        try:
+            answer = self._asked(agent, target, patience)
+        except TroubleError as error:
+            self.let_go()
+            if is_lost(error.failure) and not self._interrupted:
+                self._endpoints.leave(agent)
+            raise
+        if not self._wire or not self._wire.reusable:
+            self.let_go()
+        return answer
+
+    def move(self) -> None:
+        """End what is asked of another server than the one in use."""
+        if self._agent is not self._endpoints.current:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """End what is asked now."""
+        with self._lock:
+            self._interrupted = True
+            if self._wire is not None:
+                self._wire.hang_up()
+
+    def close(self) -> None:
+        """Ask nothing any more."""
+        self._closed = True
+        self.interrupt()
+
+    def let_go(self) -> None:
+        """Give the connection up, on the thread that asks."""
+        with self._lock:
+            wire, self._wire = self._wire, None
+        if wire is not None:
+            self._agent.http.connections.drop(wire)
+
+    def _asked(self, agent: Agent, target: str, patience: Patience) -> Answer:
+        now = time.monotonic()
+        wire = self._connected(agent, now + patience.connect)
+        answer = agent.http.listen(wire, target, now + patience.all)
+        if answer.status not in OK_OR_ABSENT:
+            said = answer.body.decode("utf-8", "backslashreplace")
+            raise TroubleError(Failure(answer.status, said))
+        return answer
+
+    def _connected(self, agent: Agent, until: float) -> Wire:
+        if self._wire is not None and agent is self._agent and self._wire.is_idle():
+            return self._wire
+        self.let_go()
+        wire = agent.http.connections.dial(until)
+        with self._lock:
+            self._agent, self._wire = agent, wire
+            if self._closed:
+                wire.hang_up()
+        return wire
+
+
+class Follower:
+    """Has *hear* told of a place now, after every change, and from time to time.
+
+    So whatever may have been missed, it is not missed for long.
+    """
+
+    def __init__(
+        self,
+        ear: Ear,
+        url: str,
+        patience: Patience,
+        mark: Callable[[], Mark],
+        hear: Callable[[Answer, Mark], None],
+    ) -> None:
+        """Ask for *url*; *mark* tells how far answers have come before each question.
+
+        *hear* may raise one of kip30's errors; then it is told again.
+        """
+        self._ear = ear
+        self._url = url
+        self._patience = patience
+        self._mark = mark
+        self._hear = hear
+        self._closing = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="kip30-consul-watch", daemon=True)
+
+    def again(self) -> None:
+        """Have *hear* told once more, whether anything has changed or not."""
+        self._ear.interrupt()
+
+    def move(self) -> None:
+        """Ask the server that is used now."""
+        self._ear.move()
+
+    def close(self) -> None:
+        """End, soon; `thread` tells when."""
+        self._closing.set()
+        self._ear.close()
+
+    def _run(self) -> None:
+        known, pause = 0, _FIRST_PAUSE
+        while not self._closing.is_set():
+            try:
+                known, behind = self._follow(known), known
+                pause = _FIRST_PAUSE
+                # A store that counts anew, or forgot its dead: begin anew, but in no hurry.
+                if known < behind:
+                    known = 0
+                    self._closing.wait(pause)
+            except (Kip30Error, TroubleError) as error:
+                _log.info("the watch of %s goes on after: %s", self._url, error)
+                known = 0
+                self._closing.wait(pause)
+                pause = min(_LONGEST_PAUSE, 2 * pause)
+        self._ear.let_go()
+
+    def _follow(self, known: int) -> int:
+        """Ask for what is newer than *known*, and return what is known by then."""
+        wait = f"&index={known}&wait={round(self._patience.wait * 1000)}ms" if known else ""
+        sent = self._mark()
+        answer = self._ear.ask(self._url + wait, self._patience)
+        if not self._closing.is_set():
+            self._hear(answer, sent)
+        return understood(answer, index_of)

@@ -1,0 +1,172 @@
+"""The one place that knows the `consul` module: its client, over connections of our own.
+
+Both py-consul and python-consul let a program bring its own HTTP, as their `HTTPClient` has it.
+Ours keeps connections open, gives every request a deadline, and sends the token as a header.
+"""
+
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import consul.base
+
+from kip30.config import Address
+from kip30.errors import ConfigError
+from kip30_backends.consul.connections import Connections
+from kip30_backends.consul.settings import ConsulSettings
+from kip30_backends.consul.wire import Answer, Wire
+
+Parameters = Sequence[tuple[str, object]] | Mapping[str, object] | None
+Callback = Callable[[Any], Any]
+
+_base: Any = consul.base
+"""The same, of which no types are known: the two libraries have different ones, or none."""
+
+
+class Adapter:
+    """HTTP as the library's clients want it, to one server. Thread-safe."""
+
+    def __init__(self, address: Address, settings: ConsulSettings, seconds: float) -> None:
+        """Be about to connect to *address*; a request has so many *seconds* unless told otherwise.
+
+        Raises:
+            ConfigError: A file of the settings cannot be read.
+        """
+        tls = _tls(settings) if settings.secure else None
+        self.connections = Connections(partial(Wire, address, tls))
+        self._seconds = seconds
+        self._datacenter = _datacenter(settings)
+        token = f"X-Consul-Token: {settings.token}\r\n" if settings.token else ""
+        self._headers = f" HTTP/1.1\r\nHost: {address}\r\n{token}"
+
+    def send(self, method: str, target: str, body: bytes, until: float) -> Answer:
+        """Return the answer to a request.
+
+        Raises:
+            TroubleError: There is none by *until*.
+        """
+        return self.connections.send(self._request(method, target, body), until)
+
+    def listen(self, wire: Wire, target: str, until: float) -> Answer:
+        """Return the answer to a GET over *wire*, one of `connections`; raises what `send` does."""
+        return self.connections.converse(wire, self._request("GET", target, b""), until)
+
+    def get(self, callback: Callback, path: str, params: Parameters = None, **_other: Any) -> Any:
+        """Return what *callback* makes of the answer to a GET."""
+        return self._called(callback, "GET", path, params, b"")
+
+    def put(
+        self,
+        callback: Callback,
+        path: str,
+        params: Parameters = None,
+        data: str | bytes = "",
+        **_other: Any,
+    ) -> Any:
+        """Return what *callback* makes of the answer to a PUT."""
+        return self._called(callback, "PUT", path, params, data)
+
+    def delete(
+        self, callback: Callback, path: str, params: Parameters = None, **_other: Any
+    ) -> Any:
+        """Return what *callback* makes of the answer to a DELETE."""
+        return self._called(callback, "DELETE", path, params, b"")
+
+    def post(
+        self,
+        callback: Callback,
+        path: str,
+        params: Parameters = None,
+        data: str | bytes = "",
+        **_other: Any,
+    ) -> Any:
+        """Return what *callback* makes of the answer to a POST."""
+        return self._called(callback, "POST", path, params, data)
+
+    def close(self) -> None:
+        """End everything; the library's word for it."""
+        self.connections.close()
+
+    def _called(
+        self, callback: Callback, method: str, path: str, params: Parameters, data: str | bytes
+    ) -> Any:
+        target = f"{quote(path, safe='/:')}?{urlencode(params or ())}"
+        body = data.encode() if isinstance(data, str) else data
+        answer = self.send(method, target, body, time.monotonic() + self._seconds)
+        headers = {name.title(): value for name, value in answer.headers.items()}
+        return callback(_base.Response(answer.status, headers, answer.body.decode()))
+
+    def _request(self, method: str, target: str, body: bytes) -> bytes:
+        if self._datacenter:
+            path, _, query = target.partition("?")
+            target = f"{path}?{self._datacenter}{query}"
+        head = f"{method} {target}{self._headers}Content-Length: {len(body)}\r\n\r\n"
+        return head.encode("latin-1", "replace") + body
+
+
+_base.HTTPClient.register(Adapter)
+
+
+class Agent:
+    """One server, and the library's client of it."""
+
+    def __init__(self, address: Address, settings: ConsulSettings, seconds: float) -> None:
+        """Be about to connect to *address*.
+
+        Raises:
+            ConfigError: A file of the settings cannot be read.
+        """
+        self.server = str(address)
+        self.http = Adapter(address, settings, seconds)
+        self._datacenter = settings.datacenter
+
+    @cached_property
+    def _client(self) -> Any:
+        """The library's client, made when it is needed, since it looks into the environment."""
+
+        def adapter(_client: Any, *_arguments: Any, **_more: Any) -> Adapter:
+            return self.http
+
+        # What py-consul calls `http_connect` is `connect` to python-consul.
+        hooks = {"http_connect": adapter, "connect": adapter}
+        return type("Client", (_base.Consul,), hooks)(dc=self._datacenter)
+
+    def version(self) -> str:
+        """Ask which version of Consul the server is.
+
+        Raises:
+            TroubleError: The server did not answer.
+        """
+        try:
+            return f"consul {self._client.agent.self()['Config']['Version']}"
+        except LibraryError:
+            return "consul, of a version that the token may not read"
+
+    def leader(self) -> str:
+        """Ask which server leads the cluster; raises what `version` does."""
+        try:
+            leader: str = self._client.status.leader()
+        except LibraryError:
+            return "none"
+        return leader or "none"
+
+
+LibraryError: type[Exception] = _base.ConsulException
+"""What the library's methods raise for a status that they do not expect."""
+
+
+def _datacenter(settings: ConsulSettings) -> str:
+    return f"{urlencode({'dc': settings.datacenter})}&" if settings.datacenter else ""
+
+
+def _tls(settings: ConsulSettings) -> ssl.SSLContext:
+    try:
+        tls = ssl.create_default_context(cafile=settings.tls_ca)
+        if settings.tls_cert is not None:
+            tls.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"a file of plugin.consul.tls.* cannot be used: {error}") from error
+    return tls

@@ -1,0 +1,59 @@
+"""Members: one key per id, held by the session."""
+
+from concurrent.futures import Future
+
+from typing_extensions import override
+
+from kip30.driver import MembershipDriver
+from kip30.errors import MemberExistsError, NotMemberError
+from kip30.futures import mapped
+from kip30.paths import Paths
+from kip30.records import Claim
+from kip30_backends.consul.claims import Bid, Claims, Refused
+from kip30_backends.consul.records import key_of
+
+
+def group_key(paths: Paths, group: str) -> str:
+    """Return what the keys of all members of *group* begin with."""
+    return f"{key_of(paths.group(group))}/"
+
+
+class ConsulMembership(MembershipDriver):
+    """Ids in groups."""
+
+    def __init__(self, paths: Paths, claims: Claims) -> None:
+        """Keep members where *paths* places them."""
+        self._paths = paths
+        self._claims = claims
+
+    @override
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        def joined(answer: Claim | Refused) -> Claim:
+            if isinstance(answer, Refused):
+                raise MemberExistsError(f"{member_id!r} is a member of {group!r} already")
+            return answer
+
+        return self._claims.take(self._bid(group, member_id, nonce, data), joined)
+
+    @override
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        gone = NotMemberError(f"{claim.name!r} is no member of {group!r} any more")
+
+        def replaced(answer: Claim | None) -> Claim:
+            if answer is None:
+                raise gone
+            return answer
+
+        bid = self._bid(group, claim.name, nonce, data)
+        return mapped(self._claims.replace(bid, claim), replaced)
+
+    @override
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        return self._claims.give_up(self._key(group, claim.name), claim)
+
+    def _bid(self, group: str, member_id: str, nonce: str, data: bytes) -> Bid:
+        place = group_key(self._paths, group)
+        return Bid(place, self._key(group, member_id), member_id, nonce, data)
+
+    def _key(self, group: str, member_id: str) -> str:
+        return key_of(self._paths.member(group, member_id))

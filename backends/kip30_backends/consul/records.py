@@ -1,0 +1,90 @@
+"""Keys of Consul's store: what they are called, how they are read, and what is told of them."""
+
+import json
+from base64 import b64decode
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from kip30.envelope import Unsealed, unseal
+from kip30.records import Entry, Version
+from kip30_backends.consul.errors import Failure, TroubleError
+from kip30_backends.consul.talk import OK_OR_ABSENT, Ask
+from kip30_backends.consul.wire import Answer
+
+_FILTERED = Failure(
+    HTTPStatus.FORBIDDEN, "Permission denied: some keys were left out of the answer"
+)
+
+
+class Record(NamedTuple):
+    """A key as it was found: its contents, the session that holds it, and when it was written."""
+
+    key: str
+    sealed: bytes = b""
+    session: str = ""
+    created: int = 0
+    modified: int = 0
+
+    def unsealed(self) -> Unsealed:
+        """Return what is in it; raises `StoreError` if somebody else wrote it."""
+        return unseal(self.sealed, self.key)
+
+
+class Found(NamedTuple):
+    """The records of a place, and up to which write the answer speaks for it."""
+
+    at: int
+    records: list[Record]
+
+
+def key_of(path: str) -> str:
+    """Return the key at *path* of `kip30.paths`: the same without the slash at the beginning."""
+    return path[1:]
+
+
+def target(key: str, options: str = "") -> str:
+    """Return the target of a request about *key*: escaped names are safe as they are."""
+    return f"/v1/kv/{key}?consistent{options}"
+
+
+def at_key(key: str) -> Ask[Found]:
+    """Return the request for the record at *key*."""
+    return Ask("GET", target(key), found, answers=OK_OR_ABSENT)
+
+
+def found(answer: Answer) -> Found:
+    """Return the records that a read answered.
+
+    Raises:
+        TroubleError: Not all of them may be seen.
+    """
+    if answer.headers.get("x-consul-results-filtered-by-acls") == "true":
+        raise TroubleError(_FILTERED)
+    told: list[Any] = json.loads(answer.body) if answer.status == HTTPStatus.OK else []
+    return Found(index_of(answer), [record(one) for one in told])
+
+
+def index_of(answer: Answer) -> int:
+    """Return up to which write a read speaks; never 0, which would not wait for the next one."""
+    return max(1, int(answer.headers.get("x-consul-index", "1")))
+
+
+def record(told: Any) -> Record:
+    """Return the record that Consul's JSON tells of: all there is to know, or its key alone."""
+    if isinstance(told, str):
+        return Record(told)
+    return Record(
+        told["Key"],
+        b64decode(told["Value"] or ""),
+        told.get("Session", ""),
+        told["CreateIndex"],
+        told["ModifyIndex"],
+    )
+
+
+def entry_of(found_there: Record | None) -> Entry | None:
+    """Return the value that a record holds; raises `StoreError` if somebody else wrote it."""
+    if found_there is None:
+        return None
+    nonce, _, data = found_there.unsealed()
+    return Entry(Version(found_there.modified), nonce, data)

@@ -1,0 +1,269 @@
+"""The session of a backend: opened with it, renewed until closed, and another one once it is lost.
+
+Consul keeps a session for exactly twice its TTL, so half the session timeout is asked for.
+"""
+
+import json
+import logging
+import re
+import threading
+from http import HTTPStatus
+from typing import Any
+
+from kip30.config import CommonSettings
+from kip30.driver import Context
+from kip30.errors import ClosedError, ConfigError, Kip30Error, UnavailableError
+from kip30.lease import Lease
+from kip30_backends.consul import transactions
+from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.errors import TooShortError
+from kip30_backends.consul.talk import OK_OR_ABSENT, Ask, Talk
+from kip30_backends.consul.wire import Answer
+
+_log = logging.getLogger(__name__)
+
+_RENEWALS_PER_TIMEOUT = 3
+_TIMES_TTL = 2
+_MAX_LOCK_DELAY_SECONDS = 60.0
+_AFTER_TROUBLE = 0.1
+_ENDED = "the store ended the session"
+_DURATION = re.compile(r"([0-9.]+)(h|ms|m|s)")
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+class Session:
+    """A session of the store, how long it may be believed in, and what it holds.
+
+    Attributes:
+        held: When each key that it holds was written last.
+    """
+
+    def __init__(self, ident: str, lease: Lease) -> None:
+        """Hold nothing yet."""
+        self.ident = ident
+        self.lease = lease
+        self.held: dict[str, int] = {}
+
+
+class Sessions:
+    """Opens, renews and ends the sessions of one backend, one at a time. Thread-safe."""
+
+    def __init__(self, context: Context, calls: Calls) -> None:
+        """Ask for sessions with *calls*."""
+        self._context = context
+        self._calls = calls
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._closing = threading.Event()
+        self._session: Session | None = None
+        self._over: Session | None = None
+        self._threads: set[threading.Thread] = set()
+        self.timeout_seconds = context.session_timeout_seconds
+
+    @property
+    def lock_delay_seconds(self) -> float:
+        """How long a key stays free after the session that held it has ended by itself."""
+        return min(self._context.margin_seconds, _MAX_LOCK_DELAY_SECONDS)
+
+    def current(self, talk: Talk) -> Session:
+        """Return the session there is, or open one.
+
+        Raises:
+            ClosedError: Closed meanwhile.
+            ConfigError: The servers grant none that ends as soon as was asked for.
+            DefiniteError: They grant none. Nothing was done.
+        """
+        session = self._session
+        if session is not None and session.lease.is_valid():
+            return session
+        if not self._opening.acquire(timeout=max(0.0, talk.left)):
+            raise UnavailableError("no session was granted in time: nothing was claimed")
+        try:
+            session = self._session
+            if session is not None and session.lease.is_valid():
+                return session
+            if session is not None:
+                self.lost(session, "not renewed in time")
+            self._clear_away(talk)
+            return self._open(talk)
+        finally:
+            self._opening.release()
+
+    def lost(self, session: Session, reason: str = _ENDED) -> None:
+        """Take note that *session* is over."""
+        with self._lock:
+            if session is self._session:
+                self._session, self._over = None, session
+        session.lease.end(reason)
+
+    def expire(self) -> None:
+        """End the session in the store, as if it had run out there; nobody here is told."""
+        session = self._session
+        if session is not None:
+            self._calls.talk(self._calls.seconds).ask(_destroy(session))
+
+    def close(self) -> None:
+        """End the session, here and in the store, and open no other one."""
+        with self._lock:
+            self._closing.set()
+            session = self._session
+        if session is not None:
+            self.lost(session, "closed")
+            self._end_quietly(session)
+
+    def join(self) -> None:
+        """Wait until nothing is renewed any more, unless this is called on a thread that does."""
+        for thread in list(self._threads):
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _clear_away(self, talk: Talk) -> None:
+        """End the session before in the store too: what it still has there would be in the way."""
+        if self._over is not None:
+            _end_in_store(self._over, talk)
+            self._over = None
+
+    def _end_quietly(self, session: Session) -> None:
+        try:
+            _end_in_store(session, self._calls.talk(self._calls.seconds / 2))
+        except Kip30Error as error:
+            _log.debug("the session is left to run out: %s", error)
+
+    def _open(self, talk: Talk) -> Session:
+        if self._closing.is_set():
+            raise ClosedError("the backend is closed")
+        session = self._granted(talk)
+        thread = threading.Thread(
+            target=self._keep, args=[session], name="kip30-consul-session", daemon=True
+        )
+        with self._lock:
+            closed = self._closing.is_set()
+            if not closed:
+                self._session = session
+                self._threads.add(thread)
+                thread.start()
+        if closed:
+            self._end_quietly(session)
+            raise ClosedError("the backend is closed")
+        return session
+
+    def _granted(self, talk: Talk) -> Session:
+        try:
+            return self._asked_for(talk)
+        except TooShortError as error:
+            self._accept(_TIMES_TTL * _floor(error), error)
+        return self._asked_for(talk)
+
+    def _accept(self, least: float, error: TooShortError) -> None:
+        """Do with the shortest timeout there is, unless somebody asked for another one."""
+        if self.timeout_seconds != CommonSettings().session_timeout_seconds:
+            raise ConfigError(
+                f"plugin.session.timeout.ms is below {least * 1000:g}, which is the least these"
+                " servers grant (twice their session_ttl_min): raise it, or lower theirs"
+            ) from error
+        _log.warning("sessions last %g s, the least that the servers grant", least)
+        self.timeout_seconds = least
+
+    def _asked_for(self, talk: Talk) -> Session:
+        sent_at = self._context.clock.now()
+        wanted: dict[str, Any] = {
+            "Name": "kip30",
+            "TTL": _duration(self.timeout_seconds / _TIMES_TTL),
+            "LockDelay": _duration(self.lock_delay_seconds),
+            "Behavior": "delete",
+            # Consul's own check of the agent would end the session when the network has hiccups.
+            "Checks": [],
+            "NodeChecks": [],
+        }
+        created = Ask("PUT", "/v1/session/create", _ident, json.dumps(wanted).encode())
+        ident = talk.ask(created)
+        timeout = self.timeout_seconds
+        return Session(ident, self._context.lease(sent_at=sent_at, timeout_seconds=timeout))
+
+    def _keep(self, session: Session) -> None:
+        """Renew *session* until it is over."""
+        try:
+            pause = self._interval
+            while not self._closing.wait(pause) and session is self._session:
+                if session.lease.expire():
+                    _log.info("the session was not renewed in time")
+                    return
+                pause = self._renew(session)
+        finally:
+            self._threads.discard(threading.current_thread())
+
+    def _renew(self, session: Session) -> float:
+        """Renew *session*; return in how many seconds that is due again."""
+        sent_at = self._context.clock.now()
+        try:
+            exists = self._is_renewed(session, self._calls.talk(self._interval))
+        except Kip30Error as error:
+            _log.debug("the session was not renewed: %s", error)
+            return _AFTER_TROUBLE
+        if not exists:
+            self.lost(session)
+        session.lease.renewed(sent_at)
+        return max(0.0, self._interval - (self._context.clock.now() - sent_at))
+
+    def _is_renewed(self, session: Session, talk: Talk) -> bool:
+        """Renew *session*, and have a quorum confirm that it exists.
+
+        A leader that was cut off from the others renews sessions alone until it notices.
+        """
+        return talk.ask(_renewal(session)) and talk.ask(_look_up(session))
+
+    @property
+    def _interval(self) -> float:
+        return self.timeout_seconds / _RENEWALS_PER_TIMEOUT
+
+
+def _end_in_store(session: Session, talk: Talk) -> None:
+    """Free what *session* holds, lest its lock-delay keep others out, and end it."""
+    held = list(session.held.items())
+    for at in range(0, len(held), transactions.MAX_OPS):
+        part = [transactions.delete_over(*one) for one in held[at : at + transactions.MAX_OPS]]
+        refused = {one.number for one in talk.ask(transactions.write(part)).refusals}
+        rest = [one for number, one in enumerate(part) if number not in refused]
+        if refused and rest:
+            talk.ask(transactions.write(rest))
+    talk.ask(_destroy(session))
+
+
+def _renewal(session: Session) -> Ask[bool]:
+    return Ask("PUT", f"/v1/session/renew/{session.ident}", _is_there, answers=OK_OR_ABSENT)
+
+
+def _look_up(session: Session) -> Ask[bool]:
+    target = f"/v1/session/info/{session.ident}?consistent"
+    return Ask("GET", target, _is_there, answers=OK_OR_ABSENT)
+
+
+def _destroy(session: Session) -> Ask[None]:
+    return Ask("PUT", f"/v1/session/destroy/{session.ident}", _nothing)
+
+
+def _is_there(answer: Answer) -> bool:
+    return answer.status == HTTPStatus.OK and bool(json.loads(answer.body))
+
+
+def _ident(answer: Answer) -> str:
+    told: dict[str, Any] = json.loads(answer.body)
+    ident: str = told["ID"]
+    return ident
+
+
+def _nothing(_answer: Answer) -> None:
+    """Learn nothing from an answer but that it came."""
+
+
+def _duration(seconds: float) -> str:
+    return f"{round(seconds * 1e6)}us"
+
+
+def _floor(error: TooShortError) -> float:
+    """Return the shortest TTL that the servers grant, in seconds, of what they complain."""
+    _, _, between = str(error).partition("must be between [")
+    parts = _DURATION.findall(between.partition("=")[0])
+    if not parts:
+        raise error
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)

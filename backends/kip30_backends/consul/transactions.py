@@ -1,0 +1,118 @@
+"""Transactions: what is checked and what is written, in one request, all of it or nothing."""
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from kip30_backends.consul.errors import Failure, TroubleError
+from kip30_backends.consul.records import Record, record
+from kip30_backends.consul.talk import OK_OR_CONFLICT, Ask
+from kip30_backends.consul.wire import Answer
+
+MAX_OPS = 64
+"""How many operations every version of Consul takes in one transaction."""
+
+MAX_BYTES = 480 * 1024
+"""How much a transaction may hold, as base64: Consul takes 512 KiB, all its text included."""
+
+Operation = dict[str, Any]
+
+_NO_ACCESS = ("Permission denied", "ACL not found")
+
+
+class Refusal(NamedTuple):
+    """Why an operation of a transaction was refused, so that nothing was done."""
+
+    number: int
+    said: str
+
+
+class Outcome(NamedTuple):
+    """What came of a transaction: the records it tells of, or why it was refused."""
+
+    records: Sequence[Record]
+    refusals: Sequence[Refusal]
+
+    def says(self, part: str) -> bool:
+        """Say whether a refusal speaks of *part*."""
+        return any(part in refusal.said for refusal in self.refusals)
+
+
+def get(key: str) -> Operation:
+    """Tell of *key*, which must be there."""
+    return _operation("get", key)
+
+
+def put(key: str, sealed: bytes) -> Operation:
+    """Write *key*; the session that holds it goes on doing so."""
+    return _operation("set", key, Value=_base64(sealed))
+
+
+def put_over(key: str, sealed: bytes, modified: int) -> Operation:
+    """Write *key* if that was *modified* last then; if it is not there, for 0."""
+    return _operation("cas", key, Value=_base64(sealed), Index=modified)
+
+
+def lock(key: str, sealed: bytes, session: str) -> Operation:
+    """Write *key* and have *session* hold it, unless another one does."""
+    return _operation("lock", key, Value=_base64(sealed), Session=session)
+
+
+def delete(key: str) -> Operation:
+    """Delete *key*."""
+    return _operation("delete", key)
+
+
+def delete_over(key: str, modified: int) -> Operation:
+    """Delete *key* if that was *modified* last then, or is not there."""
+    return _operation("delete-cas", key, Index=modified)
+
+
+def is_absent(key: str) -> Operation:
+    """Refuse unless *key* is not there."""
+    return _operation("check-not-exists", key)
+
+
+def was_modified(key: str, modified: int) -> Operation:
+    """Refuse unless *key* is there and was *modified* last then."""
+    return _operation("check-index", key, Index=modified)
+
+
+def write(operations: Sequence[Operation]) -> Ask[Outcome]:
+    """Return the request that does *operations*."""
+    body = json.dumps(operations).encode()
+    return Ask("PUT", "/v1/txn", _outcome, body, writes=True, answers=OK_OR_CONFLICT)
+
+
+def read(keys: Sequence[str]) -> Ask[list[Record | None]]:
+    """Return the request for the records at *keys*, all of them as of one moment."""
+    body = json.dumps([_operation("get-or-empty", key) for key in keys]).encode()
+    return Ask("PUT", "/v1/txn?consistent", partial(_records, keys), body, answers=OK_OR_CONFLICT)
+
+
+def _operation(verb: str, key: str, **more: Any) -> Operation:
+    return {"KV": {"Verb": verb, "Key": key, **more}}
+
+
+def _base64(sealed: bytes) -> str:
+    return b64encode(sealed).decode()
+
+
+def _outcome(answer: Answer) -> Outcome:
+    told = json.loads(answer.body)
+    refusals = [Refusal(one["OpIndex"], one["What"]) for one in told.get("Errors") or ()]
+    outcome = Outcome([record(one["KV"]) for one in told.get("Results") or ()], refusals)
+    if any(map(outcome.says, _NO_ACCESS)):
+        raise TroubleError(Failure(HTTPStatus.FORBIDDEN, refusals[0].said))
+    return outcome
+
+
+def _records(keys: Sequence[str], answer: Answer) -> list[Record | None]:
+    """Return what was found at each of *keys*; one that may not be read is left out by Consul."""
+    outcome = _outcome(answer)
+    if len(outcome.records) < len(keys):
+        raise TroubleError(Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all may be read"))
+    return [one if one.modified else None for one in outcome.records]

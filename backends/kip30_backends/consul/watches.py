@@ -1,0 +1,189 @@
+"""The running observations of one backend: a blocking query each, or one for many.
+
+A server takes so many connections of one machine and no more. So only the first few observations
+have one each; the others share one that tells whether anything has changed at all.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from typing_extensions import override
+
+from kip30.driver import Watch
+from kip30.errors import ClosedError, Kip30Error
+from kip30.records import Kind, Snapshot, Target
+from kip30_backends.consul import transactions
+from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.followers import Ear, Follower, Patience
+from kip30_backends.consul.orders import Mark
+from kip30_backends.consul.records import Record, found
+from kip30_backends.consul.states import Place, States
+from kip30_backends.consul.talk import Talk, understood
+from kip30_backends.consul.wire import Answer
+
+Sink = Callable[[Snapshot], None]
+
+_log = logging.getLogger(__name__)
+
+_MOST_ALONE = 4
+_UNTOLD = -1
+_SINGLE = frozenset({Kind.VALUE, Kind.SERVICE})
+
+
+class ConsulWatch(Watch):
+    """One observation, and the order it has told last."""
+
+    def __init__(self, place: Place, sink: Sink, forget: Callable[["ConsulWatch"], None]) -> None:
+        """Tell *sink* of *place*; call *forget* in the end."""
+        self.place = place
+        self._order = _UNTOLD
+        self._sink = sink
+        self._forget = forget
+        self._closed = False
+        self._lock = threading.RLock()
+
+    def tell(self, order: int, records: Sequence[Record]) -> None:
+        """Tell what was found, unless that is no news."""
+        with self._lock:
+            if order > self._order and not self._closed:
+                self._order = order
+                self._sink(Snapshot(order, self.place.entries(records, self._leave_out)))
+
+    @override
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        self._forget(self)
+
+    def _leave_out(self, error: Exception) -> None:
+        _log.warning("somebody else writes to %s: %s", self.place.target, error)
+
+
+class Watches:
+    """All watches of one backend. Thread-safe."""
+
+    def __init__(self, states: States, calls: Calls, patience: Patience) -> None:
+        """Read from *states*."""
+        self._states = states
+        self._calls = calls
+        self._patience = patience
+        self._alone: dict[ConsulWatch, Follower] = {}
+        self._shared: set[ConsulWatch] = set()
+        self._bell: Follower | None = None
+        self._threads: set[threading.Thread] = set()
+        self._stopped = False
+        self._lock = threading.Lock()
+        calls.endpoints.on_move = self._move
+
+    def add(self, target: Target, sink: Sink) -> ConsulWatch:
+        """Tell *sink* of *target* from now on.
+
+        Raises:
+            ClosedError: The backend is closed.
+            LifecycleError: It belongs to the parent of this forked process.
+        """
+        self._calls.check()
+        watch = ConsulWatch(self._states.place(target), sink, self._forget)
+        with self._lock:
+            if self._stopped:
+                raise ClosedError("the backend is closed")
+            if len(self._alone) < _MOST_ALONE:
+                self._alone[watch] = self._follow_alone(watch)
+                return watch
+            self._shared.add(watch)
+            bell = self._bell = self._bell or self._follow_all()
+        self._calls.crew.do(partial(self._read_first, watch, bell))
+        return watch
+
+    def stop(self) -> None:
+        """Close all watches, and take no more."""
+        with self._lock:
+            self._stopped = True
+            watches = [*self._alone, *self._shared]
+        for watch in watches:
+            watch.close()
+
+    def join(self) -> None:
+        """Wait until all threads have ended, unless this is called on one of them."""
+        for thread in list(self._threads):
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _follow_alone(self, watch: ConsulWatch) -> Follower:
+        return self._follow(
+            watch.place.url,
+            partial(self._states.mark, watch.place),
+            partial(self._tell, watch),
+        )
+
+    def _follow_all(self) -> Follower:
+        return self._follow(self._states.root, Mark, self._read_shared)
+
+    def _follow(
+        self, url: str, mark: Callable[[], Mark], hear: Callable[[Answer, Mark], None]
+    ) -> Follower:
+        ear = Ear(self._calls.endpoints)
+        follower = Follower(ear, url, self._patience, mark, hear)
+        self._threads = {follower.thread, *filter(threading.Thread.is_alive, self._threads)}
+        follower.thread.start()
+        return follower
+
+    def _tell(self, watch: ConsulWatch, answer: Answer, sent: Mark) -> None:
+        there = understood(answer, found)
+        watch.tell(self._states.order(watch.place, there.at, sent), there.records)
+
+    def _read_first(self, watch: ConsulWatch, bell: Follower) -> None:
+        try:
+            self._read(watch, self._calls.talk(self._calls.seconds))
+        except Kip30Error as error:
+            _log.info("the watch of %s goes on after: %s", watch.place.target, error)
+            bell.again()
+
+    def _read_shared(self, _answer: Answer, _sent: Mark) -> None:
+        """Read all that share the bell: single keys together, and whatever else by itself."""
+        talk = self._calls.talk(self._calls.seconds)
+        with self._lock:
+            watches = list(self._shared)
+        single = [watch for watch in watches if watch.place.target.kind in _SINGLE]
+        left = [watch for watch in watches if watch.place.target.kind not in _SINGLE]
+        for at in range(0, len(single), transactions.MAX_OPS):
+            left += self._read_together(single[at : at + transactions.MAX_OPS], talk)
+        for watch in left:
+            self._read(watch, talk)
+
+    def _read_together(self, watches: Sequence[ConsulWatch], talk: Talk) -> list[ConsulWatch]:
+        """Read the keys of *watches*; return those of keys that are not there.
+
+        A transaction does not tell as of when a key is not there.
+        """
+        marks = [self._states.mark(watch.place) for watch in watches]
+        records = talk.ask(transactions.read([watch.place.key for watch in watches]))
+        absent: list[ConsulWatch] = []
+        for watch, sent, record in zip(watches, marks, records, strict=True):
+            if record is None:
+                absent.append(watch)
+            else:
+                watch.tell(self._states.order(watch.place, record.modified, sent), [record])
+        return absent
+
+    def _read(self, watch: ConsulWatch, talk: Talk) -> None:
+        order, there = self._states.look(watch.place, talk)
+        watch.tell(order, there.records)
+
+    def _forget(self, watch: ConsulWatch) -> None:
+        with self._lock:
+            follower = self._alone.pop(watch, None)
+            self._shared.discard(watch)
+            if follower is None and not self._shared:
+                follower, self._bell = self._bell, None
+        if follower is not None:
+            follower.close()
+
+    def _move(self) -> None:
+        """Listen to the server that is used now."""
+        with self._lock:
+            followers = [*self._alone.values(), *([self._bell] if self._bell else [])]
+        for follower in followers:
+            follower.move()

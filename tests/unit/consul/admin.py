@@ -1,0 +1,49 @@
+"""What an administrator tells a server, and asks of it."""
+
+import http.client
+import json
+from contextlib import closing
+from typing import Any
+
+_SECONDS = 10
+
+
+class Admin:
+    """Speaks to the server that listens on *port*, with *token*."""
+
+    def __init__(self, port: int, token: str = "") -> None:
+        self.port = port
+        self._token = token
+
+    def tell(self, method: str, path: str, content: object = None) -> Any:
+        """Return what the server answers, unless it refuses."""
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)
+        with closing(connection):
+            connection.request(method, f"/v1/{path}", body, {"X-Consul-Token": self._token})
+            answer = connection.getresponse()
+            told = answer.read()
+        if answer.status != http.client.OK:
+            raise AssertionError(f"{method} {path}: {answer.status} {told.decode()}")
+        return json.loads(told)
+
+    def put(self, key: str, value: bytes) -> None:
+        assert self.tell("PUT", f"kv/{key}", value) is True
+
+    def get(self, key: str) -> dict[str, Any]:
+        """Return what the server knows of *key*, which is there."""
+        (found,) = self.tell("GET", f"kv/{key}?consistent")
+        told: dict[str, Any] = found
+        return told
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """Return all sessions of kip30."""
+        told: list[dict[str, Any]] = self.tell("GET", "session/list?consistent")
+        return [one for one in told if one["Name"] == "kip30"]
+
+    def make_token(self, name: str, rules: str) -> str:
+        """Return a new token that may do what *rules* allow."""
+        self.tell("PUT", "acl/policy", {"Name": name, "Rules": rules})
+        made = self.tell("PUT", "acl/token", {"Policies": [{"Name": name}]})
+        secret: str = made["SecretID"]
+        return secret

@@ -1,0 +1,68 @@
+"""What is certain about a failed request, and what is not."""
+
+import pytest
+
+from kip30 import (
+    AuthenticationError,
+    ClosedError,
+    Kip30Error,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+)
+from kip30_backends.consul.errors import (
+    HUNG_UP,
+    NO_ANSWER,
+    UNSENT,
+    UNTRUSTED,
+    Failure,
+    TooShortError,
+    translate,
+)
+
+CERTAIN = [
+    (UNSENT, "[Errno 111] Connection refused", UnavailableError),
+    (500, "No cluster leader", UnavailableError),
+    (500, "rpc error making call: node is not the leader", UnavailableError),
+    (500, "Raft leader not found in server lookup mapping", UnavailableError),
+    (500, "rpc error getting client: failed to get conn: dial tcp: refused", UnavailableError),
+    (500, "No path to datacenter", UnavailableError),
+    (429, "Your IP is issuing too many concurrent connections", UnavailableError),
+    (UNTRUSTED, "certificate verify failed", AuthenticationError),
+    (403, "Permission denied: token lacks permission 'key:write'", AuthenticationError),
+    (403, "ACL not found", AuthenticationError),
+    (500, "rpc error making call: ACL not found", AuthenticationError),
+    (400, "Client sent an HTTP request to an HTTPS server.", AuthenticationError),
+    (400, "Invalid Session TTL '5', must be between [10s=24h0m0s]", TooShortError),
+    (413, "Request body too large", StoreError),
+    (404, "page not found", StoreError),
+    (HUNG_UP, "closed", ClosedError),
+]
+UNCERTAIN = [
+    (NO_ANSWER, "no answer in time"),
+    (NO_ANSWER, "the server hung up"),
+    (500, "leadership lost while committing log"),
+    (500, "rpc error making call: EOF"),
+    (502, "from some proxy"),
+    (302, "moved"),
+]
+
+
+def _translated(failure: Failure, *, wrote: bool) -> Kip30Error:
+    return translate(failure, wrote=wrote, server="h:1")
+
+
+@pytest.mark.parametrize(("status", "said", "error"), CERTAIN, ids=str)
+def test_certainly_not_done(status: int, said: str, error: type[Kip30Error]) -> None:
+    for wrote in (True, False):
+        assert type(_translated(Failure(status, said), wrote=wrote)) is error
+
+
+@pytest.mark.parametrize(("status", "said"), UNCERTAIN)
+def test_nobody_knows(status: int, said: str) -> None:
+    assert type(_translated(Failure(status, said), wrote=True)) is OutcomeUnknownError
+    assert type(_translated(Failure(status, said), wrote=False)) is UnavailableError
+
+
+def test_a_server_that_says_nothing_is_named_with_its_status() -> None:
+    assert str(_translated(Failure(502, " "), wrote=False)) == "Consul at h:1: 502"

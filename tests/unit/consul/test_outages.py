@@ -1,0 +1,90 @@
+"""Servers that die, freeze, or come back empty."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kip30 import PluginLocator, UnavailableError, ValueChange
+from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.recorder import Recorder
+from kip30_conformance.servers import Ensemble, start
+
+from .conftest import Open
+
+OPERATION_SECONDS = 1.5
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with start("consul", 3, folder=tmp_path_factory.mktemp("three")) as servers:
+        yield servers
+
+
+def _open(servers: Ensemble) -> PluginLocator:
+    return PluginLocator().startup(
+        {**servers.settings(), "plugin.operation.timeout.ms": round(OPERATION_SECONDS * 1000)}
+    )
+
+
+def test_a_server_that_comes_back_empty(ensemble: Ensemble, open_client: Open) -> None:
+    client, heard = open_client(), Recorder[ValueChange[str]]()
+    storage = client.storage()
+    version = storage.put("k", "old")
+    for _ in range(20):
+        version = storage.update("k", "old")
+    client.listener_registry().add_value_change_listener("k", heard)
+    election = client.leader_election("s")
+    assert election.nominate("c", "")
+    old = election.leadership("c")
+    assert old is not None
+    ensemble.nodes[0].restart(empty=True)
+    eventually(lambda: heard.events and heard.events[-1].value is None)
+    eventually(lambda: not old.is_valid(), what="the term of the lost data is over")
+    new = eventually(lambda: election.leadership("c"), what="there is a new term")
+    assert new.is_valid()
+    eventually(lambda: client.storage().put("k", "new") < version)
+    eventually(lambda: heard.events[-1].value == "new")
+
+
+@pytest.mark.parametrize("dead", [0, 1, 2])
+def test_one_of_three_is_dead_at_startup(three: Ensemble, dead: int) -> None:
+    three.nodes[dead].kill()
+    try:
+        with _open(three) as client:
+            client.storage().put(f"dead/{dead}", "v")
+            assert client.storage().fetch(f"dead/{dead}").result() == "v"
+    finally:
+        three.restart()
+
+
+def test_reads_go_on_while_the_server_in_use_is_frozen(three: Ensemble) -> None:
+    leader = three.leader()
+    follower = next(node for node in three.nodes if node is not leader)
+    first = f"{follower.address},{leader.address}"
+    settings = {**three.settings(), "plugin.consul.address": first}
+    with PluginLocator().startup({**settings, "plugin.operation.timeout.ms": 1500}) as client:
+        client.storage().put("frozen/k", "v")
+        assert client.backend.describe()["server"] == follower.address
+        follower.stop()
+        try:
+            started = time.monotonic()
+            assert client.storage().fetch("frozen/k").result() == "v"
+            assert time.monotonic() - started < OPERATION_SECONDS
+            assert client.backend.describe()["server"] == leader.address
+        finally:
+            follower.resume()
+
+
+def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) -> None:
+    client = open_client()
+    client.group_membership("g").join("m", "")
+    futures = []
+    with ensemble.frozen():
+        started = time.monotonic()
+        futures = [client.storage().fetch(f"k{number}") for number in range(1000)]
+        assert {type(future.exception()) for future in futures} == {UnavailableError}
+        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 0.3 * TIME_SCALE
+        started = time.monotonic()
+        client.close()
+        assert time.monotonic() - started < OPERATION_SECONDS * TIME_SCALE

@@ -1,0 +1,136 @@
+"""Many records, large ones, and such as kip30 did not write."""
+
+import base64
+from functools import partial
+
+import pytest
+
+from kip30 import BYTES, KeySetChange, PartialWriteError, StoreError, ValueChange, Version
+from kip30_conformance.patience import eventually
+from kip30_conformance.recorder import Recorder
+
+from .admin import Admin
+from .conftest import Open
+
+MANY = 5_000
+LARGE = 256 * 1024
+
+
+def test_more_names_than_one_page_has(open_client: Open) -> None:
+    storage = open_client().storage()
+    names = [f"n/{number:06d} é" for number in range(MANY)]
+    for at in range(0, MANY, 1000):
+        storage.put_many(dict.fromkeys(names[at : at + 1000], ""))
+    assert list(storage.list("n")) == names
+
+
+def test_a_group_of_several_megabytes(open_client: Open) -> None:
+    client = open_client()
+    group = client.group_membership("g", BYTES)
+    data = {f"m{number}": bytes([number]) * LARGE for number in range(20)}
+    for member, record in data.items():
+        group.join(member, record)
+    assert open_client().group_membership("g", BYTES).membership() == data
+
+
+def test_the_largest_value_and_the_longest_names(open_client: Open) -> None:
+    client = open_client(**{"plugin.namespace": "n" * 255})
+    storage = client.storage(BYTES)
+    key = f"{'a' * 255}/{'b' * 255}"
+    version = storage.put(key, bytes(LARGE))
+    version = storage.compare_and_set(key, version, bytes(range(256)) * 1024)
+    storage.update(key, bytes(LARGE))
+    storage.delete(key)
+
+
+def test_many_writes_in_one_call_are_large_and_alone(open_client: Open) -> None:
+    storage = open_client().storage(BYTES)
+    values = {f"w/{number}": bytes(200 * 1024) for number in range(25)}
+    assert len(set(storage.put_many(values).values())) > 1
+    assert storage.fetch_many(values).result() == values
+
+
+def test_refused_writes_do_not_stop_those_beside_them(open_client: Open) -> None:
+    storage = open_client().storage()
+    there = [f"b/{number}" for number in range(0, 100, 7)]
+    storage.put_many(dict.fromkeys(there, "old"))
+    wanted = {f"b/{number}": "new" for number in range(100)}
+    with pytest.raises(PartialWriteError) as raised:
+        storage.put_many(wanted)
+    assert set(raised.value.failed) == set(there)
+    assert storage.fetch_many(wanted).result() == {**wanted, **dict.fromkeys(there, "old")}
+
+
+def test_a_foreign_value_is_an_error_to_its_reader_alone(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    storage = open_client().storage()
+    storage.put("f/ours", "v")
+    admin.put(f"{namespace}/kv/f/theirs", b"not of kip30")
+    futures = [storage.fetch(key) for key in ("f/ours", "f/theirs", "f/ours")]
+    assert [futures[0].result(), futures[2].result()] == ["v", "v"]
+    with pytest.raises(StoreError, match="f/theirs"):
+        futures[1].result()
+
+
+def test_listeners_go_on_beside_foreign_keys(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    client = open_client()
+    heard = Recorder[KeySetChange]()
+    client.listener_registry().add_key_set_change_listener("f", heard)
+    admin.put(f"{namespace}/kv/f/=no-name-of-ours", b"")
+    client.storage().put("f/ours", "v")
+    eventually(lambda: any("f/ours" in str(one) for one in heard.events))
+
+
+def test_listeners_go_on_after_a_foreign_value(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    client = open_client()
+    heard = Recorder[ValueChange[str]]()
+    storage = client.storage()
+    storage.put("f/k", "1")
+    client.listener_registry().add_value_change_listener("f/k", heard)
+    admin.put(f"{namespace}/kv/f/k", b"not of kip30")
+    storage.update("f/k", "2")
+    eventually(lambda: heard.events and heard.events[-1].value == "2")
+
+
+def test_a_member_that_no_session_holds_is_none(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    group = open_client().group_membership("g")
+    group.join("other", "")
+    record = base64.b64decode(admin.get(f"{namespace}/group/g/other")["Value"])
+    admin.put(f"{namespace}/group/g/m", record)
+    assert group.membership_list() == {"other"}
+    group.join("m", "")
+    assert group.membership_list() == {"m", "other"}
+
+
+def test_more_is_observed_than_has_a_connection_each(open_client: Open) -> None:
+    client = open_client()
+    registry, storage = client.listener_registry(), client.storage()
+    told = {f"o/{number}": Recorder[ValueChange[str]]() for number in range(30)}
+    members, keys = Recorder[object](), Recorder[KeySetChange]()
+    for key, listener in told.items():
+        registry.add_value_change_listener(key, listener)
+    client.group_membership("g").add_listener(members)
+    registry.add_key_set_change_listener("o", keys)
+    versions = storage.put_many(dict.fromkeys(told, "1"))
+    versions = {key: storage.update(key, "2") for key in versions}
+    client.group_membership("g").join("m", "")
+    for key, listener in told.items():
+        eventually(partial(_was_told, listener, versions[key]))
+    members.expect_count(1)
+    eventually(lambda: keys.events and keys.events[-1].keys == set(told))
+    for key in told:
+        storage.delete(key)
+    for listener in told.values():
+        listener.expect(lambda event: event.value is None and event.version is None)
+    eventually(lambda: keys.events[-1].keys == frozenset())
+
+
+def _was_told(listener: Recorder[ValueChange[str]], version: Version) -> bool:
+    return any(event.version == version for event in listener.events)

@@ -1,0 +1,136 @@
+"""Servers that want to know who is there."""
+
+import itertools
+import logging
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kip30 import AuthenticationError, PluginLocator, ValueChange
+from kip30.config import Written
+from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.recorder import Recorder
+from kip30_conformance.servers import Ensemble, start
+
+from .admin import Admin
+from .conftest import Open
+
+ROOT = "8f0d6c0e-0000-4000-8000-0123456789ab"
+WRONG = "8f0d6c0e-0000-4000-8000-ba9876543210"
+KEYS = 'key_prefix "mine/" { policy = "write" }'
+NUMBERS = itertools.count()
+SESSIONS = 'session_prefix "" { policy = "write" }'
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    acl = (
+        '-hcl=acl { enabled = true default_policy = "deny" '
+        f'tokens {{ initial_management = "{ROOT}" }} }}'
+    )
+    with start("consul", folder=tmp_path_factory.mktemp("security"), extra=[acl]) as servers:
+        yield servers
+
+
+@pytest.fixture
+def namespace() -> str:
+    return "mine"
+
+
+@pytest.fixture
+def admin(ensemble: Ensemble) -> Admin:
+    return Admin(ensemble.nodes[0].port, ROOT)
+
+
+@pytest.fixture
+def token(admin: Admin) -> str:
+    return admin.make_token(f"all-{next(NUMBERS)}", f"{KEYS} {SESSIONS}")
+
+
+def test_what_the_page_on_consul_grants_is_enough(open_client: Open, token: str) -> None:
+    client = open_client(**{"plugin.consul.token": token})
+    storage, heard = client.storage(), Recorder[ValueChange[str]]()
+    client.listener_registry().add_value_change_listener("right/k", heard)
+    storage.put("right/k", "v")
+    client.group_membership("right").join("m", "")
+    election = client.leader_election("right")
+    assert election.nominate("c", "")
+    storage.update("right/k", "w", fence=election.leadership("c"))
+    assert storage.fetch_many(["right/k", "right/none"]).result() == {"right/k": "w"}
+    assert list(storage.list("right")) == ["right/k"]
+    assert client.group_membership("right").membership_list() == {"m"}
+    eventually(lambda: heard.events and heard.events[-1].value == "w")
+    assert client.backend.describe()["version"].startswith("consul")
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [{"plugin.consul.token": WRONG}, {}, {"plugin.namespace": "yours"}],
+    ids=["wrong token", "no token", "another's namespace"],
+)
+def test_refused_at_startup(
+    open_client: Open,
+    token: str,
+    credentials: dict[str, Written],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if "plugin.namespace" in credentials:
+        credentials = {**credentials, "plugin.consul.token": token}
+    started = time.monotonic()
+    with caplog.at_level(logging.DEBUG), pytest.raises(AuthenticationError) as raised:
+        open_client(**credentials)
+    assert time.monotonic() - started < 3 * TIME_SCALE
+    for secret in (token, WRONG):
+        assert secret not in f"{raised.value!r} {caplog.text}"
+
+
+def test_without_sessions_there_is_still_storage(open_client: Open, admin: Admin) -> None:
+    token = admin.make_token("keys-alone", KEYS)
+    client = open_client(**{"plugin.consul.token": token})
+    client.storage().put("alone/k", "v")
+    assert client.storage().fetch("alone/k").result() == "v"
+    with pytest.raises(AuthenticationError):
+        client.group_membership("alone").join("m", "")
+    with pytest.raises(AuthenticationError):
+        client.leader_election("alone").nominate("c", "")
+
+
+def test_who_may_only_read_is_told_so(open_client: Open, admin: Admin) -> None:
+    token = admin.make_token("reader", 'key_prefix "mine/" { policy = "read" }')
+    storage = open_client(**{"plugin.consul.token": token}).storage()
+    for write in (storage.put, storage.update):
+        with pytest.raises(AuthenticationError):
+            write("reader/k", "v")
+    with pytest.raises(AuthenticationError):
+        storage.delete("reader/k")
+
+
+def test_what_may_not_be_read_is_not_taken_for_absent(open_client: Open, admin: Admin) -> None:
+    rules = f'{KEYS} {SESSIONS} key_prefix "mine/group/hidden" {{ policy = "deny" }}'
+    open_client(**{"plugin.consul.token": ROOT}).group_membership("hidden").join("m", "")
+    client = open_client(**{"plugin.consul.token": admin.make_token("half-blind", rules)})
+    with pytest.raises(AuthenticationError):
+        client.group_membership("hidden").membership_list()
+
+
+def test_a_token_that_was_taken_away_makes_no_storm(
+    open_client: Open, admin: Admin, token: str
+) -> None:
+    client = open_client(**{"plugin.consul.token": token})
+    accessor = Admin(admin.port, token).tell("GET", "acl/token/self")["AccessorID"]
+    admin.tell("DELETE", f"acl/token/{accessor}")
+    eventually(lambda: _is_refused(client), what="the token is refused")
+    futures = [client.storage().fetch(f"storm/{number}") for number in range(200)]
+    started = time.monotonic()
+    assert {type(future.exception()) for future in futures} == {AuthenticationError}
+    assert time.monotonic() - started < 3 * TIME_SCALE
+
+
+def test_no_secret_in_what_is_shown(open_client: Open, token: str) -> None:
+    client = open_client(**{"plugin.consul.token": token})
+    assert token not in f"{client!r} {client.backend.describe()} {vars(client.backend)}"
+
+
+def _is_refused(client: PluginLocator) -> bool:
+    return isinstance(client.storage().fetch("storm").exception(), AuthenticationError)

@@ -1,0 +1,99 @@
+"""What claims hang on: how long it lasts, how it ends, and what comes after."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kip30 import ConfigError, PluginLocator
+from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.servers import Ensemble, start
+
+from .admin import Admin
+from .conftest import Open
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Yield a server that grants no session shorter than all others do by default."""
+    folder = tmp_path_factory.mktemp("strict")
+    with start("consul", folder=folder, extra=['-hcl=session_ttl_min = "10s"']) as servers:
+        yield servers
+
+
+def test_half_the_timeout_is_asked_for(open_client: Open, admin: Admin) -> None:
+    client = open_client(**{"plugin.session.timeout.ms": 5001})
+    member = client.group_membership("g").join("m", "")
+    assert member.timeout_seconds == 5.001
+    assert client.backend.describe()["session timeout"] == "5.001 s"
+    session = next(one for one in admin.sessions() if one["TTL"] == "2500500us")
+    assert session["Behavior"] == "delete"
+    assert session["LockDelay"] == 500_100_000
+    assert not session["NodeChecks"]
+
+
+def test_a_timeout_that_was_asked_for_is_had_or_refused(strict: Ensemble) -> None:
+    with pytest.raises(ConfigError, match=r"plugin\.session\.timeout\.ms is below 20000,"):
+        PluginLocator().startup({**strict.settings(), "plugin.session.timeout.ms": 19_999})
+    with PluginLocator().startup({**strict.settings(), "plugin.session.timeout.ms": 20_000}) as one:
+        assert one.group_membership("g").join("m", "").timeout_seconds == 20
+
+
+def test_the_default_becomes_the_least_there_is(
+    strict: Ensemble, caplog: pytest.LogCaptureFixture
+) -> None:
+    with PluginLocator().startup(strict.settings()) as client:
+        assert client.group_membership("g").join("n", "").timeout_seconds == 20
+        assert client.backend.describe()["session timeout"] == "20 s"
+    assert "sessions last 20 s" in caplog.text
+
+
+def test_nothing_is_left_of_a_closed_client(open_client: Open, admin: Admin) -> None:
+    before = len(admin.sessions())
+    client = open_client()
+    assert len(admin.sessions()) == before + 1
+    for number in range(100):
+        client.group_membership("g").join(f"m{number}", "")
+    client.close()
+    assert len(admin.sessions()) == before
+    again = open_client().group_membership("g")
+    started = time.monotonic()
+    for number in range(100):
+        again.join(f"m{number}", "")
+    assert time.monotonic() - started < 2 * TIME_SCALE
+
+
+def test_an_id_waits_for_the_lock_delay_of_who_was_ended(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    first = open_client(**{"plugin.lease.margin.ms": 600})
+    first.group_membership("g").join("m", "")
+    heir = open_client()
+    admin.tell("PUT", f"session/destroy/{admin.get(f'{namespace}/group/g/m')['Session']}")
+    first.close()
+    started = time.monotonic()
+    heir.group_membership("g").join("m", "")
+    assert time.monotonic() - started > 0.3
+
+
+def test_a_leader_whose_session_was_ended_hears_of_it_before_the_next_one_leads(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    first, second = open_client().leader_election("s"), open_client().leader_election("s")
+    assert first.nominate("a", "")
+    term = first.leadership("a")
+    second.nominate("b", "")
+    admin.tell("PUT", f"session/destroy/{admin.get(f'{namespace}/service/s/leader')['Session']}")
+    assert term is not None
+    eventually(lambda: second.leadership("b") or first.leadership("a") not in {None, term})
+    assert not term.is_valid()
+
+
+def test_the_epoch_is_the_write_that_elected(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    election = open_client().leader_election("s")
+    assert election.nominate("a", "")
+    term = election.leadership("a")
+    assert term is not None
+    assert term.epoch == admin.get(f"{namespace}/service/s/leader")["ModifyIndex"]

@@ -1,0 +1,123 @@
+"""HTTP/1.1 as servers speak it, and as they break it off."""
+
+import socket
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from kip30.config import Address
+from kip30_backends.consul.errors import NO_ANSWER, UNSENT, TroubleError
+from kip30_backends.consul.wire import Wire
+
+SECONDS = 5.0
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+class Server:
+    """Answers every connection with the same bytes, once a request is there."""
+
+    def __init__(self, answer: bytes, *, hangs_up: bool = False) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._answer = answer
+        self._hangs_up = hangs_up
+        self.address = Address("127.0.0.1", self._listening.getsockname()[1])
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self._listening.accept()
+        with closing(connection):
+            while connection.recv(4096):
+                for byte in self._answer:
+                    connection.sendall(bytes([byte]))
+                if self._hangs_up:
+                    return
+
+    def close(self) -> None:
+        self._thread.join(SECONDS)
+        self._listening.close()
+
+
+@pytest.fixture
+def until() -> float:
+    return time.monotonic() + SECONDS
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent", "body"),
+    [
+        (b"Content-Length: 4", b"body", b"body"),
+        (b"X-Other: a: b\r\ncontent-length:0", b"", b""),
+        (b"Transfer-Encoding: chunked", b"2\r\nbo\r\n2;x\r\ndy\r\n0\r\n\r\n", b"body"),
+        (b"Transfer-Encoding: chunked", b"4\r\nbody\r\n0\r\nT: x\r\n\r\n", b"body"),
+    ],
+    ids=["length", "empty", "chunks", "trailer"],
+)
+def test_answers_of_every_form_and_again(
+    headers: bytes, sent: bytes, body: bytes, until: float
+) -> None:
+    answer = OK + headers + b"\r\n\r\n" + sent
+    with closing(Server(answer)) as server, closing(Wire(server.address, None, until)) as wire:
+        for _ in range(3):
+            assert wire.is_idle()
+            assert wire.ask(b"GET", until)[::2] == (200, body)
+            assert wire.reusable
+
+
+def test_an_answer_without_a_length_ends_with_the_connection(until: float) -> None:
+    answer = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request"
+    server = Server(answer, hangs_up=True)
+    with closing(server), closing(Wire(server.address, None, until)) as wire:
+        assert wire.ask(b"GET", until)[::2] == (400, b"Client sent an HTTP request")
+        assert not wire.reusable
+
+
+def test_what_the_server_closes_is_not_used_again(until: float) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    with closing(Server(answer)) as server, closing(Wire(server.address, None, until)) as wire:
+        wire.ask(b"GET", until)
+        assert not wire.reusable
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", OK + b"Content-", OK + b"Content-Length: 9\r\n\r\nbody", b"?\r\n\r\n"],
+    ids=["nothing", "half a head", "half a body", "nonsense"],
+)
+def test_half_an_answer_is_none(answer: bytes, until: float) -> None:
+    with (
+        closing(Server(answer, hangs_up=True)) as server,
+        closing(Wire(server.address, None, until)) as wire,
+        pytest.raises(TroubleError) as raised,
+    ):
+        wire.ask(b"GET", until)
+    assert raised.value.failure.status == NO_ANSWER
+    assert not wire.reusable
+
+
+def test_no_answer_in_time() -> None:
+    until = time.monotonic() + 0.2
+    with closing(Server(OK)) as server, closing(Wire(server.address, None, until)) as wire:
+        with pytest.raises(TroubleError, match="no answer in time"):
+            wire.ask(b"GET", until)
+        assert time.monotonic() < until + 1
+
+
+def test_hanging_up_ends_what_is_under_way(until: float) -> None:
+    with closing(Server(b"H")) as server, closing(Wire(server.address, None, until)) as wire:
+        timer = threading.Timer(0.1, wire.hang_up)
+        timer.start()
+        with pytest.raises(TroubleError):
+            wire.ask(b"GET", until)
+        timer.join()
+    assert time.monotonic() < until
+
+
+def test_nobody_listens(until: float) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = Address("127.0.0.1", listening.getsockname()[1])
+    with pytest.raises(TroubleError) as raised:
+        Wire(address, None, until)
+    assert raised.value.failure.status == UNSENT
