@@ -1,0 +1,68 @@
+"""Cassandra as a backend."""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from typing_extensions import override
+
+from kip30.driver import Backend, Capability, Context, Limits
+from kip30_backends.cassandra.election import CassandraElection
+from kip30_backends.cassandra.engine import Engine
+from kip30_backends.cassandra.faults import Faults
+from kip30_backends.cassandra.fences import Fences
+from kip30_backends.cassandra.listeners import CassandraObserve
+from kip30_backends.cassandra.membership import CassandraMembership
+from kip30_backends.cassandra.schema import ddl
+from kip30_backends.cassandra.settings import CassandraSettings
+from kip30_backends.cassandra.storage import CassandraStorage
+
+_PULL_SECONDS = 0.5
+
+
+class CassandraBackend(Backend):
+    """A Cassandra cluster, version 3.0.24, 3.11.10, 4.0 or later.
+
+    A crashed or silent client keeps its claims for the session timeout, rounded up to whole
+    seconds, and up to a second more. Observers hear of changes by looking, twice a second.
+    """
+
+    name = "cassandra"
+    settings_class: ClassVar[type[CassandraSettings]] = CassandraSettings
+    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+    limits = Limits(observe_seconds=_PULL_SECONDS)
+
+    def __init__(self, context: Context, settings: CassandraSettings) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: Settings contradict each other, or a file cannot be read. Nothing is sent.
+            AuthenticationError: The cluster wants other credentials or certificates.
+            StoreError: Its servers are too old, or the tables are missing and not to be made.
+            UnavailableError: No node answered in the connect timeout.
+        """
+        engine = self._engine = Engine(context, settings)
+        self._drop = weakref.finalize(self, engine.drop)
+        self._drop.atexit = False
+        self.limits = Limits(observe_seconds=settings.pull_seconds)
+        calls, claims = engine.calls, engine.claims
+        fences = Fences(calls)
+        self.membership = CassandraMembership(calls, claims)
+        self.election = CassandraElection(calls, claims, fences)
+        self.storage = CassandraStorage(calls, fences)
+        self.observe = CassandraObserve(engine.states, engine.watches)
+        self.faults = Faults(calls, claims)
+
+    @classmethod
+    @override
+    def ddl(cls, settings: CassandraSettings) -> Sequence[str]:
+        return ddl(settings)
+
+    @override
+    def describe(self) -> Mapping[str, str]:
+        return self._engine.describe()
+
+    @override
+    def close(self) -> None:
+        self._drop.detach()
+        self._engine.close()

@@ -1,0 +1,219 @@
+"""One request: a future that ends in time, over as many attempts and nodes as it takes.
+
+Every write of this store is conditional on something that it changes itself. So it can be repeated
+without being done twice; that it may have been done before is told to who reads the answer.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+from kip30.errors import Kip30Error, OutcomeUnknownError
+from kip30_backends.cassandra.errors import (
+    NEVER_SENT,
+    Failure,
+    is_missing,
+    is_refused,
+    translate,
+    was_never_sent,
+)
+from kip30_backends.cassandra.following import copy
+from kip30_backends.cassandra.library import Row, Statement, Wire
+from kip30_backends.cassandra.nodes import Nodes
+from kip30_backends.cassandra.pulse import Pulse
+
+T = TypeVar("T")
+
+_LEAST_SECONDS = 0.001
+_PAUSE = 0.05
+_SILENCE = Failure("Silence", "no answer in time")
+_NOBODY = Failure(NEVER_SENT, "no node can be reached")
+_CROWDED = {"WriteTimeout", "ReadTimeout"}
+
+
+class Answer(NamedTuple):
+    """What came back.
+
+    Attributes:
+        rows: What was found; of a write, what its condition met if it was refused.
+        is_sure: Whether no attempt before this one may have been heard.
+    """
+
+    rows: Sequence[Row]
+    is_sure: bool
+
+    @property
+    def applied(self) -> bool:
+        """Whether a write was done, by this attempt."""
+        return bool(self.rows and self.rows[0]["[applied]"])
+
+
+class Ask(NamedTuple, Generic[T]):
+    """A request, and what an answer means. *read* may return a future, if there is more to ask."""
+
+    statement: Statement
+    read: Callable[[Answer], T | Future[T]]
+    writes: bool = False
+
+
+class Route(NamedTuple):
+    """What all requests of a backend share.
+
+    Attributes:
+        wire: The connections.
+        nodes: The choice between them.
+        pulse: The clock of attempts.
+        repair: Makes the tables anew on a thread of its own, then calls what it is given.
+        keyspace: Where the tables are.
+    """
+
+    wire: Wire
+    nodes: Nodes
+    pulse: Pulse
+    repair: Callable[[Callable[[], None]], None]
+    keyspace: str
+
+
+class Call(Future[T]):
+    """One request, over one or more attempts."""
+
+    def __init__(self, route: Route, ask: Ask[T], seconds: float) -> None:
+        """Have *ask* answered in so many *seconds*, from `start` on."""
+        super().__init__()
+        self._route = route
+        self._ask = ask
+        self._until = time.monotonic() + seconds
+        self._tried: set[int] = set()
+        self._attempts = 0
+        self._over = False
+        self._may_be_done = False
+        self._repaired = False
+        self._last = _NOBODY
+        self._lock = threading.Lock()
+
+    def start(self) -> None:
+        """Make an attempt, unless there has been an answer."""
+        if self._over:
+            return
+        chosen = self._route.nodes.choose(self._tried)
+        if chosen is None:
+            self._tried.clear()
+            self._later(_PAUSE)
+            return
+        node, others = chosen
+        self._tried.add(id(node))
+        self._attempts += 1
+        number = self._attempts
+        patience = self._left() / (others + 1)
+        self._route.pulse.after(patience, partial(self._was_silent, number, node))
+        self._route.wire.send(
+            self._ask.statement,
+            node,
+            partial(self._answered, node),
+            partial(self._failed, number),
+        )
+
+    def fail(self, error: BaseException) -> None:
+        """Be done, with *error*, unless there has been an answer."""
+        if self._ends() and self.set_running_or_notify_cancel():
+            self.set_exception(error)
+
+    def _left(self) -> float:
+        return max(_LEAST_SECONDS, self._until - time.monotonic())
+
+    def _later(self, seconds: float) -> None:
+        """Go on after about so many *seconds*, or give up if that would be too late."""
+        pause = seconds * random.uniform(0.5, 1.5)  # noqa: S311  jitter
+        if pause >= self._left() or not self._route.pulse.after(pause, self.start):
+            self._give_up(self._last)
+
+    def _answered(self, node: Any, rows: Sequence[Row]) -> None:
+        """Take the first answer there is, of whichever attempt: all have asked the same."""
+        self._route.nodes.trust(node)
+        if not self._ends():
+            return
+        try:
+            result = self._ask.read(Answer(rows, not self._may_be_done))
+        except Exception as error:  # noqa: BLE001  a future carries whatever it is
+            if self.set_running_or_notify_cancel():
+                self.set_exception(error)
+            return
+        if isinstance(result, Future):
+            cast("Future[T]", result).add_done_callback(lambda last: copy(last, self))
+        elif self.set_running_or_notify_cancel():
+            self.set_result(result)
+
+    def _was_silent(self, number: int, node: Any) -> None:
+        if self._is_old(number):
+            return
+        self._route.nodes.suspect(node)
+        self._may_be_done = True
+        self._last = _SILENCE
+        if self._left() > _LEAST_SECONDS:
+            self.start()
+        else:
+            self._give_up(_SILENCE)
+
+    def _failed(self, number: int, failure: Failure) -> None:
+        if self._is_old(number):
+            return
+        self._last = failure
+        if was_never_sent(failure):
+            self.start()
+        elif is_missing(failure):
+            self._await_tables()
+        elif is_refused(failure):
+            self._give_up(failure)
+        else:
+            self._may_be_done = True
+            self._go_on(failure)
+
+    def _await_tables(self) -> None:
+        """Have the tables made, or wait until this node has heard of them."""
+        self._tried.clear()
+        if self._repaired:
+            self._later(_PAUSE)
+            return
+        self._repaired = True
+        self._route.pulse.after(self._left(), partial(self._give_up_if, self._attempts))
+        self._route.repair(self.start)
+
+    def _give_up_if(self, number: int) -> None:
+        """Give up unless there has been another attempt than *number*."""
+        if number == self._attempts:
+            self._give_up(self._last)
+
+    def _go_on(self, failure: Failure) -> None:
+        """Ask again, later if it was others who were in the way."""
+        if failure.kind in _CROWDED:
+            self._tried.clear()
+            self._later(_PAUSE * self._attempts)
+        else:
+            self.start()
+
+    def _is_old(self, number: int) -> bool:
+        """Say whether there has been another attempt, or an answer, since attempt *number*."""
+        with self._lock:
+            if self._over or number != self._attempts:
+                return True
+            self._attempts += 1
+            return False
+
+    def _ends(self) -> bool:
+        with self._lock:
+            first, self._over = not self._over, True
+            return first
+
+    def _give_up(self, failure: Failure) -> None:
+        self.fail(self._translated(failure))
+
+    def _translated(self, failure: Failure) -> Kip30Error:
+        wrote = self._ask.writes
+        if wrote and self._may_be_done and (is_refused(failure) or was_never_sent(failure)):
+            return OutcomeUnknownError(f"no answer from Cassandra, and then: {failure.said}")
+        server = ", ".join(str(node.endpoint) for node in self._route.wire.known())
+        return translate(failure, wrote=wrote, subject=self._route.keyspace, server=server)

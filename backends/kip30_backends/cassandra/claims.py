@@ -1,0 +1,153 @@
+"""Renewing, replacing and giving up posts, which members and leaders have in common."""
+
+import math
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
+
+from kip30.driver import Context
+from kip30.futures import Completed
+from kip30.records import Claim, Entry
+from kip30_backends.cassandra.call import Answer, Ask
+from kip30_backends.cassandra.calls import Calls
+from kip30_backends.cassandra.following import all_of, or_unknown, then
+from kip30_backends.cassandra.posts import Holding, Table
+from kip30_backends.cassandra.session import Session, Sessions
+from kip30_backends.cassandra.turns import Turns, Work
+
+T = TypeVar("T")
+
+_STILL = True
+
+
+class Claims:
+    """Posts and the session they are held under.
+
+    Attributes:
+        sessions: The sessions.
+        table: The statements about posts.
+    """
+
+    def __init__(self, context: Context, calls: Calls, interval: float) -> None:
+        """Renew every *interval* seconds."""
+        self._calls = calls
+        self._clock = context.clock
+        self._turns = Turns()
+        self._renewal_seconds = context.session_timeout_seconds / 2
+        self.sessions = Sessions(context, calls.pulse, self._renewed, interval)
+        self.table = Table(calls.statements, calls.root, self.sessions.row_seconds)
+
+    def now(self) -> float:
+        """Return the time by the clock of leases."""
+        return self._clock.now()
+
+    def in_turn(
+        self, place: tuple[str, str], work: Work[T], seconds: float = math.inf
+    ) -> Future[T]:
+        """Return what becomes of *work*, done when nothing else of ours is done at *place*."""
+        return self._turns.take(place, work, min(seconds, self._calls.seconds))
+
+    def again(self, name: str, nonce: str) -> Claim | None:
+        """Return the claim that is held under *nonce* already, if any."""
+        found = self.sessions.find(nonce)
+        return None if found is None else self._claim(name, *found)
+
+    def taken(self, session: Session, holding: Holding) -> Future[Claim | None]:
+        """Return the claim of *holding*, whose row there is; None if it is gone meanwhile."""
+        name = holding.post.name
+        if self.sessions.holds(session, holding):
+            return Completed(self._claim(name, session, holding))
+
+        def renewed(is_there: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
+            if is_there and self.sessions.holds(session, holding):
+                return Completed(self._claim(name, session, holding))
+            return Completed(None)
+
+        renewal = self._write(holding, holding.entry, self._renewal_seconds)
+        return then(or_unknown(renewal), renewed)
+
+    def replace(self, claim: Claim, nonce: str, data: bytes) -> Future[Claim | None]:
+        """Give *claim* another record; None if it is gone."""
+        holding: Holding = claim.handle
+        entry = Entry(holding.entry.version, nonce, data)
+
+        def work(seconds: float) -> Future[Claim | None]:
+            holding.doubtful[nonce] = entry
+            return then(self._write(holding, entry, seconds), replaced)
+
+        def replaced(is_there: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
+            new = claim._replace(entry=entry, order=self._calls.orders.tell())
+            return Completed(new if is_there else None)
+
+        return self.in_turn(holding.post.place, work)
+
+    def give_up(self, claim: Claim) -> Future[None]:
+        """Delete what *claim* has, if it still has it."""
+        holding: Holding = claim.handle
+        self.sessions.forget(holding)
+        return self.delete(holding)
+
+    def delete(self, holding: Holding, seconds: float = math.inf) -> Future[None]:
+        """Delete a row if it is still ours, whether or not the session goes on."""
+        return self.in_turn(holding.post.place, partial(self._deleted, holding), seconds)
+
+    def close(self) -> None:
+        """End the lease, and give up all that is held, for which this waits."""
+        seconds = self._calls.seconds / 2
+        deleted = [self.delete(one, seconds) for one in self.sessions.close()]
+        all_of(deleted).result()
+
+    def _claim(self, name: str, session: Session, holding: Holding) -> Claim:
+        order = self._calls.orders.tell()
+        return Claim(name, holding.entry, session.lease, order, holding)
+
+    def _renewed(self, holding: Holding) -> Future[bool]:
+        def work(seconds: float) -> Future[bool]:
+            if holding not in self.sessions.held():
+                return Completed(_STILL)  # given up while it waited for its turn
+            return self._write(holding, holding.entry, seconds)
+
+        return self.in_turn(holding.post.place, work, self._renewal_seconds)
+
+    def _write(self, holding: Holding, entry: Entry, seconds: float) -> Future[bool]:
+        """Write *entry* in place of what is held; false if that is gone."""
+        sent_at = self.now()
+
+        def read(answer: Answer) -> bool | Future[bool]:
+            if answer.applied or _found(answer) == entry.nonce != holding.entry.nonce:
+                holding.entry = entry
+                holding.doubtful.clear()
+                holding.sent_at = max(holding.sent_at, sent_at)
+                return True
+            if not _resolved(holding, answer):
+                return False
+            return self._write(holding, entry if is_new else holding.entry, seconds)
+
+        is_new = entry.nonce != holding.entry.nonce
+        statement = self.table.write(holding.post, entry, holding.entry.nonce)
+        return self._calls.send(Ask(statement, read, writes=True), seconds)
+
+    def _deleted(self, holding: Holding, seconds: float) -> Future[None]:
+        def read(answer: Answer) -> Future[None] | None:
+            self._calls.orders.tell()
+            if answer.applied or not _resolved(holding, answer):
+                return None
+            return self._deleted(holding, seconds)
+
+        statement = self.table.delete(holding.post, holding.entry.nonce)
+        return self._calls.send(Ask(statement, read, writes=True), seconds)
+
+
+def _found(answer: Answer) -> str | None:
+    """Return the nonce that a refused write met."""
+    found: str | None = answer.rows[0].get("nonce")
+    return found
+
+
+def _resolved(holding: Holding, answer: Answer) -> bool:
+    """Say whether a refused write met what had been in doubt; then that is known to be held."""
+    found = holding.doubtful.pop(_found(answer) or "", None)
+    if found is None:
+        return False
+    holding.entry = found
+    return True

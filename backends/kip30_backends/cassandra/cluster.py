@@ -1,0 +1,134 @@
+"""The driver's cluster: how it reaches nodes, who it says it is, and how long it waits."""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import cassandra.auth
+import cassandra.cluster
+import cassandra.connection
+import cassandra.policies
+import cassandra.query
+
+from kip30.config import Address
+from kip30.errors import ConfigError
+from kip30_backends.cassandra.settings import CassandraSettings
+
+_auth: Any = cassandra.auth
+_cluster: Any = cassandra.cluster
+_connection: Any = cassandra.connection
+_policies: Any = cassandra.policies
+_query: Any = cassandra.query
+_levels: Any = _query.ConsistencyLevel
+
+_PROTOCOL = 4
+"""The newest that all servers know which are taken; to find out about newer ones costs warnings."""
+
+
+class Patience(NamedTuple):
+    """How long the driver waits for what.
+
+    Attributes:
+        connect: For a connection, in seconds.
+        heartbeat: Between two signs of life on an idle connection.
+        silence: For the answer to such a sign.
+        reconnect: Before it tries again to reach a node, at the longest.
+        agree: For the nodes to agree on the tables.
+        answer: For an answer when the backend opens.
+    """
+
+    connect: float
+    heartbeat: float
+    silence: float
+    reconnect: float
+    agree: float
+    answer: float
+
+
+def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any:
+    """Return what connects, once it is told to, to the nodes that *policy* chooses.
+
+    Raises:
+        ConfigError: A file of the settings cannot be read.
+    """
+    profile = _cluster.ExecutionProfile(
+        load_balancing_policy=policy,
+        retry_policy=_policies.FallthroughRetryPolicy(),
+        consistency_level=_levels.QUORUM,
+        serial_consistency_level=_levels.SERIAL,
+        request_timeout=None,
+        row_factory=_query.dict_factory,
+    )
+    return _cluster.Cluster(
+        _contact_points(settings),
+        execution_profiles={_cluster.EXEC_PROFILE_DEFAULT: profile},
+        endpoint_factory=_Translation(settings.address_map or {}),
+        auth_provider=_login(settings),
+        ssl_context=_tls(settings) if settings.secure else None,
+        ssl_options=None,
+        protocol_version=_PROTOCOL,
+        reconnection_policy=_policies.ExponentialReconnectionPolicy(
+            min(0.1, patience.reconnect), patience.reconnect, max_attempts=None
+        ),
+        connect_timeout=patience.connect,
+        control_connection_timeout=patience.connect,
+        idle_heartbeat_interval=patience.heartbeat,
+        idle_heartbeat_timeout=patience.silence,
+        max_schema_agreement_wait=patience.agree,
+        executor_threads=4,
+        schema_metadata_enabled=False,
+        token_metadata_enabled=False,
+        schema_event_refresh_window=-1,
+        topology_event_refresh_window=1,
+        status_event_refresh_window=1,
+        prepare_on_all_hosts=False,
+        reprepare_on_up=False,
+        monitor_reporting_enabled=False,
+    )
+
+
+def _tls(settings: CassandraSettings) -> ssl.SSLContext:
+    """Return what encrypts connections and checks who is at the other end, by name.
+
+    Raises:
+        ConfigError: A file cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca)
+        if settings.tls_cert is not None:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:
+        raise ConfigError(f"plugin.cassandra.tls.*: {error}") from error
+    return context
+
+
+def _contact_points(settings: CassandraSettings) -> list[Any]:
+    """Return where to begin; with TLS by the name that certificates are checked for."""
+    if settings.secure:
+        return [_connection.DefaultEndPoint(*address) for address in settings.contact_points]
+    return [tuple(address) for address in settings.contact_points]
+
+
+def _login(settings: CassandraSettings) -> Any:
+    if settings.user is None:
+        return None
+    return _auth.PlainTextAuthProvider(username=settings.user, password=settings.password)
+
+
+class _Translation:
+    """Where nodes are reached, given what they tell of each other. What the driver asks for it."""
+
+    def __init__(self, told: Mapping[Address, Address]) -> None:
+        self._told = told
+        self._plain: Any = _connection.DefaultEndPointFactory()
+
+    def configure(self, cluster: Any) -> "_Translation":
+        """Belong to *cluster*."""
+        self._plain.configure(cluster)
+        return self
+
+    def create(self, row: Mapping[str, Any]) -> Any:
+        """Return where the node that *row* is about is reached."""
+        plain = self._plain.create(row)
+        reached = self._told.get(Address(plain.address, plain.port))
+        return plain if reached is None else _connection.DefaultEndPoint(*reached)

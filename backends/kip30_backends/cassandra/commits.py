@@ -1,0 +1,209 @@
+"""Writes of records, as they travel: all that wait for one partition together.
+
+A refused statement of many answers with every row that it met. What fails by that has its answer;
+the others, which only travelled with it or met a higher revision, are sent again under a new one.
+
+Each statement is signed: it leaves its revision in the partition, beside the name of the client. A
+client has one under way at a time, so if an answer was lost the signature tells what became of it,
+whoever has written since.
+"""
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+
+from kip30.futures import Completed
+from kip30.records import Fence, Version, Write, new_nonce
+from kip30_backends.cassandra.call import Answer, Ask
+from kip30_backends.cassandra.calls import Calls, acknowledged
+from kip30_backends.cassandra.conditions import exactly, form, refusal
+from kip30_backends.cassandra.fences import Fences, height
+from kip30_backends.cassandra.following import all_of, attempt, fail, or_unknown, then
+from kip30_backends.cassandra.library import Row, Statement
+from kip30_backends.cassandra.lines import Lines
+
+_MOST = 100
+_MOST_BYTES = 512 * 1024
+_SIGNED_SECONDS = 600
+"""How long a client may be in doubt at the longest."""
+_NOT_DONE = False
+
+_NO_FENCE: tuple[str, int | None] = ("", None)
+"""Holds everywhere, for no service has this name."""
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """A write that waits for its turn or its answer."""
+
+    write: Write
+    until: float
+    answer: Future[Version] = field(default_factory=Future[Version])
+
+    @property
+    def fence(self) -> tuple[str, int | None]:
+        """The service and the epoch that its partition must have."""
+        return self.write.fence or _NO_FENCE
+
+
+class Commits:
+    """Does writes, partition by partition. Thread-safe."""
+
+    def __init__(self, calls: Calls, fences: Fences) -> None:
+        """Send with *calls*."""
+        self._calls = calls
+        self._fences = fences
+        self._name = new_nonce()
+        self._lines: Lines[Job] = Lines(_fitting, self._commit)
+
+    def add(self, write: Write) -> Future[Version]:
+        """Return the version that *write* will have."""
+        job = Job(write, time.monotonic() + self._calls.seconds)
+        self._lines.join(write.key.namespace, job)
+        return job.answer
+
+    def _commit(self, namespace: str, jobs: Sequence[Job], seconds: float) -> Future[Sequence[Job]]:
+        calls, rev = self._calls, self._calls.revisions.next()
+
+        def read(answer: Answer) -> Future[Sequence[Job]]:
+            if answer.applied:
+                return _all_done(jobs, rev)
+            if answer.is_sure:
+                return self._refused(namespace, jobs, answer)
+            settled = self._settled(namespace, rev, answer, seconds)
+            return then(or_unknown(settled), partial(go_on, answer))
+
+        def go_on(answer: Answer, was_done: bool) -> Future[Sequence[Job]]:  # noqa: FBT001
+            return _all_done(jobs, rev) if was_done else self._refused(namespace, jobs, answer)
+
+        where = (calls.root, namespace)
+        signature = calls.statements.bind("sign", _SIGNED_SECONDS, self._name, rev, *where)
+        statement = calls.statements.batch([*(self._statement(j, rev) for j in jobs), signature])
+        return calls.send(Ask(statement, read, writes=True), seconds)
+
+    def _settled(self, namespace: str, rev: int, answer: Answer, seconds: float) -> Future[bool]:
+        """Return whether what was sent under *rev* has been done; if not, it never will be."""
+        if (answer.rows[0].get("rev") or 0) >= rev:
+            return self._was_done(namespace, rev, seconds)
+        bar = self._calls.statements.bind("advance_records", rev, self._calls.root, namespace, rev)
+
+        def read(barred: Answer) -> Future[bool]:
+            if barred.applied:
+                return Completed(_NOT_DONE)
+            return self._was_done(namespace, rev, seconds)
+
+        return self._calls.send(Ask(bar, read, writes=True), seconds)
+
+    def _was_done(self, namespace: str, rev: int, seconds: float) -> Future[bool]:
+        """Read the signature of this client, and miss nothing decided."""
+
+        def read(answer: Answer) -> bool:
+            done = answer.rows[0].get("done") if answer.rows else None
+            return done is not None and done.get(self._name) == rev
+
+        statement = self._calls.statements.bind("read_done", self._calls.root, namespace)
+        return self._calls.send(Ask(statement, read), seconds)
+
+    def _statement(self, job: Job, rev: int) -> Statement:
+        key, nonce, data, condition, _ = job.write
+        verb = "delete" if data is None else "put"
+        new = (rev,) if data is None else (rev, rev, nonce, data)
+        where = (self._calls.root, key.namespace, key.name)
+        met = (rev, *job.fence, *exactly(condition))
+        return self._calls.statements.bind(f"{verb}_{form(job.write)}", *new, *where, *met)
+
+    def _refused(
+        self, namespace: str, jobs: Sequence[Job], answer: Answer
+    ) -> Future[Sequence[Job]]:
+        """Tell those that met what refuses them, and prepare the way for the others."""
+        partition = answer.rows[0]
+        rows = {row["name"]: row for row in answer.rows if row.get("name") is not None}
+        self._calls.revisions.saw(partition.get("rev"))
+        open_jobs = [job for job in jobs if not _is_told(job, rows, partition)]
+        if not open_jobs:
+            return Completed(())
+        if partition.get("rev") is None:
+            return then(self._begin(namespace, open_jobs), lambda _: Completed(open_jobs))
+        return self._fenced_off(namespace, open_jobs, partition)
+
+    def _begin(self, namespace: str, jobs: Sequence[Job]) -> Future[None]:
+        """Give a partition its first revision."""
+        statement = self._calls.statements.bind("begin_records", self._calls.root, namespace)
+        return self._calls.send(Ask(statement, acknowledged, writes=True), _left(jobs))
+
+    def _fenced_off(
+        self, namespace: str, jobs: Sequence[Job], partition: Row
+    ) -> Future[Sequence[Job]]:
+        """Have the fences erected that jobs need and that are not there; fail those it cannot."""
+        lacking = {
+            fence
+            for job in jobs
+            if (fence := job.write.fence) and height(partition, fence.service) != fence.epoch
+        }
+        erected = {
+            fence: attempt(self._fences.erect, namespace, fence, _left(jobs)) for fence in lacking
+        }
+        return then(all_of([*erected.values()]), lambda _: Completed(_unless_failed(jobs, erected)))
+
+
+def _unless_failed(jobs: Sequence[Job], erected: Mapping[Fence, Future[None]]) -> Sequence[Job]:
+    """Fail the jobs whose fence could not be erected, and return the others."""
+    for job in jobs:
+        done = erected.get(job.write.fence) if job.write.fence else None
+        error = done.exception() if done is not None else None
+        if error is not None:
+            fail(job.answer, error)
+    return [job for job in jobs if not job.answer.done()]
+
+
+def _is_told(job: Job, rows: Mapping[str, Row], partition: Row) -> bool:
+    """Settle *job* if what a refused statement met tells how it ended."""
+    row = rows.get(job.write.key.name)
+    version: int | None = None if row is None else row.get("version")
+    if row is not None and version is not None and row.get("nonce") == job.write.nonce:
+        _succeed(job, version)
+    else:
+        error = refusal(job.write, version, partition)
+        if error is not None:
+            fail(job.answer, error)
+    return job.answer.done()
+
+
+def _fitting(line: deque[Job]) -> list[Job]:
+    """Take off the front of *line* what can be one statement.
+
+    No key is in it twice, and no service with two epochs: of two conditions on one fence the
+    server heeds one.
+    """
+    jobs: list[Job] = []
+    names = set[str]()
+    epochs = dict[str, int | None]()
+    size = 0
+    while line and len(jobs) < _MOST:
+        job = line[0]
+        service, epoch = job.fence
+        size += len(job.write.data or b"")
+        fits = job.write.key.name not in names and epochs.setdefault(service, epoch) == epoch
+        if jobs and (size > _MOST_BYTES or not fits):
+            break
+        names.add(job.write.key.name)
+        jobs.append(line.popleft())
+    return jobs
+
+
+def _all_done(jobs: Sequence[Job], rev: int) -> Future[Sequence[Job]]:
+    for job in jobs:
+        _succeed(job, rev)
+    return Completed(())
+
+
+def _succeed(job: Job, version: int) -> None:
+    if not job.answer.done() and job.answer.set_running_or_notify_cancel():
+        job.answer.set_result(Version(version))
+
+
+def _left(jobs: Sequence[Job]) -> float:
+    return min(job.until for job in jobs) - time.monotonic()

@@ -1,0 +1,171 @@
+"""Leaders: a partition per service, with an epoch that stays and a seat with a time to live."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.driver import ElectionDriver
+from kip30.errors import UnavailableError
+from kip30.futures import Completed, mapped
+from kip30.records import Claim, Entry, Fence, Held, Snapshot, Version
+from kip30_backends.cassandra.call import Answer, Ask
+from kip30_backends.cassandra.calls import Calls
+from kip30_backends.cassandra.claims import Claims
+from kip30_backends.cassandra.fences import Fences
+from kip30_backends.cassandra.following import then
+from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.posts import Holding, Post
+from kip30_backends.cassandra.session import Session
+
+_LONG_AGO = float("-inf")
+
+
+class Service(NamedTuple):
+    """What there is to know of a service.
+
+    Attributes:
+        epoch: The newest one; None before the first.
+        fenced: The namespaces with a fence of this service.
+        candidate: Who leads, or None.
+        nonce: Of the leader's record.
+        data: The leader's own.
+    """
+
+    epoch: int | None = None
+    fenced: frozenset[str] = frozenset()
+    candidate: str | None = None
+    nonce: str = ""
+    data: bytes = b""
+
+    def leaders(self) -> dict[str, Entry]:
+        """Return who leads, as a snapshot has it."""
+        if self.candidate is None:
+            return {}
+        return {self.candidate: Entry(Version(self.epoch or 0), self.nonce, self.data)}
+
+
+class _Bid(NamedTuple):
+    post: Post
+    nonce: str
+    data: bytes
+    session: Session
+    until: float
+
+    def left(self) -> float:
+        return self.until - time.monotonic()
+
+    def holding(self, epoch: int, sent_at: float) -> Holding:
+        return Holding(self.post, Entry(Version(epoch), self.nonce, self.data), sent_at)
+
+
+def service_of(rows: Sequence[Row]) -> Service:
+    """Return what the rows of a partition tell of its service."""
+    if not rows:
+        return Service()
+    first = rows[0]
+    epoch, fenced = first.get("epoch"), frozenset[str](first.get("fenced") or ())
+    for row in rows:
+        if row.get("nonce") is not None:
+            return Service(epoch, fenced, row["candidate"], row["nonce"], row["data"] or b"")
+    return Service(epoch, fenced)
+
+
+class CassandraElection(ElectionDriver):
+    """Services and who leads them."""
+
+    def __init__(self, calls: Calls, claims: Claims, fences: Fences) -> None:
+        """Keep leaders under the session of *claims*."""
+        self._calls = calls
+        self._claims = claims
+        self._fences = fences
+        self._known: dict[str, Service] = {}
+
+    @override
+    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+        self._calls.check()
+        post = Post("leaders", service, candidate)
+
+        def work(seconds: float) -> Future[Claim | Held]:
+            again = self._claims.again(candidate, nonce)
+            if again is not None:
+                return Completed(again)
+            session = self._claims.sessions.current()
+            bid = _Bid(post, nonce, data, session, time.monotonic() + seconds)
+            return self._try(bid, self._known.get(service, Service()))
+
+        return self._claims.in_turn(post.place, work)
+
+    @override
+    def release(self, service: str, claim: Claim) -> Future[None]:
+        self._calls.check()
+        return mapped(self._claims.give_up(claim), partial(self._released, service, claim))
+
+    def _released(self, service: str, claim: Claim, _: None) -> None:
+        known = self._known.get(service)
+        if known is not None and known.nonce == claim.entry.nonce:
+            self._known[service] = Service(known.epoch, known.fenced)
+
+    def _try(self, bid: _Bid, known: Service) -> Future[Claim | Held]:
+        """Claim the next epoch after *known*; its fences are raised before, if it is over."""
+        if bid.left() <= 0:
+            raise UnavailableError("others were quicker, again and again")
+        if not known.fenced:
+            return self._take(bid, known)
+        if known.candidate is not None:
+            return then(self._read(bid), partial(self._decide, bid, self._calls.orders.tell()))
+        fence = Fence(bid.post.scope, (known.epoch or 0) + 1)
+        raised = self._fences.raise_all(known.fenced, fence, bid.left())
+        return then(raised, lambda _: self._take(bid, known))
+
+    def _take(self, bid: _Bid, known: Service) -> Future[Claim | Held]:
+        """Take the seat if it is empty, and the epoch and the fences are those that are *known*."""
+        calls, claims, epoch = self._calls, self._claims, (known.epoch or 0) + 1
+        asked_at, sent_at = calls.orders.tell(), claims.now()
+
+        def read(answer: Answer) -> Future[Claim | Held]:
+            if not answer.applied:
+                return self._decide(bid, asked_at, service_of(answer.rows))
+            new = Service(epoch, known.fenced, bid.post.name, bid.nonce, bid.data)
+            self._known[bid.post.scope] = new
+            return self._taken(bid, new, sent_at)
+
+        where = (calls.root, bid.post.scope)
+        advance = calls.statements.bind(
+            "advance_leaders", epoch, *where, known.epoch, set(known.fenced) or None
+        )
+        seat = calls.statements.bind(
+            "take_seat", claims.table.seconds, bid.post.name, bid.nonce, bid.data, *where
+        )
+        statement = calls.statements.batch([advance, seat])
+        return calls.send(Ask(statement, read, writes=True), bid.left())
+
+    def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held]:
+        """Go on from what was met: our own claim, somebody else's, or none."""
+        self._known[bid.post.scope] = met
+        if met.candidate is None:
+            return self._try(bid, met)
+        if met.nonce == bid.nonce:
+            return self._taken(bid, met, _LONG_AGO)
+        return Completed(Held(Snapshot(asked_at, met.leaders())))
+
+    def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held]:
+        def held(claim: Claim | None) -> Future[Claim | Held]:
+            if claim is None:
+                return self._try(bid, Service(new.epoch, new.fenced))
+            return Completed(claim)
+
+        holding = bid.holding(new.epoch or 0, sent_at)
+        return then(self._claims.taken(bid.session, holding), held)
+
+    def _read(self, bid: _Bid) -> Future[Service]:
+        calls = self._calls
+        statement = calls.statements.bind("read_leaders", calls.root, bid.post.scope)
+        return calls.send(Ask(statement, _service), bid.left())
+
+
+def _service(answer: Answer) -> Service:
+    return service_of(answer.rows)

@@ -1,0 +1,218 @@
+"""What the drivers of one backend share, put together, and taken apart in the right order."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from kip30.driver import Context
+from kip30.errors import Kip30Error, StoreError, UnavailableError
+from kip30_backends.cassandra import forks, schema
+from kip30_backends.cassandra.call import Answer, Ask, Route
+from kip30_backends.cassandra.calls import Calls, acknowledged
+from kip30_backends.cassandra.claims import Claims
+from kip30_backends.cassandra.cluster import Patience
+from kip30_backends.cassandra.errors import is_missing, translate
+from kip30_backends.cassandra.following import attempt, copy
+from kip30_backends.cassandra.library import Row, Wire, failure_of
+from kip30_backends.cassandra.nodes import Nodes
+from kip30_backends.cassandra.pulse import Pulse
+from kip30_backends.cassandra.settings import CassandraSettings
+from kip30_backends.cassandra.statements import Statements
+from kip30_backends.cassandra.states import States
+from kip30_backends.cassandra.watches import Watches
+
+_log = logging.getLogger(__name__)
+
+_AGREE = 2.0
+_CONNECT = 2.5
+_PAUSE = 0.1
+_RECONNECT = 1.0
+_SILENCE = 1.0
+_SHORTEST_HEARTBEAT = 0.5
+_LONGEST_HEARTBEAT = 5.0
+
+
+class Engine:
+    """An open connection. Nothing in it refers to the backend, so that one can be dropped."""
+
+    def __init__(self, context: Context, settings: CassandraSettings) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: Settings contradict each other, or a file cannot be read. Nothing is sent.
+            AuthenticationError: The cluster wants other credentials.
+            StoreError: Its servers are too old, or the tables are missing and not to be made.
+            UnavailableError: No node answered in the connect timeout.
+        """
+        self._interval = settings.renewal_within(context.session_timeout_seconds)
+        self._settings = settings
+        self._context = context
+        self.wire = Wire(settings, _patience(context))
+        self.pulse = Pulse()
+        self._repairing = threading.Lock()
+        self._waiting: list[Callable[[], None]] = []
+        self._closing = threading.Lock()
+        self._gone = threading.Event()
+        begun = time.monotonic()
+        try:
+            statements = self._connected()
+            self.calls = self._asking(statements)
+            self._probe(context.connect_timeout_seconds - (time.monotonic() - begun))
+        except BaseException:
+            self.pulse.stop()
+            self.wire.close(0)
+            raise
+        self.claims = Claims(context, self.calls, self._interval)
+        self.states = States(self.calls)
+        self.watches = Watches(self.states, self.calls, settings.pull_seconds)
+        forks.register(self)
+
+    def describe(self) -> dict[str, str]:
+        """Ask a node who it is."""
+        statement = self.calls.statements.bind("describe")
+        row = self.calls.send(Ask(statement, _only)).result()
+        return {
+            "version": f"Cassandra {row['release_version']}",
+            "cluster": row["cluster_name"],
+            "datacenter": row["data_center"],
+            "nodes": ", ".join(str(node.endpoint) for node in self.wire.known()),
+            "keyspace": self._settings.keyspace,
+            "session timeout": f"{self.claims.sessions.row_seconds - 1} s",
+        }
+
+    def close(self) -> None:
+        """End the lease, all watches, calls, threads and connections. Idempotent."""
+        if self._closing.acquire(blocking=False):
+            self._close()
+            self._gone.set()
+        elif not self._is_own_thread():
+            self._gone.wait()
+
+    def drop(self) -> None:
+        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        threading.Thread(target=self.close, name="kip30-cassandra-drop", daemon=True).start()
+
+    def abandon(self) -> None:
+        """In a forked child: leave everything to the parent."""
+        self._closing.acquire(blocking=False)
+        self._gone.set()
+        self.wire.abandon()
+
+    def _close(self) -> None:
+        self.watches.stop()
+        self.claims.close()
+        self.calls.close()
+        self.pulse.stop()
+        self.wire.close(self._context.operation_timeout_seconds / 2)
+
+    def _is_own_thread(self) -> bool:
+        return threading.current_thread().name.startswith(("kip30-cassandra", "event_loop"))
+
+    def _connected(self) -> Statements:
+        """Connect and prepare, on a thread that is left alone if it takes too long."""
+        opened: Future[Statements] = Future()
+        opening = threading.Thread(
+            target=lambda: copy(attempt(_done, self._open), opened),
+            name="kip30-cassandra-connect",
+            daemon=True,
+        )
+        opening.start()
+        try:
+            return opened.result(self._context.connect_timeout_seconds)
+        except TimeoutError as error:
+            raise UnavailableError(f"no answer from {self._addresses()} in time") from error
+
+    def _asking(self, statements: Statements) -> Calls:
+        nodes = Nodes(self.wire.nodes)
+        self.wire.on_up = nodes.trust
+        route = Route(self.wire, nodes, self.pulse, self._repair, self._settings.keyspace)
+        seconds, root = self._context.operation_timeout_seconds, self._context.namespace
+        return Calls(route, statements, seconds=seconds, root=root)
+
+    def _probe(self, seconds: float) -> None:
+        """Read something, so that it is known to work; nodes may be late to hear of new tables."""
+        statement = self.calls.statements.bind("read_rev", self.calls.root, "")
+        self.calls.send(Ask(statement, acknowledged), seconds).result()
+
+    def _open(self) -> Statements:
+        try:
+            self.wire.connect()
+            schema.check_versions(self.wire.known())
+            schema.ensure(self.wire, self._settings)
+            return self._prepared()
+        except Kip30Error:
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
+
+    def _prepared(self) -> Statements:
+        """Prepare, again as long as a node has not heard of tables that were just made."""
+        until = time.monotonic() + self._context.connect_timeout_seconds
+        while True:
+            try:
+                return Statements(self.wire, self._settings.keyspace)
+            except Exception as error:
+                if not is_missing(failure_of(error)) or time.monotonic() > until:
+                    raise
+            time.sleep(_PAUSE)
+
+    def _translated(self, error: Exception) -> Kip30Error:
+        """Return what kept the backend from opening; where nothing is kept, nothing is unknown."""
+        elsewhere = {node.datacenter for node in self.wire.known() if node.datacenter}
+        if elsewhere and self._settings.datacenter not in {None, *elsewhere}:
+            return StoreError(
+                f"plugin.cassandra.datacenter = {self._settings.datacenter}: there are nodes in"
+                f" {', '.join(sorted(elsewhere))} only"
+            )
+        return translate(
+            failure_of(error),
+            wrote=False,
+            subject=self._settings.keyspace,
+            server=self._addresses(),
+        )
+
+    def _addresses(self) -> str:
+        return ", ".join(map(str, self._settings.contact_points))
+
+    def _repair(self, then: Callable[[], None]) -> None:
+        """Make tables anew that a cluster without memory has lost, then go on."""
+        with self._repairing:
+            self._waiting.append(then)
+            first = len(self._waiting) == 1
+        if first:
+            threading.Thread(target=self._mend, name="kip30-cassandra-mend", daemon=True).start()
+
+    def _mend(self) -> None:
+        try:
+            schema.ensure(self.wire, self._settings)
+        except Exception as error:  # noqa: BLE001  what goes on will fail, and say why
+            _log.info("the tables were not made: %s", error)
+        with self._repairing:
+            waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            go_on()
+
+
+def _done(step: Callable[[], Statements]) -> Future[Statements]:
+    done: Future[Statements] = Future()
+    done.set_result(step())
+    return done
+
+
+def _only(answer: Answer) -> Row:
+    return answer.rows[0]
+
+
+def _patience(context: Context) -> Patience:
+    part = context.session_timeout_seconds / 4
+    heartbeat = max(_SHORTEST_HEARTBEAT, min(part, _LONGEST_HEARTBEAT))
+    return Patience(
+        connect=min(context.connect_timeout_seconds / 2, _CONNECT),
+        heartbeat=heartbeat,
+        silence=max(heartbeat, _SILENCE),
+        reconnect=min(part, _RECONNECT),
+        agree=min(context.connect_timeout_seconds, _AGREE),
+        answer=context.connect_timeout_seconds,
+    )

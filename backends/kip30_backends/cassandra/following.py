@@ -1,0 +1,87 @@
+"""One future after another: what is asked next, once an answer is there."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from kip30.errors import OutcomeUnknownError
+from kip30.futures import failed
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def then(source: Future[T], step: Callable[[T], Future[U]]) -> Future[U]:
+    """Return what becomes of *step* applied to the result of *source*; an error is passed on."""
+    return whatever(source, lambda done: step(done.result()))
+
+
+def whatever(source: Future[T], step: Callable[[Future[T]], Future[U]]) -> Future[U]:
+    """Return what becomes of *step* once *source* is done."""
+    if source.done():
+        return attempt(step, source)
+    target: Future[U] = Future()
+
+    def go_on(done: Future[T]) -> None:
+        attempt(step, done).add_done_callback(lambda last: copy(last, target))
+
+    source.add_done_callback(go_on)
+    return target
+
+
+def or_unknown(look: Future[T]) -> Future[T]:
+    """Return *look*, which tells what became of a write; if it fails, nobody knows."""
+    return whatever(look, _or_unknown)
+
+
+def all_of(sources: Sequence[Future[Any]]) -> Future[None]:
+    """Return what is done once all *sources* are, however they ended."""
+    target: Future[None] = Future()
+    lock = threading.Lock()
+    left = len(sources) + 1
+
+    def count(_: object) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            last = not left
+        if last:
+            target.set_result(None)
+
+    for source in sources:
+        source.add_done_callback(count)
+    count(None)
+    return target
+
+
+def attempt(step: Callable[..., Future[U]], *arguments: Any) -> Future[U]:
+    """Return what *step* returns; what it raises is the future's."""
+    try:
+        return step(*arguments)
+    except Exception as error:  # noqa: BLE001  a future carries whatever it is
+        return failed(error)
+
+
+def copy(done: Future[T], target: Future[T]) -> None:
+    """Give *target*, unless it has something or nobody wants it any more, what *done* has."""
+    error = done.exception()
+    if error is not None:
+        fail(target, error)
+    elif not target.done() and target.set_running_or_notify_cancel():
+        target.set_result(done.result())
+
+
+def fail(target: Future[Any], error: BaseException) -> None:
+    """Give *target*, unless it has something or nobody wants it any more, *error*."""
+    if not target.done() and target.set_running_or_notify_cancel():
+        target.set_exception(error)
+
+
+def _or_unknown(look: Future[T]) -> Future[T]:
+    error = look.exception()
+    if error is None:
+        return look
+    raise OutcomeUnknownError(
+        f"an answer was lost, and so was the attempt to look it up: {error}"
+    ) from error

@@ -1,0 +1,184 @@
+"""The one place that knows cassandra-driver: its cluster, its session, and how it names failures.
+
+The driver keeps the connections. Which node is asked, for how long, and what is done when it does
+not answer is decided in `call`: the driver's own timers go by the time of day, and its own
+repetitions do not know whether a write was done.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import cassandra.cluster
+import cassandra.connection
+import cassandra.policies
+import cassandra.query
+
+from kip30_backends.cassandra.cluster import Patience, cluster
+from kip30_backends.cassandra.errors import NEVER_SENT, Failure
+from kip30_backends.cassandra.settings import CassandraSettings
+
+_cluster: Any = cassandra.cluster
+_connection: Any = cassandra.connection
+_policies: Any = cassandra.policies
+_query: Any = cassandra.query
+_levels: Any = _query.ConsistencyLevel
+_rejected: Any = _connection.AuthenticationFailed
+
+_KINDS = {0: "SIMPLE", 1: "BATCH", 6: "CAS"}
+
+Row = Mapping[str, Any]
+Node = Any
+"""One of the driver's hosts; they are told apart by identity."""
+Statement = Any
+"""What can be sent: bound, or a batch of such."""
+Prepared = Any
+
+
+class Wire:
+    """The connections to one cluster. Thread-safe."""
+
+    def __init__(self, settings: CassandraSettings, patience: Patience) -> None:
+        """Make ready to connect; nothing is sent.
+
+        Raises:
+            ConfigError: A file of the settings cannot be read.
+        """
+        self._patience = patience
+        self._policy = _policies.DCAwareRoundRobinPolicy(local_dc=settings.datacenter or "")
+        self._cluster = cluster(settings, patience, self._policy)
+        self._session: Any = None
+        self.on_up: Callable[[Node], None] = _nothing
+
+    def connect(self) -> None:
+        """Connect to the nodes that can be reached; takes as long as the driver likes."""
+        self._cluster.register_listener(_Listener(self))
+        self._session = self._cluster.connect()
+        self._session.use_client_timestamp = False
+
+    def prepare(self, cql: str, *, serial: bool = False) -> Prepared:
+        """Return *cql* ready to be bound; *serial*, if it reads and must miss nothing decided."""
+        prepared = self._session.prepare(cql)
+        prepared.consistency_level = _levels.SERIAL if serial else _levels.QUORUM
+        prepared.serial_consistency_level = _levels.SERIAL
+        prepared.fetch_size = None
+        return prepared
+
+    def execute(self, cql: str, node: Node = None) -> Sequence[Row]:
+        """Return the answer of *node*, or any, on this thread, for when the backend opens."""
+        answer = self._session.execute(cql, timeout=self._patience.answer, host=node)
+        return list(answer or ())
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield the nodes that are up, in the order in which this request should try them."""
+        yield from self._policy.make_query_plan()
+
+    def reached(self) -> Node | None:
+        """Return a node that there is a connection to, if any."""
+        return next((pool.host for pool in list(self._session.get_pools())), None)
+
+    @property
+    def datacenter(self) -> str:
+        """The data centre whose nodes are asked."""
+        return str(self._policy.local_dc)
+
+    def known(self) -> list[Node]:
+        """Return all nodes of the cluster, also those that are down or elsewhere."""
+        return list(self._cluster.metadata.all_hosts())
+
+    def send(
+        self,
+        statement: Statement,
+        node: Node,
+        answered: Callable[[Sequence[Row]], None],
+        failed: Callable[[Failure], None],
+    ) -> None:
+        """Send once, to *node* alone; one of the callbacks is called, on a thread not to block."""
+        try:
+            future = self._session.execute_async(statement, timeout=None, host=node)
+        except Exception as error:  # noqa: BLE001  the driver raises what it likes
+            failed(Failure(NEVER_SENT, str(error)))
+            return
+
+        def succeed(rows: Sequence[Row] | None) -> None:
+            answered(rows or ())
+
+        def fail(error: BaseException) -> None:
+            failed(failure_of(error))
+
+        future.add_callbacks(succeed, fail)
+
+    def close(self, seconds: float) -> None:
+        """End all connections and the driver's threads, for which this waits so many *seconds*."""
+        ending = threading.Thread(
+            target=self._cluster.shutdown, name="kip30-cassandra-close", daemon=True
+        )
+        ending.start()
+        ending.join(seconds)
+
+    def abandon(self) -> None:
+        """In a forked child: leave all to the parent, also when the process ends."""
+        self._cluster.is_shutdown = True
+        if self._session is not None:
+            self._session.is_shutdown = True
+
+
+def bind(prepared: Prepared, values: Sequence[Any]) -> Statement:
+    """Return *prepared* with *values*, of which None is null."""
+    return prepared.bind(values)
+
+
+def together(statements: Sequence[Statement]) -> Statement:
+    """Return *statements* of one partition as one, of which all is done or nothing."""
+    if len(statements) == 1:
+        return statements[0]
+    batch = _query.BatchStatement(
+        _query.BatchType.UNLOGGED,
+        consistency_level=_levels.QUORUM,
+        serial_consistency_level=_levels.SERIAL,
+    )
+    for one in statements:
+        batch.add(one)
+    return batch
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Return what *error* of the driver's tells."""
+    if isinstance(error, _cluster.NoHostAvailable):
+        return _nobody(error)
+    write_type = getattr(error, "write_type", None)
+    kind = f" of {_KINDS.get(write_type, 'a write')}" if write_type is not None else ""
+    return Failure(type(error).__name__, f"{error}{kind}")
+
+
+def _nobody(error: Any) -> Failure:
+    """Say why no connection took a request: what its errors are, if they agree on a refusal."""
+    errors: Any = error.errors
+    causes: list[Any] = [*errors.values()] if hasattr(errors, "values") else []
+    for cause in causes:
+        if isinstance(cause, _rejected):
+            return Failure("AuthenticationFailed", str(cause))
+        if "SSL:" in str(cause):  # the driver makes another error of it
+            return Failure("SSLError", str(cause))
+    said = "; ".join(dict.fromkeys(map(str, causes))) or str(error)
+    return Failure(NEVER_SENT, said)
+
+
+class _Listener:
+    """What the driver tells of nodes that come and go."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def on_up(self, node: Node) -> None:
+        """Pass it on."""
+        self._wire.on_up(node)
+
+    def on_down(self, node: Node) -> None:
+        """Know it from the driver's list."""
+
+    on_add = on_remove = on_down
+
+
+def _nothing(_node: Node) -> None:
+    """Stand in until somebody wants to know."""

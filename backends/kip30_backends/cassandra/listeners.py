@@ -1,0 +1,28 @@
+"""Snapshots and watches of values, namespaces, groups and services."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from typing_extensions import override
+
+from kip30.driver import ObserveDriver, Watch
+from kip30.records import Snapshot, Target
+from kip30_backends.cassandra.states import States
+from kip30_backends.cassandra.watches import Watches
+
+
+class CassandraObserve(ObserveDriver):
+    """Whole targets, read once or watched."""
+
+    def __init__(self, states: States, watches: Watches) -> None:
+        """Read from *states* and be told by *watches*."""
+        self._states = states
+        self._watches = watches
+
+    @override
+    def snapshot(self, target: Target) -> Future[Snapshot]:
+        return self._states.read(target)
+
+    @override
+    def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
+        return self._watches.add(target, sink)

@@ -1,0 +1,141 @@
+"""Members: a row per id in the partition of the group, with a time to live."""
+
+import time
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.driver import MembershipDriver
+from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
+from kip30.futures import Completed, mapped
+from kip30.records import Claim, Entry, Version
+from kip30_backends.cassandra.call import Answer, Ask
+from kip30_backends.cassandra.calls import Calls, acknowledged
+from kip30_backends.cassandra.claims import Claims
+from kip30_backends.cassandra.following import then
+from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.posts import Holding, Post
+from kip30_backends.cassandra.session import Session
+
+_LONG_AGO = float("-inf")
+
+
+class _Bid(NamedTuple):
+    """Who wants to be a member, and by when it must be settled."""
+
+    post: Post
+    nonce: str
+    data: bytes
+    session: Session
+    until: float
+
+    def left(self) -> float:
+        return self.until - time.monotonic()
+
+    def entry(self, version: int) -> Entry:
+        return Entry(Version(version), self.nonce, self.data)
+
+
+class CassandraMembership(MembershipDriver):
+    """Ids in groups."""
+
+    def __init__(self, calls: Calls, claims: Claims) -> None:
+        """Keep members under the session of *claims*."""
+        self._calls = calls
+        self._claims = claims
+
+    @override
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        self._calls.check()
+        post = Post("members", group, member_id)
+
+        def work(seconds: float) -> Future[Claim]:
+            again = self._claims.again(member_id, nonce)
+            if again is not None:
+                return Completed(again)
+            session = self._claims.sessions.current()
+            return self._claim(_Bid(post, nonce, data, session, time.monotonic() + seconds))
+
+        return self._claims.in_turn(post.place, work)
+
+    @override
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        self._calls.check()
+        gone = NotMemberError(f"{claim.name!r} is no member of {group!r} any more")
+
+        def replaced(answer: Claim | None) -> Claim:
+            if answer is None:
+                raise gone
+            return answer
+
+        return mapped(self._claims.replace(claim, nonce, data), replaced)
+
+    @override
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        self._calls.check()
+        return self._claims.give_up(claim)
+
+    def _claim(self, bid: _Bid) -> Future[Claim]:
+        """Insert a row unless there is one.
+
+        Its version is a revision of the partition, so that it is greater than that of any row
+        before it, and an attempt that arrives late is refused.
+        """
+        if bid.left() <= 0:
+            raise UnavailableError("others were quicker, again and again")
+        calls, claims = self._calls, self._claims
+        sent_at, rev = claims.now(), calls.revisions.next()
+
+        def read(answer: Answer) -> Future[Claim]:
+            if answer.applied:
+                return self._taken(bid, rev, sent_at)
+            return self._refused(bid, rev, sent_at, answer)
+
+        advance = calls.statements.bind("advance_members", rev, calls.root, bid.post.scope, rev)
+        insert = claims.table.insert(bid.post, bid.entry(rev))
+        statement = calls.statements.batch([advance, insert])
+        return calls.send(Ask(statement, read, writes=True), bid.left())
+
+    def _refused(self, bid: _Bid, rev: int, sent_at: float, answer: Answer) -> Future[Claim]:
+        """Go on from what was met: our own row, somebody else's, or none."""
+        met = answer.rows[0]
+        found = next((row for row in answer.rows if row.get("nonce")), None)
+        if found is None:
+            return self._again(bid, met)
+        if found["nonce"] == bid.nonce:
+            version: int = found["version"]
+            return self._taken(bid, version, sent_at if version == rev else _LONG_AGO)
+        refusal = MemberExistsError(f"{bid.post.name!r} is a member of {bid.post.scope!r} already")
+        if answer.is_sure or (met.get("rev") or 0) >= rev:
+            raise refusal
+        return self._barred(bid, rev, refusal)
+
+    def _barred(self, bid: _Bid, rev: int, refusal: MemberExistsError) -> Future[Claim]:
+        """Be refused, once an attempt under *rev* that was not answered cannot succeed late."""
+        calls = self._calls
+
+        def read(answer: Answer) -> Future[Claim]:
+            if answer.applied:
+                raise refusal
+            return self._claim(bid)
+
+        bar = calls.statements.bind("advance_members", rev, calls.root, bid.post.scope, rev)
+        return calls.send(Ask(bar, read, writes=True), bid.left())
+
+    def _taken(self, bid: _Bid, version: int, sent_at: float) -> Future[Claim]:
+        def held(claim: Claim | None) -> Future[Claim]:
+            return self._claim(bid) if claim is None else Completed(claim)
+
+        holding = Holding(bid.post, bid.entry(version), sent_at)
+        return then(self._claims.taken(bid.session, holding), held)
+
+    def _again(self, bid: _Bid, met: Row) -> Future[Claim]:
+        """Try once more, above the revision that was met; without one, begin the partition."""
+        calls, rev = self._calls, met.get("rev")
+        if rev is not None:
+            calls.revisions.saw(rev)
+            return self._claim(bid)
+        begin = calls.statements.bind("begin_members", calls.root, bid.post.scope)
+        begun = calls.send(Ask(begin, acknowledged, writes=True), bid.left())
+        return then(begun, lambda _: self._claim(bid))

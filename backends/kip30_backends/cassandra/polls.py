@@ -1,0 +1,170 @@
+"""Looking at partitions again and again, since Cassandra tells nobody of a change."""
+
+import logging
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Protocol
+
+from typing_extensions import override
+
+from kip30.futures import Completed, mapped
+from kip30.records import Entry, Kind, Snapshot, Target
+from kip30_backends.cassandra.following import all_of, attempt, then
+from kip30_backends.cassandra.orders import Orders
+from kip30_backends.cassandra.pulse import Pulse
+from kip30_backends.cassandra.readings import MOST
+from kip30_backends.cassandra.states import States
+
+_log = logging.getLogger(__name__)
+
+_HURRY = 8
+"""How much sooner the next look is after news, since more is likely to come."""
+
+
+class Watcher(Protocol):
+    """Who wants to know of a target."""
+
+    target: Target
+
+    def take(self, snapshot: Snapshot) -> bool:
+        """Hear of a state; say whether it is news."""
+        ...
+
+    def knows(self) -> Snapshot | None:
+        """Return the state that was told last, if any."""
+        ...
+
+
+class Poll:
+    """Looks at one place for as long as anybody watches. Thread-safe."""
+
+    def __init__(self, pulse: Pulse, seconds: float) -> None:
+        """Look every so many *seconds*, and sooner after news or when somebody comes."""
+        self._pulse = pulse
+        self._seconds = seconds
+        self._watchers: set[Watcher] = set()
+        self._looking = False
+        self._at_once = False
+        self._turn = 0
+        self._pause = seconds
+        self._lock = threading.Lock()
+
+    def add(self, watcher: Watcher) -> None:
+        """Tell *watcher* from now on."""
+        with self._lock:
+            self._watchers.add(watcher)
+        self._begin()
+
+    def remove(self, watcher: Watcher) -> None:
+        """Undo `add`."""
+        with self._lock:
+            self._watchers.discard(watcher)
+
+    def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
+        """Look once, and tell *watchers*; say whether there was news."""
+        raise NotImplementedError
+
+    def _begin(self, turn: int | None = None) -> None:
+        """Look, unless somebody does just now, or *turn* is not the next one any more."""
+        with self._lock:
+            if turn not in {None, self._turn}:
+                return
+            if self._looking:
+                self._at_once = True
+                return
+            watchers = list(self._watchers)
+            self._looking = bool(watchers)
+        if watchers:
+            attempt(self.look, watchers).add_done_callback(self._looked)
+
+    def _looked(self, done: Future[bool]) -> None:
+        error = done.exception()
+        if error is not None:
+            _log.info("a watch goes on after: %s", error)
+        news = error is None and done.result()
+        with self._lock:
+            self._looking = False
+            at_once, self._at_once = self._at_once, False
+            self._turn += 1
+            turn = self._turn
+            self._pause = self._seconds / _HURRY if news else min(2 * self._pause, self._seconds)
+            pause = 0.0 if at_once else self._pause * random.uniform(0.9, 1.0)  # noqa: S311  jitter
+        self._pulse.after(pause, partial(self._begin, turn))
+
+
+class WholePoll(Poll):
+    """Reads a group or a service, whose records may expire without a trace."""
+
+    def __init__(self, target: Target, states: States, pulse: Pulse, seconds: float) -> None:
+        """Read *target* from *states*."""
+        super().__init__(pulse, seconds)
+        self._target = target
+        self._states = states
+
+    @override
+    def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
+        def tell(snapshot: Snapshot) -> bool:
+            return bool([one for one in watchers if one.take(snapshot)])
+
+        return mapped(self._states.poll(self._target), tell)
+
+
+class NamespacePoll(Poll):
+    """Reads the revision of a namespace, and what is watched of it when that has moved."""
+
+    def __init__(
+        self, namespace: str, states: States, orders: Orders, pulse: Pulse, seconds: float
+    ) -> None:
+        """Read *namespace* from *states*."""
+        super().__init__(pulse, seconds)
+        self._namespace = namespace
+        self._states = states
+        self._orders = orders
+        self._seen = -1
+
+    @override
+    def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
+        order = self._orders.next()
+        return then(self._states.revision(self._namespace), partial(self._compare, watchers, order))
+
+    def _compare(self, watchers: Sequence[Watcher], order: int, revision: int) -> Future[bool]:
+        moved, unaware = revision != self._seen, list[Watcher]()
+        for watcher in watchers:
+            known = watcher.knows()
+            if moved or known is None:
+                unaware.append(watcher)
+            else:
+                watcher.take(known._replace(order=order))
+        reads = self._reads(unaware)
+        return then(all_of(reads), lambda _: Completed(self._read(revision, reads)))
+
+    def _read(self, revision: int, reads: Sequence[Future[bool]]) -> bool:
+        """Take note that *revision* was seen, if all *reads* went well; say whether it is news."""
+        news = [one for one in reads if one.result()]
+        self._seen = revision
+        return bool(news)
+
+    def _reads(self, watchers: Sequence[Watcher]) -> list[Future[bool]]:
+        values = [one for one in watchers if one.target.kind is Kind.VALUE]
+        others = [one for one in watchers if one.target.kind is not Kind.VALUE]
+        return [
+            *(self._values(values[at : at + MOST]) for at in range(0, len(values), MOST)),
+            *(mapped(self._states.poll(one.target), one.take) for one in others),
+        ]
+
+    def _values(self, watchers: Sequence[Watcher]) -> Future[bool]:
+        order = self._orders.next()
+
+        def tell(entries: Mapping[str, Entry]) -> bool:
+            told = [_only(one.target.name, order, entries) for one in watchers]
+            return bool([one for one, state in zip(watchers, told, strict=True) if one.take(state)])
+
+        names = {watcher.target.name for watcher in watchers}
+        return mapped(self._states.records(self._namespace, list(names)), tell)
+
+
+def _only(name: str, order: int, entries: Mapping[str, Entry]) -> Snapshot:
+    return Snapshot(order, {name: entries[name]} if name in entries else {})

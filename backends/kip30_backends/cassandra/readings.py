@@ -1,0 +1,75 @@
+"""Reads of records, as they travel: all that wait for one partition together."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from kip30.futures import Completed
+from kip30.records import Entry, Version
+from kip30_backends.cassandra.call import Answer, Ask
+from kip30_backends.cassandra.calls import Calls
+from kip30_backends.cassandra.following import then
+from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.lines import Lines
+
+MOST = 100
+"""How many records are read at a time: they may have 256 KiB each."""
+
+Entries = dict[str, Entry]
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """Names whose records are wanted."""
+
+    names: Sequence[str]
+    until: float
+    answer: Future[Entries] = field(default_factory=Future[Entries])
+
+
+class Readings:
+    """Reads records, partition by partition, and misses nothing decided. Thread-safe."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Read with *calls*."""
+        self._calls = calls
+        self._lines: Lines[Job] = Lines(_fitting, self._read)
+
+    def add(self, namespace: str, names: Sequence[str]) -> Future[Entries]:
+        """Return the records that are there, of up to `MOST` *names*."""
+        job = Job(names, time.monotonic() + self._calls.seconds)
+        self._lines.join(namespace, job)
+        return job.answer
+
+    def _read(self, namespace: str, jobs: Sequence[Job], seconds: float) -> Future[Sequence[Job]]:
+        names = sorted({name for job in jobs for name in job.names})
+        statement = self._calls.statements.bind("read_records", self._calls.root, namespace, names)
+
+        def tell(entries: Entries) -> Future[Sequence[Job]]:
+            for job in jobs:
+                if job.answer.set_running_or_notify_cancel():
+                    job.answer.set_result(entries)
+            return Completed(())
+
+        return then(self._calls.send(Ask(statement, entries_of), seconds), tell)
+
+
+def entries_of(answer: Answer) -> Entries:
+    """Return the records among what was found."""
+    return {row["name"]: entry_of(row) for row in answer.rows if row["version"] is not None}
+
+
+def entry_of(row: Row) -> Entry:
+    """Return the record that a row of records or members has."""
+    return Entry(Version(row["version"]), row["nonce"] or "", row["data"] or b"")
+
+
+def _fitting(line: deque[Job]) -> list[Job]:
+    jobs = [line.popleft()]
+    size = len(jobs[0].names)
+    while line and size + len(line[0].names) <= MOST:
+        size += len(line[0].names)
+        jobs.append(line.popleft())
+    return jobs

@@ -1,0 +1,127 @@
+"""The keyspace and its tables: what they are, making them, and which servers may hold them."""
+
+import re
+import uuid
+from collections.abc import Sequence
+
+from kip30.errors import StoreError
+from kip30_backends.cassandra.library import Node, Wire
+from kip30_backends.cassandra.settings import CassandraSettings, Replication
+
+COPIES = 3
+_SOME_DATACENTER = "datacenter1"
+_DAY = 86_400
+_NUMBERS = re.compile(r"\d+")
+
+_Numbers = tuple[int, ...]
+_FIXED: dict[_Numbers, _Numbers] = {(3, 0): (3, 0, 24), (3, 11): (3, 11, 10)}
+"""The first releases of old lines whose serial reads miss nothing (CASSANDRA-12126)."""
+_NEW: _Numbers = (4, 0)
+
+_TABLES = {
+    "records": "root text, namespace text, name text,"
+    " rev bigint static, fences map<text, bigint> static, done map<text, bigint> static,"
+    " version bigint, nonce text, data blob,"
+    " PRIMARY KEY ((root, namespace), name)",
+    "members": "root text, in_group text, id text,"
+    " rev bigint static,"
+    " version bigint, nonce text, data blob,"
+    " PRIMARY KEY ((root, in_group), id)",
+    "leaders": "root text, service text, seat tinyint,"
+    " epoch bigint static, fenced set<text> static,"
+    " candidate text, nonce text, data blob,"
+    " PRIMARY KEY ((root, service), seat)",
+}
+_OPTIONS = {
+    # Whatever is deleted there would have expired long before.
+    "members": f" AND gc_grace_seconds = {_DAY}",
+    "leaders": f" AND gc_grace_seconds = {_DAY}",
+}
+
+
+def ddl(settings: CassandraSettings) -> list[str]:
+    """Return what an administrator has to execute where clients may not make tables."""
+    return [keyspace(settings, COPIES), *tables(settings.keyspace)]
+
+
+def keyspace(settings: CassandraSettings, copies: int) -> str:
+    """Return the statement that makes the keyspace, with so many *copies* unless settings tell."""
+    center = settings.datacenter or _SOME_DATACENTER
+    replication = settings.replication or (("", copies),)
+    return (
+        f"CREATE KEYSPACE IF NOT EXISTS {settings.keyspace} WITH replication ="
+        f" {{'class': 'NetworkTopologyStrategy', {_copies(replication, center)}}}"
+    )
+
+
+def tables(keyspace_name: str) -> list[str]:
+    """Return the statements that make the tables.
+
+    Each has an id of its own choice, so that clients which make it at once make the same.
+    """
+    return [
+        f"CREATE TABLE IF NOT EXISTS {keyspace_name}.{name} ({columns})"
+        f" WITH id = {uuid.uuid5(uuid.NAMESPACE_URL, f'kip30:{keyspace_name}.{name}')}"
+        f"{_OPTIONS.get(name, '')}"
+        for name, columns in _TABLES.items()
+    ]
+
+
+def check_versions(nodes: Sequence[Node]) -> None:
+    """Require servers whose conditional writes can be relied on.
+
+    Raises:
+        StoreError: One of *nodes* is too old.
+    """
+    for node in nodes:
+        version = str(node.release_version or "")
+        if version and not is_recent(version):
+            raise StoreError(
+                f"Cassandra {version} at {node.endpoint} is too old: its serial reads miss writes"
+                " (CASSANDRA-12126); kip30 needs 3.0.24, 3.11.10, 4.0, or later"
+            )
+
+
+def is_recent(version: str) -> bool:
+    """Say whether a release has serial reads that miss nothing."""
+    numbers = tuple(map(int, _NUMBERS.findall(version)[:3]))
+    return numbers >= _FIXED.get(numbers[:2], _NEW)
+
+
+def ensure(wire: Wire, settings: CassandraSettings) -> None:
+    """Make the keyspace and the tables unless they are there.
+
+    One node makes all of it: others may hear of it late.
+
+    Raises:
+        StoreError: They are not, and are not to be made.
+    """
+    node = wire.reached()
+    found = wire.execute(
+        "SELECT table_name FROM system_schema.tables"  # noqa: S608  a name that was checked
+        f" WHERE keyspace_name = '{settings.keyspace.lower()}'",
+        node,
+    )
+    missing = _TABLES.keys() - {row["table_name"] for row in found}
+    if not missing:
+        return
+    if not settings.create:
+        raise StoreError(
+            f"keyspace {settings.keyspace!r} lacks the tables {', '.join(sorted(missing))}:"
+            " make them (`kip30 config --ddl` shows how) or set plugin.cassandra.create=true"
+        )
+    for statement in (keyspace(settings, _copies_for(wire)), *tables(settings.keyspace)):
+        wire.execute(statement, node)
+
+
+def _copies_for(wire: Wire) -> int:
+    near = [node for node in wire.known() if node.datacenter == wire.datacenter]
+    return max(1, min(COPIES, len(near)))
+
+
+def _copies(replication: Replication, center: str) -> str:
+    return ", ".join(f"{_quoted(name or center)}: {number}" for name, number in replication)
+
+
+def _quoted(name: str) -> str:
+    return "'{}'".format(name.replace("'", "''"))

@@ -1,0 +1,175 @@
+"""The lease of a backend: as good as the oldest renewal among the posts that it holds.
+
+Every post is a row with a time to live, renewed on its own. There is one lease over all of them:
+when one post is found to be gone, all are lost, and the next claim begins another session.
+"""
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+
+from kip30.driver import Context
+from kip30.errors import ClosedError
+from kip30.futures import mapped
+from kip30.lease import Lease
+from kip30_backends.cassandra.following import all_of
+from kip30_backends.cassandra.posts import Holding
+from kip30_backends.cassandra.pulse import Pulse
+
+_log = logging.getLogger(__name__)
+
+_AFTER_TROUBLE = 0.1
+_GRAIN = 1
+"""How much sooner than it was told Cassandra may end a row, in seconds: it counts whole ones."""
+
+Renew = Callable[[Holding], Future[bool]]
+
+
+class Session:
+    """A lease and what is held under it.
+
+    Attributes:
+        lease: Until when all of it may be believed in.
+        since: When the renewal was sent that the lease is dated from.
+        holdings: What is held.
+    """
+
+    def __init__(self, lease: Lease, since: float) -> None:
+        """Hold nothing yet."""
+        self.lease = lease
+        self.since = since
+        self.holdings: set[Holding] = set()
+
+
+class Sessions:
+    """Begins, renews and ends the sessions of one backend, one at a time. Thread-safe."""
+
+    def __init__(self, context: Context, pulse: Pulse, renew: Renew, interval: float) -> None:
+        """Have *renew* renew each post, every *interval* seconds; false from it: it is gone."""
+        self.row_seconds = math.ceil(context.session_timeout_seconds) + _GRAIN
+        self._context = context
+        self._pulse = pulse
+        self._renew = renew
+        self._interval = interval
+        self._session: Session | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def current(self) -> Session:
+        """Return the session there is, or begin one.
+
+        Raises:
+            ClosedError: The backend is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the backend is closed")
+            old = self._session
+            if old is not None and old.lease.is_valid():
+                return old
+            session = self._session = self._begun()
+        if old is not None:
+            old.lease.end("not renewed in time")
+        self._pulse.after(self._interval, partial(self._round, session))
+        return session
+
+    def find(self, nonce: str) -> tuple[Session, Holding] | None:
+        """Return what is held under *nonce*, if the session is good."""
+        session = self._session
+        if session is None or not session.lease.is_valid():
+            return None
+        with self._lock:
+            for holding in session.holdings:
+                if holding.entry.nonce == nonce:
+                    return session, holding
+        return None
+
+    def holds(self, session: Session, holding: Holding) -> bool:
+        """Take *holding* up in *session*; false if it must be renewed before that is safe.
+
+        Its row may be older than the renewal that the lease is dated from. Whatever was held of
+        that row before is known to be gone.
+        """
+        with self._lock:
+            if holding.sent_at < session.since:
+                return False
+            others = {one for one in session.holdings if one.post.row != holding.post.row}
+            session.holdings = {*others, holding}
+            return True
+
+    def forget(self, holding: Holding) -> None:
+        """Renew *holding* no more."""
+        session = self._session
+        if session is not None:
+            with self._lock:
+                session.holdings.discard(holding)
+
+    def held(self) -> list[Holding]:
+        """Return what is held."""
+        session = self._session
+        if session is None:
+            return []
+        with self._lock:
+            return list(session.holdings)
+
+    def close(self) -> list[Holding]:
+        """End the lease, begin no other one, and return what was held under it."""
+        holdings = self.held()
+        with self._lock:
+            self._closed = True
+            session, self._session = self._session, None
+        if session is not None:
+            session.lease.end("closed")
+        return holdings
+
+    def _begun(self) -> Session:
+        now = self._context.clock.now()
+        seconds = float(self.row_seconds - _GRAIN)
+        return Session(self._context.lease(sent_at=now, timeout_seconds=seconds), now)
+
+    def _round(self, session: Session) -> None:
+        """Renew all that is held, and the lease if that went well."""
+        if session is not self._session:
+            return
+        if session.lease.expire():
+            _log.info("the lease was not renewed in time")
+            return
+        begun = self._context.clock.now()
+        renewals = {one: mapped(self._renew(one), bool) for one in self.held()}
+        all_of([*renewals.values()]).add_done_callback(
+            lambda _: self._renewed(session, begun, renewals)
+        )
+
+    def _renewed(
+        self, session: Session, begun: float, renewals: Mapping[Holding, Future[bool]]
+    ) -> None:
+        errors = [error for one in renewals.values() if (error := one.exception()) is not None]
+        if self._has_lost(session, renewals):
+            self._end(session, "the store ended a claim")
+            return
+        for error in errors[:1]:
+            _log.debug("a claim was not renewed: %s", error)
+        with self._lock:
+            oldest = min((one.sent_at for one in session.holdings), default=begun)
+            session.since = max(session.since, oldest)
+        if session.lease.renewed(oldest):
+            gone = self._context.clock.now() - begun
+            pause = _AFTER_TROUBLE if errors else max(0.0, self._interval - gone)
+            self._pulse.after(pause, partial(self._round, session))
+
+    def _has_lost(self, session: Session, renewals: Mapping[Holding, Future[bool]]) -> bool:
+        """Say whether something was found to be gone that is still held."""
+        with self._lock:
+            return any(
+                one.exception() is None and not one.result() and holding in session.holdings
+                for holding, one in renewals.items()
+            )
+
+    def _end(self, session: Session, reason: str) -> None:
+        with self._lock:
+            if session is self._session:
+                self._session = None
+        session.lease.end(reason)

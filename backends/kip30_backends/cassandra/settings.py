@@ -1,0 +1,172 @@
+"""What an operator can say about a Cassandra cluster."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kip30.config import (
+    Address,
+    Parser,
+    addresses,
+    boolean,
+    integer,
+    milliseconds,
+    path,
+    setting,
+    text,
+)
+from kip30.errors import ConfigError
+
+DEFAULT_PORT = 9042
+
+_KEYSPACE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
+_FEW_TO_MANY = integer(minimum=1, maximum=99)
+
+Replication = tuple[tuple[str, int], ...]
+"""How many copies each data centre has; one without a name means the client's own."""
+
+
+def _keyspace(written: str) -> str:
+    if not _KEYSPACE.fullmatch(written):
+        raise ValueError("not a keyspace: up to 48 letters, digits and _, a letter first")
+    return written
+
+
+def _replication(written: str) -> Replication:
+    return tuple(_copies(part.strip()) for part in written.split(","))
+
+
+def _copies(part: str) -> tuple[str, int]:
+    name, _, number = part.rpartition("=")
+    try:
+        return name.strip(), _FEW_TO_MANY.read(number.strip())
+    except ValueError:
+        raise ValueError("write the number of copies, 3, or those of each: dc1=3,dc2=3") from None
+
+
+def _address_map(written: str) -> dict[Address, Address]:
+    one = addresses(DEFAULT_PORT).read
+    pairs = [part.partition("=") for part in written.split(",")]
+    if not all(reached for _, _, reached in pairs):
+        raise ValueError("write told=reached, as in 10.0.0.1:9042=db1.example.com:9042")
+    return {one(told.strip())[0]: one(reached.strip())[0] for told, _, reached in pairs}
+
+
+keyspace: Parser[str] = Parser(_keyspace, "name of a keyspace")
+replication: Parser[Replication] = Parser(_replication, "number of copies, or dc=number,dc=number")
+address_map: Parser[dict[Address, Address]] = Parser(
+    _address_map, "told=reached pairs of addresses, comma separated"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CassandraSettings:
+    """Settings of Cassandra, ``plugin.cassandra.*``."""
+
+    contact_points: tuple[Address, ...] = setting(
+        "plugin.cassandra.contact.points",
+        addresses(DEFAULT_PORT),
+        default=f"127.0.0.1:{DEFAULT_PORT}",
+        doc="nodes that are asked first; they tell of all others",
+    )
+    keyspace: str = setting(
+        "plugin.cassandra.keyspace", keyspace, default="kip30", doc="where the tables are"
+    )
+    datacenter: str | None = setting(
+        "plugin.cassandra.datacenter",
+        text,
+        default=None,
+        doc="data centre whose nodes are asked; without it that of the first node that answers",
+    )
+    replication: Replication | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.cassandra.replication",
+        replication,
+        default=None,
+        shown="3 in the client's data centre, or as many as it has nodes",
+        doc="copies that a keyspace made here gets",
+    )
+    create: bool = setting(
+        "plugin.cassandra.create",
+        boolean,
+        default="true",
+        doc="whether to make keyspace and tables that are missing; else they must be there",
+    )
+    renewal_seconds: float | None = setting(
+        "plugin.cassandra.le.renew.ttl.period.ms",
+        milliseconds(),
+        default=None,
+        shown="a third of the session timeout",
+        doc="pause between two renewals of a leadership or membership",
+    )
+    pull_seconds: float = setting(
+        "plugin.cassandra.lr.pull.period.ms",
+        milliseconds(minimum=10),
+        default=500,
+        doc="pause between two looks at what is observed: listeners hear that late",
+    )
+    user: str | None = setting(
+        "plugin.cassandra.user", text, default=None, doc="role, if the cluster demands a login"
+    )
+    password: str | None = setting(
+        "plugin.cassandra.password", text, default=None, doc="password of the role", secret=True
+    )
+    tls: bool = setting(
+        "plugin.cassandra.tls",
+        boolean,
+        default="false",
+        doc="whether to use TLS; any of the files below implies it",
+    )
+    tls_ca: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.cassandra.tls.ca",
+        path,
+        default=None,
+        doc="PEM file of the authorities to trust; without it those of the system",
+    )
+    tls_cert: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.cassandra.tls.cert", path, default=None, doc="PEM file of the client's certificate"
+    )
+    tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.cassandra.tls.key", path, default=None, doc="PEM file of the client's private key"
+    )
+    address_map: dict[Address, Address] | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.cassandra.address.map",
+        address_map,
+        default=None,
+        doc="told=reached: where a node is reached whose own address, as the nodes tell it, is not"
+        " the one to use, behind a proxy or a translation of addresses",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse halves of pairs.
+
+        Raises:
+            ConfigError: Only one of two settings that belong together is there.
+        """
+        _both("plugin.cassandra.user", self.user, "plugin.cassandra.password", self.password)
+        _both("plugin.cassandra.tls.cert", self.tls_cert, "plugin.cassandra.tls.key", self.tls_key)
+
+    @property
+    def secure(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key))
+
+    def renewal_within(self, session_seconds: float) -> float:
+        """Return the pause between renewals of what ends after so many seconds.
+
+        Raises:
+            ConfigError: So a single renewal that is late would be the end.
+        """
+        if self.renewal_seconds is None:
+            return session_seconds / 3
+        if self.renewal_seconds > session_seconds / 2:
+            raise ConfigError(
+                "plugin.cassandra.le.renew.ttl.period.ms is above half of"
+                " plugin.session.timeout.ms: lower the first or raise the second"
+            )
+        return self.renewal_seconds
+
+
+def _both(one_key: str, one: object, other_key: str, other: object) -> None:
+    if (one is None) != (other is None):
+        given, lacking = (one_key, other_key) if other is None else (other_key, one_key)
+        raise ConfigError(f"{given} is set and {lacking} is not: they belong together")

@@ -1,0 +1,84 @@
+"""All that is ever sent, in CQL: prepared once, and bound for each request.
+
+A write is conditional, and its condition also names columns that hold whatever they may: a refused
+write answers with the columns of its condition, which saves the question why.
+"""
+
+from collections.abc import Sequence
+from string import Template
+from typing import Any
+
+from kip30_backends.cassandra.library import Statement, Wire, bind, together
+
+_PARTS = {
+    "here": "WHERE root = ? AND namespace = ?",
+    "group": "WHERE root = ? AND in_group = ?",
+    "service": "WHERE root = ? AND service = ?",
+    "newer": "IF rev < ? AND fences[?] = ? AND nonce != ''",
+    "put": "UPDATE $ks.records SET rev = ?, version = ?, nonce = ?, data = ?",
+    "delete": "UPDATE $ks.records SET rev = ?, version = null, nonce = null, data = null",
+}
+
+_CQL = {
+    "put_any": "$put $here AND name = ? $newer",
+    "put_present": "$put $here AND name = ? $newer AND version != null",
+    "put_exact": "$put $here AND name = ? $newer AND version = ?",
+    "delete_present": "$delete $here AND name = ? $newer AND version != null",
+    "delete_exact": "$delete $here AND name = ? $newer AND version = ?",
+    "sign": "UPDATE $ks.records USING TTL ? SET done[?] = ? $here",
+    "read_done": "SELECT rev, done FROM $ks.records $here LIMIT 1",
+    "begin_records": "UPDATE $ks.records SET rev = 0 $here IF rev = null",
+    "advance_records": "UPDATE $ks.records SET rev = ? $here IF rev < ?",
+    "raise_fence": "UPDATE $ks.records SET fences[?] = ? $here IF fences[?] = ?",
+    "read_records": "SELECT name, version, nonce, data FROM $ks.records $here AND name IN ?",
+    "read_names": "SELECT name, version FROM $ks.records $here",
+    "list_names": "SELECT name, version FROM $ks.records $here AND name > ? LIMIT ?",
+    "read_rev": "SELECT DISTINCT root, namespace, rev FROM $ks.records $here",
+    "begin_members": "UPDATE $ks.members SET rev = 0 $group IF rev = null",
+    "advance_members": "UPDATE $ks.members SET rev = ? $group IF rev < ?",
+    "write_member": "UPDATE $ks.members USING TTL ? SET version = ?, nonce = ?, data = ?"
+    " $group AND id = ? IF nonce = ? AND version = ?",
+    "delete_member": "DELETE FROM $ks.members $group AND id = ? IF nonce = ?",
+    "read_members": "SELECT id, version, nonce, data FROM $ks.members $group",
+    "advance_leaders": "UPDATE $ks.leaders SET epoch = ? $service IF epoch = ? AND fenced = ?",
+    "take_seat": "UPDATE $ks.leaders USING TTL ? SET candidate = ?, nonce = ?, data = ?"
+    " $service AND seat = 0 IF nonce = null AND candidate = null AND data = null",
+    "renew_seat": "UPDATE $ks.leaders USING TTL ? SET candidate = ?, nonce = ?, data = ?"
+    " $service AND seat = 0 IF nonce = ?",
+    "leave_seat": "DELETE FROM $ks.leaders $service AND seat = 0 IF nonce = ?",
+    "fence_off": "UPDATE $ks.leaders SET fenced = fenced + ? $service AND seat = 0"
+    " IF epoch = ? AND nonce != null",
+    "read_leaders": "SELECT epoch, fenced, candidate, nonce, data FROM $ks.leaders $service",
+    "describe": "SELECT release_version, cluster_name, data_center FROM system.local",
+}
+_SERIAL = ("read_", "list_")
+_POLLS = ("read_records", "read_names", "read_rev", "read_members", "read_leaders")
+
+
+class Statements:
+    """What can be asked of the tables of one keyspace."""
+
+    def __init__(self, wire: Wire, keyspace: str) -> None:
+        """Have the servers prepare everything, so that nothing has to wait for it later."""
+        text = {name: _filled(cql, keyspace) for name, cql in _CQL.items()}
+        self._prepared = {
+            name: wire.prepare(cql, serial=name.startswith(_SERIAL)) for name, cql in text.items()
+        }
+        self._polls = {name: wire.prepare(text[name]) for name in _POLLS}
+
+    def bind(self, name: str, *values: Any) -> Statement:
+        """Return the statement *name* with *values*; if it reads, nothing decided is missed."""
+        return bind(self._prepared[name], values)
+
+    def poll(self, name: str, *values: Any) -> Statement:
+        """Return a statement that reads what was acknowledged, which is cheaper."""
+        return bind(self._polls[name], values)
+
+    def batch(self, statements: Sequence[Statement]) -> Statement:
+        """Return *statements* on one partition as one."""
+        return together(statements)
+
+
+def _filled(cql: str, keyspace: str) -> str:
+    """Return *cql* with its parts written out."""
+    return Template(Template(cql).safe_substitute(_PARTS)).substitute(ks=keyspace)

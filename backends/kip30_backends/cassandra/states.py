@@ -1,0 +1,84 @@
+"""Whole targets, read at once."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from kip30.records import Entry, Kind, Snapshot, Target, Version
+from kip30_backends.cassandra.call import Answer, Ask
+from kip30_backends.cassandra.calls import Calls
+from kip30_backends.cassandra.election import service_of
+from kip30_backends.cassandra.library import Statement
+from kip30_backends.cassandra.readings import entries_of, entry_of
+
+_READS = {
+    Kind.VALUE: "read_records",
+    Kind.NAMESPACE: "read_names",
+    Kind.GROUP: "read_members",
+    Kind.SERVICE: "read_leaders",
+}
+
+
+class States:
+    """The targets of one namespace of the configuration."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Read with *calls*."""
+        self._calls = calls
+
+    def read(self, target: Target) -> Future[Snapshot]:
+        """Return the state of *target*, and miss nothing decided."""
+        order = self._calls.orders.tell()
+        statement = self._calls.statements.bind(_READS[target.kind], *self._where(target))
+        return self._calls.send(Ask(statement, partial(_snapshot, target.kind, order)))
+
+    def poll(self, target: Target) -> Future[Snapshot]:
+        """Return the state of *target* as far as it was acknowledged."""
+        order = self._calls.orders.next()
+        return self._calls.send(Ask(self._poll(target), partial(_snapshot, target.kind, order)))
+
+    def records(self, namespace: str, names: Sequence[str]) -> Future[Mapping[str, Entry]]:
+        """Return the records that are there, of up to `readings.MOST` *names*, as acknowledged."""
+        statement = self._calls.statements.poll(
+            "read_records", self._calls.root, namespace, sorted(names)
+        )
+        return self._calls.send(Ask(statement, entries_of))
+
+    def revision(self, namespace: str) -> Future[int]:
+        """Return the number that every write of a record of *namespace* raises."""
+        statement = self._calls.statements.poll("read_rev", self._calls.root, namespace)
+        return self._calls.send(Ask(statement, _revision))
+
+    def _poll(self, target: Target) -> Statement:
+        return self._calls.statements.poll(_READS[target.kind], *self._where(target))
+
+    def _where(self, target: Target) -> tuple[Any, ...]:
+        names = ([target.name],) if target.kind is Kind.VALUE else ()
+        return (self._calls.root, target.scope, *names)
+
+
+def entries(kind: Kind, answer: Answer) -> Mapping[str, Entry]:
+    """Return what was found of a target of *kind*."""
+    match kind:
+        case Kind.VALUE:
+            return entries_of(answer)
+        case Kind.NAMESPACE:
+            return {
+                row["name"]: Entry(Version(row["version"]), "", b"")
+                for row in answer.rows
+                if row["version"] is not None
+            }
+        case Kind.GROUP:
+            return {row["id"]: entry_of(row) for row in answer.rows if row["version"] is not None}
+        case Kind.SERVICE:
+            return service_of(answer.rows).leaders()
+
+
+def _snapshot(kind: Kind, order: int, answer: Answer) -> Snapshot:
+    return Snapshot(order, entries(kind, answer))
+
+
+def _revision(answer: Answer) -> int:
+    revision: int | None = answer.rows[0]["rev"] if answer.rows else None
+    return revision or 0

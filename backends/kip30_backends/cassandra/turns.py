@@ -1,0 +1,55 @@
+"""Work on claims, one piece after the other at each partition."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kip30.futures import Completed
+from kip30_backends.cassandra.following import copy, whatever
+from kip30_backends.cassandra.lines import Lines
+
+T = TypeVar("T")
+
+Work = Callable[[float], Future[T]]
+"""What is done in a turn, in so many seconds."""
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    work: Work[Any]
+    until: float
+    answer: Future[Any] = field(default_factory=Future[Any])
+
+
+class Turns:
+    """Has every piece of work wait for its turn. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Begin with nobody waiting."""
+        self._lines: Lines[_Turn] = Lines(_next, _taken)
+
+    def take(self, place: Hashable, work: Work[T], seconds: float) -> Future[T]:
+        """Return what becomes of *work* when its turn at *place* comes; all in so many *seconds*.
+
+        Raises nothing: what *work* raises is the future's.
+        """
+        turn = _Turn(work, time.monotonic() + seconds)
+        self._lines.join(place, turn)
+        return turn.answer
+
+
+def _next(line: deque[_Turn]) -> list[_Turn]:
+    return [line.popleft()]
+
+
+def _taken(_place: object, turns: Sequence[_Turn], seconds: float) -> Future[Sequence[_Turn]]:
+    (turn,) = turns
+
+    def ended(done: Future[Any]) -> Future[Sequence[_Turn]]:
+        copy(done, turn.answer)
+        return Completed(())
+
+    return whatever(turn.work(seconds), ended)

@@ -1,0 +1,35 @@
+"""What an administrator tells a server."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import RoundRobinPolicy
+from cassandra.query import dict_factory
+
+
+class Admin:
+    """Speaks CQL to the server at *address*."""
+
+    def __init__(self, address: str, **login: str) -> None:
+        host, port = address.split(":")
+        profile = ExecutionProfile(
+            load_balancing_policy=RoundRobinPolicy(), row_factory=dict_factory
+        )
+        self._cluster: Any = Cluster(
+            [(host, int(port))],
+            execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            auth_provider=PlainTextAuthProvider(**login) if login else None,
+        )
+        self._session: Any = self._cluster.connect()
+
+    def tell(self, cql: str, *values: object) -> Sequence[dict[str, Any]]:
+        """Have *cql* done, with *values* for its ``%s``."""
+        return list(self._session.execute(cql, values or None) or ())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.shutdown()

@@ -1,0 +1,57 @@
+"""Many processes at one partition: each gets its turn, and each is told what became of it."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.peer import Peer
+from kip30_conformance.servers import Ensemble
+
+from .conftest import Open
+
+PROCESSES = 20
+WITHIN_SECONDS = 10.0
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def peers(ensemble: Ensemble, namespace: str, open_client: Open) -> Iterator[list[Peer]]:
+    open_client()  # makes the tables
+    properties = {**ensemble.settings(), "plugin.namespace": namespace}
+    with ExitStack() as ends:
+        started = [Peer(properties) for _ in range(PROCESSES)]
+        for one in started:
+            ends.callback(one.end)
+        yield started
+
+
+def test_twenty_join_and_twenty_campaign_at_once(peers: list[Peer], open_client: Open) -> None:
+    started = time.monotonic()
+    for number, one in enumerate(peers):
+        one.send("join", group="g", member_id=f"m{number}", data="")
+        one.send("nominate", service="s", candidate=f"c{number}")
+    joined = [one.receive() for one in peers]
+    leads = [one.receive() for one in peers]
+    took = time.monotonic() - started
+    assert len(joined) == PROCESSES
+    assert leads.count(True) == 1
+    assert took < WITHIN_SECONDS * TIME_SCALE
+    client = open_client()
+    assert client.group_membership("g").membership_list() == {f"m{n}" for n in range(PROCESSES)}
+    leader = client.leader_election("s").get_leader()
+    assert leader is not None
+    assert leader.id == f"c{leads.index(True)}"
+
+
+def test_twenty_write_one_key_at_once(peers: list[Peer], open_client: Open) -> None:
+    storage = open_client().storage()
+    storage.put("k", "0")
+    for one in peers:
+        one.send("increment", key="k", times=5)
+    for one in peers:
+        one.receive()
+    assert storage.fetch("k").result() == str(5 * PROCESSES)

@@ -1,0 +1,79 @@
+"""Servers that speak TLS, demand certificates, and have to be who they say they are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip30 import DefiniteError, PluginLocator
+from kip30.config import Written
+from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers.certificates import Authority
+from kip30_conformance.servers.needing import needed
+
+_FACTORY = "org.apache.cassandra.security.PEMBasedSslContextFactory"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def _encryption(authority: Authority, own: Path) -> str:
+    return (
+        "client_encryption_options: {enabled: true, optional: false, require_client_auth: true,"
+        f" ssl_context_factory: {{class_name: {_FACTORY}}},"
+        f" keystore: {own}, truststore: {authority.certificate}}}"
+    )
+
+
+@pytest.fixture(scope="module")
+def servers(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    encryption = _encryption(authority, authority.sign("server").both)
+    folder = tmp_path_factory.mktemp("tls")
+    with needed("cassandra", folder=folder, secure=True, extra=[encryption]) as ensemble:
+        yield ensemble
+
+
+def _open(servers: Ensemble, **tls: Written) -> PluginLocator:
+    return PluginLocator().startup({**servers.settings(), "plugin.connect.timeout.ms": 4000, **tls})
+
+
+def _identified(authority: Authority) -> dict[str, Written]:
+    certificate, key, _ = authority.sign("client")
+    return {
+        "plugin.cassandra.tls.ca": authority.certificate,
+        "plugin.cassandra.tls.cert": certificate,
+        "plugin.cassandra.tls.key": key,
+    }
+
+
+def test_both_show_certificates(servers: Ensemble, authority: Authority) -> None:
+    with _open(servers, **_identified(authority)) as client:
+        client.storage().put("k", "v")
+        assert client.storage().fetch("k").result() == "v"
+
+
+def test_a_client_without_certificate(servers: Ensemble, authority: Authority) -> None:
+    with pytest.raises(DefiniteError):
+        _open(servers, **{"plugin.cassandra.tls.ca": authority.certificate})
+
+
+def test_a_server_of_another_authority(
+    servers: Ensemble, authority: Authority, tmp_path: Path
+) -> None:
+    other = {"plugin.cassandra.tls.ca": Authority(tmp_path).certificate}
+    with pytest.raises(DefiniteError, match=r"plugin\.cassandra\.tls"):
+        _open(servers, **{**_identified(authority), **other})
+
+
+def test_a_server_under_another_name(servers: Ensemble, authority: Authority) -> None:
+    port = servers.nodes[0].port
+    elsewhere = {"plugin.cassandra.contact.points": f"localhost:{port}"}
+    with pytest.raises(DefiniteError, match=r"plugin\.cassandra\.tls"):
+        _open(servers, **{**_identified(authority), **elsewhere})
+
+
+def test_no_encryption_where_it_is_demanded(servers: Ensemble) -> None:
+    with pytest.raises(DefiniteError):
+        _open(servers)

@@ -1,0 +1,81 @@
+"""Whom to ask next, and what requests are numbered by."""
+
+import time
+
+from kip30_backends.cassandra.nodes import Nodes
+from kip30_backends.cassandra.orders import Orders, Revisions
+
+
+class Node:
+    """A node, told apart by identity."""
+
+
+A, B, C = Node(), Node(), Node()
+
+
+def _nodes(*up: Node) -> Nodes:
+    return Nodes(lambda: up)
+
+
+def test_the_plan_is_followed() -> None:
+    nodes = _nodes(A, B, C)
+    assert nodes.choose(set()) == (A, 2)
+    assert nodes.choose({id(A)}) == (B, 1)
+    assert nodes.choose({id(A), id(B), id(C)}) is None
+
+
+def test_one_is_used_as_long_as_it_talks() -> None:
+    plans = iter([(A, B), (B, A), (B, A), (A, B)])
+    nodes = Nodes(lambda: next(plans))
+    assert nodes.choose(set()) == (A, 1)
+    assert nodes.choose(set()) == (A, 1)
+    nodes.suspect(A)
+    assert nodes.choose(set()) == (B, 0)
+    nodes.trust(A)
+    assert nodes.choose(set()) == (B, 1)
+
+
+def test_who_was_silent_comes_last() -> None:
+    nodes = _nodes(A, B)
+    nodes.suspect(A)
+    assert nodes.choose(set()) == (B, 0)
+    assert nodes.choose({id(B)}) == (A, 0)
+
+
+def test_who_is_heard_of_again_is_trusted() -> None:
+    nodes = _nodes(A, B)
+    nodes.suspect(A)
+    nodes.trust(A)
+    assert nodes.choose(set()) == (A, 1)
+
+
+def test_if_all_were_silent_all_are_asked() -> None:
+    nodes = _nodes(A, B)
+    nodes.suspect(A)
+    nodes.suspect(B)
+    assert nodes.choose(set()) == (A, 1)
+
+
+def test_revisions_grow_and_are_near_the_time_of_day() -> None:
+    revisions = Revisions()
+    before = time.time_ns() // 1000
+    made = [revisions.next() for _ in range(1000)]
+    assert made == sorted(set(made))
+    assert before <= made[0] <= time.time_ns() // 1000 + 1000
+
+
+def test_revisions_overtake_what_was_seen() -> None:
+    revisions = Revisions()
+    ahead = revisions.next() + 3_600_000_000
+    revisions.saw(ahead)
+    revisions.saw(None)
+    assert revisions.next() == ahead + 1
+
+
+def test_watches_overtake_what_was_told_elsewhere() -> None:
+    orders = Orders()
+    polled = orders.next()
+    assert orders.told < polled
+    told = orders.tell()
+    assert orders.told == told > polled
+    assert orders.next() > told

@@ -1,0 +1,118 @@
+"""Servers that want to know who is there, and let roles do only what they were granted."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip30 import AuthenticationError
+from kip30.config import Written
+from kip30_conformance.patience import eventually
+from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers.needing import needed
+
+from .admin import Admin
+from .conftest import Open
+
+SECRET = "geheim-1"  # noqa: S105  the test's own
+LOGINS = ["authenticator: PasswordAuthenticator", "authorizer: CassandraAuthorizer"]
+
+
+def _as(name: str, password: str = SECRET) -> dict[str, Written]:
+    return {"plugin.cassandra.user": name, "plugin.cassandra.password": password}
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    folder = tmp_path_factory.mktemp("security")
+    with needed("cassandra", folder=folder, extra=LOGINS) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def admin(ensemble: Ensemble) -> Iterator[Admin]:
+    with eventually(lambda: _logged_in(ensemble), within=60, what="there is a superuser") as one:
+        for name in ("maker", "user", "reader", "nobody"):
+            one.tell(f"CREATE ROLE {name} WITH PASSWORD = '{SECRET}' AND LOGIN = true")
+        one.tell("GRANT CREATE ON ALL KEYSPACES TO maker")
+        yield one
+
+
+def _logged_in(ensemble: Ensemble) -> Admin | None:
+    try:
+        return Admin(
+            ensemble.nodes[0].address,
+            username="cassandra",
+            password="cassandra",  # noqa: S106  what every new server has
+        )
+    except Exception:  # noqa: BLE001  whatever the driver has to say
+        return None
+
+
+@pytest.fixture
+def prepared(open_client: Open, admin: Admin) -> None:
+    """Have the tables made by a role that may, which then owns them, and grant the rest."""
+    open_client(**_as("maker")).close()
+    for permission in ("SELECT", "MODIFY"):
+        admin.tell(f"GRANT {permission} ON KEYSPACE kip30 TO user")
+    admin.tell("GRANT SELECT ON KEYSPACE kip30 TO reader")
+
+
+def test_who_makes_the_tables_may_use_them(open_client: Open) -> None:
+    client = open_client(**_as("maker"))
+    client.storage().put("maker/k", "v")
+    assert client.leader_election("maker").nominate("c", "")
+
+
+@pytest.mark.usefixtures("prepared")
+def test_select_and_modify_are_enough(open_client: Open) -> None:
+    client = open_client(**{**_as("user"), "plugin.cassandra.create": False})
+    client.storage().put("right/k", "mine")
+    client.storage().delete("right/k")
+    client.group_membership("right").join("m", "")
+    assert client.leader_election("right").nominate("c", "")
+    assert client.backend.describe()["version"] == "Cassandra 5.0.6"
+
+
+@pytest.mark.usefixtures("prepared")
+@pytest.mark.parametrize(
+    ("credentials", "hint"),
+    [
+        (_as("user", "falsch"), "check plugin.cassandra.user"),
+        (_as("stranger"), "check plugin.cassandra.user"),
+        ({}, "check plugin.cassandra.user"),
+        (_as("nobody"), "grant the role SELECT and MODIFY on keyspace kip30"),
+        ({**_as("nobody"), "plugin.cassandra.keyspace": "mine"}, "grant the role"),
+    ],
+    ids=["wrong password", "unknown user", "no user", "no grant", "may not create"],
+)
+def test_refused_at_startup(
+    open_client: Open,
+    credentials: dict[str, Written],
+    hint: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG), pytest.raises(AuthenticationError, match=hint) as raised:
+        open_client(**credentials)
+    for secret in (SECRET, "falsch"):
+        assert secret not in f"{raised.value!r} {caplog.text}"
+
+
+@pytest.mark.usefixtures("prepared")
+def test_who_may_only_read(open_client: Open) -> None:
+    client = open_client(**_as("reader"))
+    assert client.storage().get("k") is None
+    with pytest.raises(AuthenticationError, match="grant the role SELECT and MODIFY"):
+        client.storage().put("k", "v")
+
+
+@pytest.mark.usefixtures("prepared")
+def test_no_secret_in_what_is_shown(open_client: Open) -> None:
+    client = open_client(**_as("user"))
+    assert SECRET not in f"{client!r} {client.backend.describe()} {vars(client.backend)}"
+
+
+def test_unreadable_file(open_client: Open, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"plugin\.cassandra\.tls"):
+        open_client(**{"plugin.cassandra.tls.ca": tmp_path / "none.pem"})

@@ -1,0 +1,97 @@
+"""What an operator may say."""
+
+import pytest
+
+from kip30 import ConfigError
+from kip30.config import Written, build, load
+from kip30_backends.cassandra import CassandraSettings, ddl
+
+SESSION_SECONDS = 9.0
+
+
+def _built(**properties: Written) -> CassandraSettings:
+    return build(CassandraSettings, load(properties))
+
+
+def test_the_default_port() -> None:
+    settings = _built(**{"plugin.cassandra.contact.points": "one, [::1]:9142"})
+    assert [str(address) for address in settings.contact_points] == ["one:9042", "[::1]:9142"]
+
+
+@pytest.mark.parametrize(
+    ("given", "lacking"),
+    [
+        ("plugin.cassandra.user", "plugin.cassandra.password"),
+        ("plugin.cassandra.password", "plugin.cassandra.user"),
+        ("plugin.cassandra.tls.cert", "plugin.cassandra.tls.key"),
+        ("plugin.cassandra.tls.key", "plugin.cassandra.tls.cert"),
+    ],
+)
+def test_halves_are_refused(given: str, lacking: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        _built(**{given: "half"})
+    assert f"{given} is set and {lacking} is not" in str(raised.value)
+    assert "half" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["plugin.cassandra.tls.ca", "plugin.cassandra.tls"])
+def test_any_file_means_encryption(key: str) -> None:
+    assert _built(**{key: "true"}).secure
+    assert not _built().secure
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("2", "{'class': 'NetworkTopologyStrategy', 'east': 2}"),
+        ("east=3, west = 1", "{'class': 'NetworkTopologyStrategy', 'east': 3, 'west': 1}"),
+        ("o'b=1", "{'class': 'NetworkTopologyStrategy', 'o''b': 1}"),
+    ],
+)
+def test_replication(written: str, shown: str) -> None:
+    settings = _built(
+        **{"plugin.cassandra.replication": written, "plugin.cassandra.datacenter": "east"}
+    )
+    assert ddl(settings)[0].endswith(f"WITH replication = {shown}")
+
+
+@pytest.mark.parametrize(
+    ("key", "written", "hint"),
+    [
+        ("replication", "many", "dc1=3,dc2=3"),
+        ("replication", "dc1=0", "dc1=3,dc2=3"),
+        ("keyspace", "drop table", "up to 48 letters"),
+        ("keyspace", "k" * 49, "up to 48 letters"),
+        ("address.map", "one:1", "told=reached"),
+        ("lr.pull.period.ms", "0", "at least 10"),
+    ],
+)
+def test_what_cannot_be_read(key: str, written: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=rf"plugin\.cassandra\.{key}.*{hint}"):
+        _built(**{f"plugin.cassandra.{key}": written})
+
+
+def test_an_address_map() -> None:
+    settings = _built(**{"plugin.cassandra.address.map": "10.0.0.1=db1:9142, 10.0.0.2:1=db2"})
+    assert settings.address_map is not None
+    assert {str(told): str(reached) for told, reached in settings.address_map.items()} == {
+        "10.0.0.1:9042": "db1:9142",
+        "10.0.0.2:1": "db2:9042",
+    }
+
+
+def test_the_seed_plugins_period_of_renewals() -> None:
+    assert _built().renewal_within(SESSION_SECONDS) == 3.0
+    slow = _built(**{"plugin.cassandra.le.renew.ttl.period.ms": 4500})
+    assert slow.renewal_within(SESSION_SECONDS) == 4.5
+    with pytest.raises(ConfigError, match=r"above half of plugin\.session\.timeout\.ms"):
+        slow.renewal_within(8.9)
+
+
+def test_the_ddl_makes_every_table_with_an_id_of_its_keyspace() -> None:
+    mine, yours = (ddl(_built(**{"plugin.cassandra.keyspace": name})) for name in ("mine", "yours"))
+    assert [line.split("(")[0] for line in mine[1:]] == [
+        f"CREATE TABLE IF NOT EXISTS mine.{table} " for table in ("records", "members", "leaders")
+    ]
+    ids = [line.partition("WITH id = ")[2] for line in (*mine[1:], *yours[1:])]
+    assert len(set(ids)) == 6

@@ -1,0 +1,100 @@
+"""Keyspace and tables: made, checked, missing, foreign; and what looking at them costs."""
+
+import time
+
+import pytest
+
+from kip30 import ConfigError, PluginLocator, StoreError, ValueChange
+from kip30.config import Written, build, load
+from kip30_backends.cassandra import CassandraSettings, ddl
+from kip30_conformance.patience import eventually
+from kip30_conformance.recorder import Recorder
+from kip30_conformance.servers import Ensemble
+
+from .admin import Admin
+from .conftest import Open
+
+CHECKED: dict[str, Written] = {"plugin.cassandra.create": False}
+AT_REST_SECONDS = 6.0
+
+
+def _in(keyspace: str) -> dict[str, Written]:
+    return {"plugin.cassandra.keyspace": keyspace}
+
+
+def test_what_is_missing_is_named_and_not_made(open_client: Open, admin: Admin) -> None:
+    with pytest.raises(StoreError, match="'absent' lacks the tables leaders, members, records"):
+        open_client(**CHECKED, **_in("absent"))
+    assert not admin.tell("SELECT * FROM system_schema.keyspaces WHERE keyspace_name = 'absent'")
+
+
+def test_an_administrator_may_make_the_tables(open_client: Open, admin: Admin) -> None:
+    properties = load({**_in("prepared"), "plugin.cassandra.replication": 1})
+    for statement in ddl(build(CassandraSettings, properties)):
+        admin.tell(statement)
+    client = open_client(**CHECKED, **_in("prepared"))
+    client.storage().put("k", "v")
+    assert client.backend.describe()["keyspace"] == "prepared"
+
+
+def test_tables_of_somebody_else(open_client: Open, admin: Admin) -> None:
+    admin.tell(
+        "CREATE KEYSPACE foreign_tables WITH replication ="
+        " {'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
+    for table in ("records", "members", "leaders"):
+        admin.tell(f"CREATE TABLE foreign_tables.{table} (k int PRIMARY KEY, v int)")
+    with pytest.raises(StoreError, match="use another keyspace"):
+        open_client(**_in("foreign_tables"))
+
+
+def test_tables_that_vanish_are_made_anew(open_client: Open, admin: Admin) -> None:
+    client = open_client(**_in("vanishing"))
+    heard = Recorder[ValueChange[str]]()
+    client.storage().put("k", "old")
+    client.listener_registry().add_value_change_listener("k", heard)
+    admin.tell("DROP KEYSPACE vanishing")
+    eventually(lambda: heard.events and heard.events[-1].value is None, what="it is gone")
+    eventually(lambda: _puts(client), what="it can be written again")
+    eventually(lambda: heard.events[-1].value == "new", what="and is heard of")
+
+
+def test_a_data_centre_that_is_not_there(open_client: Open) -> None:
+    with pytest.raises(StoreError, match="there are nodes in datacenter1 only"):
+        open_client(**{"plugin.cassandra.datacenter": "elsewhere"})
+
+
+def test_contradicting_periods_are_refused_before_anything_is_sent() -> None:
+    with pytest.raises(ConfigError, match="above half"):
+        PluginLocator().startup(
+            {
+                "plugin.backend": "cassandra",
+                "plugin.cassandra.contact.points": "there-is-no-such-host.invalid",
+                "plugin.cassandra.le.renew.ttl.period.ms": 6000,
+            }
+        )
+
+
+def test_what_is_observed_costs_two_reads_a_second_at_rest(
+    ensemble: Ensemble, open_client: Open
+) -> None:
+    with ensemble.link() as link:
+        client = open_client(**link.settings())
+        client.listener_registry().add_value_change_listener("n/k", print)
+        client.group_membership("g").add_listener(print)
+        client.leader_election("s").add_listener(print)
+        time.sleep(1)
+        before = link.round_trips()
+        time.sleep(AT_REST_SECONDS)
+        asked = link.round_trips() - before
+    heartbeats = 2 * AT_REST_SECONDS
+    assert asked > AT_REST_SECONDS
+    assert asked <= 3 * 2 * 1.15 * AT_REST_SECONDS + heartbeats
+
+
+def _puts(client: PluginLocator) -> bool:
+    try:
+        client.storage().put("k", "new")
+    except StoreError:
+        return False
+    return True
