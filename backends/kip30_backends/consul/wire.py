@@ -1,19 +1,21 @@
 """One connection that speaks HTTP/1.1, whose answers are there by a deadline or not at all."""
 
 import contextlib
+import io
 import select
 import socket
 import ssl
 import time
-from typing import NamedTuple
+from http.client import HTTPException, HTTPResponse
+from typing import NamedTuple, cast
+
+from typing_extensions import Buffer, override
 
 from kip30.config import Address
 from kip30_backends.consul.errors import NO_ANSWER, UNSENT, UNTRUSTED, Failure, TroubleError
 
-_CHUNK = 64 * 1024
 _LEAST_SECONDS = 0.001
-_END_OF_HEAD = b"\r\n\r\n"
-_END_OF_LINE = b"\r\n"
+_HTTP_1_1 = 11
 
 
 class Answer(NamedTuple):
@@ -33,7 +35,6 @@ class Wire:
         Raises:
             TroubleError: Not by *until*, which is a time of `time.monotonic`.
         """
-        self._rest = b""
         self._socket = _dialled(address, tls, until)
         self.reusable = True
 
@@ -50,12 +51,9 @@ class Wire:
         self.reusable = False
         try:
             self._socket.sendall(request)
-            answer = self._answer(until)
-        except (OSError, ValueError, LookupError) as error:
+            return self._answer(until)
+        except (OSError, HTTPException, ValueError) as error:
             raise TroubleError(Failure(_kind(error), _said(error))) from error
-        self.reusable = "content-length" in answer.headers or "transfer-encoding" in answer.headers
-        self.reusable &= answer.headers.get("connection") != "close"
-        return answer
 
     def is_idle(self) -> bool:
         """Say whether nothing has come from the server, not even its farewell."""
@@ -74,60 +72,36 @@ class Wire:
         self._socket.close()
 
     def _answer(self, until: float) -> Answer:
-        head = self._through(_END_OF_HEAD, until)
-        first, *lines = head.decode("latin-1").split("\r\n")
-        headers = dict(_header(line) for line in lines if line)
-        return Answer(int(first.split(" ", 2)[1]), headers, self._body(headers, until))
+        # It asks a socket for nothing but a file.
+        response = HTTPResponse(cast("socket.socket", _Source(self._socket, until)))
+        response.begin()
+        if response.version == _HTTP_1_1 and response.length is None and not response.chunked:
+            raise ConnectionResetError("the server hung up in the middle of an answer")
+        body = response.read()
+        self.reusable = not response.will_close
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, headers, body)
 
-    def _body(self, headers: dict[str, str], until: float) -> bytes:
-        if headers.get("transfer-encoding") == "chunked":
-            return self._chunks(until)
-        if "content-length" in headers:
-            return self._exactly(int(headers["content-length"]), until)
-        return self._whole_rest(until)
 
-    def _whole_rest(self, until: float) -> bytes:
-        """Return what comes until the server hangs up, as it does if it tells no length."""
-        parts = [self._rest]
-        with contextlib.suppress(ConnectionResetError):
-            while True:
-                parts.append(self._received(until))
-        self._rest = b"".join(parts)
-        return self._taken(len(self._rest))
+class _Source(io.RawIOBase):
+    """What comes over a socket by a deadline, for all of it together."""
 
-    def _chunks(self, until: float) -> bytes:
-        parts: list[bytes] = []
-        while size := int(self._through(_END_OF_LINE, until).split(b";")[0], 16):
-            parts.append(self._exactly(size, until))
-            self._exactly(len(_END_OF_LINE), until)
-        while self._through(_END_OF_LINE, until) != _END_OF_LINE:
-            pass
-        return b"".join(parts)
+    def __init__(self, connected: socket.socket, until: float) -> None:
+        super().__init__()
+        self._socket = connected
+        self._until = until
 
-    def _through(self, end: bytes, until: float) -> bytes:
-        """Return what comes up to *end*, which is included."""
-        while (at := self._rest.find(end)) < 0:
-            self._rest += self._received(until)
-        return self._taken(at + len(end))
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
 
-    def _exactly(self, size: int, until: float) -> bytes:
-        parts, missing = [self._rest], size - len(self._rest)
-        while missing > 0:
-            parts.append(self._received(until))
-            missing -= len(parts[-1])
-        self._rest = b"".join(parts)
-        return self._taken(size)
+    @override
+    def readable(self) -> bool:
+        return True
 
-    def _taken(self, size: int) -> bytes:
-        taken, self._rest = self._rest[:size], self._rest[size:]
-        return taken
-
-    def _received(self, until: float) -> bytes:
-        self._socket.settimeout(_left(until))
-        received = self._socket.recv(_CHUNK)
-        if not received:
-            raise ConnectionResetError("the server hung up")
-        return received
+    @override
+    def readinto(self, buffer: Buffer) -> int:
+        self._socket.settimeout(_left(self._until))
+        return self._socket.recv_into(buffer)
 
 
 def _dialled(address: Address, tls: ssl.SSLContext | None, until: float) -> socket.socket:
@@ -156,11 +130,6 @@ def _left(until: float) -> float:
     if left < 0:
         raise TimeoutError("no answer in time")
     return max(_LEAST_SECONDS, left)
-
-
-def _header(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name.lower(), value.strip()
 
 
 def _said(error: Exception) -> str:
