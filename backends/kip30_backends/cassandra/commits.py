@@ -76,7 +76,7 @@ class Commits:
             settled = self._settled(namespace, rev, answer, seconds)
             return then(or_unknown(settled), partial(go_on, answer))
 
-        def go_on(answer: Answer, was_done: bool) -> Future[Sequence[Job]]:  # noqa: FBT001
+        def go_on(answer: Answer, was_done: bool) -> Future[Sequence[Job]]:  # noqa: FBT001  a result
             return _all_done(jobs, rev) if was_done else self._refused(namespace, jobs, answer)
 
         where = (calls.root, namespace)

@@ -4,7 +4,8 @@ import pytest
 
 from kip30 import ConfigError
 from kip30.config import Written, build, load
-from kip30_backends.cassandra import CassandraSettings, ddl
+from kip30_backends.cassandra import CassandraSettings
+from kip30_backends.cassandra.schema import ddl
 
 SESSION_SECONDS = 9.0
 

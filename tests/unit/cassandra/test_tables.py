@@ -6,7 +6,8 @@ import pytest
 
 from kip30 import ConfigError, PluginLocator, StoreError, ValueChange
 from kip30.config import Written, build, load
-from kip30_backends.cassandra import CassandraSettings, ddl
+from kip30_backends.cassandra import CassandraSettings
+from kip30_backends.cassandra.schema import ddl
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
@@ -80,10 +81,11 @@ def test_what_is_observed_costs_two_reads_a_second_at_rest(
 ) -> None:
     with ensemble.link() as link:
         client = open_client(**link.settings())
+        opened = link.round_trips()
         client.listener_registry().add_value_change_listener("n/k", print)
         client.group_membership("g").add_listener(print)
         client.leader_election("s").add_listener(print)
-        time.sleep(1)
+        eventually(lambda: link.round_trips() >= opened + 6, what="each was looked at, and again")
         before = link.round_trips()
         time.sleep(AT_REST_SECONDS)
         asked = link.round_trips() - before
