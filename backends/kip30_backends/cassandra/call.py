@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from kip30.errors import Kip30Error, OutcomeUnknownError
+from kip30.pulse import Pulse
 from kip30_backends.cassandra.errors import (
     NEVER_SENT,
     Failure,
@@ -24,7 +25,6 @@ from kip30_backends.cassandra.errors import (
 from kip30_backends.cassandra.following import copy
 from kip30_backends.cassandra.library import Row, Statement, Wire
 from kip30_backends.cassandra.nodes import Nodes
-from kip30_backends.cassandra.pulse import Pulse
 
 T = TypeVar("T")
 

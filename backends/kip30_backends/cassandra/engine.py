@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from kip30 import forks
 from kip30.driver import Context
 from kip30.errors import Kip30Error, StoreError, UnavailableError
-from kip30_backends.cassandra import forks, schema
+from kip30.pulse import Pulse
+from kip30_backends.cassandra import schema
 from kip30_backends.cassandra.call import Answer, Ask, Route
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
@@ -17,7 +19,6 @@ from kip30_backends.cassandra.errors import is_missing, translate
 from kip30_backends.cassandra.following import attempt, copy
 from kip30_backends.cassandra.library import Row, Wire, failure_of
 from kip30_backends.cassandra.nodes import Nodes
-from kip30_backends.cassandra.pulse import Pulse
 from kip30_backends.cassandra.settings import CassandraSettings
 from kip30_backends.cassandra.statements import Statements
 from kip30_backends.cassandra.states import States
@@ -50,7 +51,7 @@ class Engine:
         self._settings = settings
         self._context = context
         self.wire = Wire(settings, _patience(context))
-        self.pulse = Pulse()
+        self.pulse = Pulse("kip30-cassandra")
         self._repairing = threading.Lock()
         self._waiting: list[Callable[[], None]] = []
         self._closing = threading.Lock()

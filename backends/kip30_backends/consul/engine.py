@@ -4,10 +4,10 @@ import logging
 import threading
 from collections.abc import Mapping
 
+from kip30 import forks
 from kip30.driver import Context
 from kip30.errors import AuthenticationError
 from kip30.paths import Paths
-from kip30_backends.consul import forks
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.endpoints import Endpoints
 from kip30_backends.consul.errors import TroubleError, translate

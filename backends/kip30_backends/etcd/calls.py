@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from kip30.errors import ClosedError, Kip30Error, LifecycleError
 from kip30.futures import failed
+from kip30.pulse import Pulse
 from kip30_backends.etcd.batches import Batches, Read
 from kip30_backends.etcd.call import Ask, Call, Route
 from kip30_backends.etcd.endpoints import Endpoints
 from kip30_backends.etcd.messages import RangeAnswer
 from kip30_backends.etcd.orders import Mark, Orders
-from kip30_backends.etcd.pulse import Pulse
 from kip30_backends.etcd.tokens import Tokens
 
 T = TypeVar("T")

@@ -6,10 +6,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
+from kip30 import forks
 from kip30.driver import Context
 from kip30.futures import Completed
 from kip30.paths import Paths
-from kip30_backends.etcd import forks, requests
+from kip30.pulse import Pulse
+from kip30_backends.etcd import requests
 from kip30_backends.etcd.borrowed import borrow
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
@@ -19,7 +21,6 @@ from kip30_backends.etcd.errors import NotDemandedError
 from kip30_backends.etcd.following import otherwise
 from kip30_backends.etcd.messages import MESSAGES
 from kip30_backends.etcd.orders import Mark
-from kip30_backends.etcd.pulse import Pulse
 from kip30_backends.etcd.session import Sessions
 from kip30_backends.etcd.settings import EtcdSettings
 from kip30_backends.etcd.states import States
@@ -40,7 +41,7 @@ class Engine:
         """
         reached, given = _reached(settings)
         endpoints = Endpoints(reached)
-        self.pulse = Pulse()
+        self.pulse = Pulse("kip30-etcd")
         self.paths = Paths(context.namespace)
         tokens = Tokens(partial(self._authenticate, settings) if settings.user else None, given)
         seconds = context.operation_timeout_seconds

@@ -16,6 +16,7 @@ from kip30.driver import Context
 from kip30.errors import ClosedError, UnavailableError
 from kip30.futures import Completed
 from kip30.lease import Lease
+from kip30.pulse import Pulse
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
@@ -23,7 +24,6 @@ from kip30_backends.etcd.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REV
 from kip30_backends.etcd.following import attempt, copy, then
 from kip30_backends.etcd.messages import MESSAGES
 from kip30_backends.etcd.orders import Mark
-from kip30_backends.etcd.pulse import Pulse
 
 T = TypeVar("T")
 

@@ -4,11 +4,11 @@ import logging
 from concurrent.futures import Future
 
 from kip30.errors import UnavailableError
+from kip30.pulse import Pulse
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
 from kip30_backends.etcd.channel import RANGE
-from kip30_backends.etcd.pulse import Pulse
 from kip30_backends.etcd.stream import Stream
 
 _log = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from typing_extensions import override
 
 from kip30.driver import Watch
 from kip30.errors import ClosedError, InvalidNameError, StoreError, UnavailableError
+from kip30.pulse import Pulse
 from kip30.records import Entry, Snapshot, Target
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.messages import Event
 from kip30_backends.etcd.orders import Orders, era_of
-from kip30_backends.etcd.pulse import Pulse
 from kip30_backends.etcd.states import Page, Place, States
 from kip30_backends.etcd.stream import Ear, Stream
 from kip30_backends.etcd.vigil import Vigil

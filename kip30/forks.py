@@ -1,4 +1,4 @@
-"""What a fork must not do to an open backend: end its connections, or wait for its threads."""
+"""What a fork must not do to an open backend: end what the parent has, or wait for its threads."""
 
 import os
 import weakref
@@ -23,7 +23,8 @@ def register(thing: Forkable) -> None:
 
 
 def _in_child() -> None:
-    # The driver ends a session that is collected as garbage, and a cluster when the process ends.
+    # A vendor's client ends connections or waits for threads when it is collected as garbage, and
+    # those are the parent's.
     for thing in list(_open):
         _kept.append(thing)
         thing.abandon()

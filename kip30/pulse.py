@@ -15,8 +15,9 @@ class Pulse:
     An action neither waits nor raises.
     """
 
-    def __init__(self) -> None:
-        """Have nothing to do."""
+    def __init__(self, name: str) -> None:
+        """Have nothing to do; the thread is called *name*."""
+        self._name = name
         self._due: list[tuple[float, int, Action]] = []
         self._numbers = itertools.count()
         self._stopped = False
@@ -31,9 +32,7 @@ class Pulse:
             due = (time.monotonic() + seconds, next(self._numbers), action)
             heapq.heappush(self._due, due)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="kip30-cassandra", daemon=True
-                )
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
             if self._due[0] is due:
                 self._changed.notify_all()
