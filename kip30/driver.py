@@ -50,7 +50,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What every backend is opened with, besides its own settings."""
+    """What every backend is opened with, besides its own settings.
+
+    A session timeout that *was asked* for is had or refused; another one gives way to what the
+    store grants.
+    """
 
     clock: Clock
     namespace: str
@@ -58,6 +62,7 @@ class Context:
     operation_timeout_seconds: float
     connect_timeout_seconds: float
     margin_seconds: float
+    session_timeout_was_asked: bool = True
 
     def lease(self, *, sent_at: float, timeout_seconds: float | None = None) -> Lease:
         """Return a lease that the store granted to a request sent at *sent_at*."""

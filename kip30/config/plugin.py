@@ -7,6 +7,7 @@ from kip30.config.parsers import milliseconds, paths, text
 from kip30.config.settings import setting
 from kip30.errors import ConfigError
 
+_SESSION_TIMEOUT_SECONDS = 10.0
 _OPERATION_TIMEOUT_SECONDS = 5.0
 
 
@@ -41,10 +42,11 @@ class CommonSettings:
         default="kip30",
         doc="Name under which everything is kept; clients with another one never meet",
     )
-    session_timeout_seconds: float = setting(
+    session_timeout: float | None = setting(
         "plugin.session.timeout.ms",
         milliseconds(minimum=100),
-        default=10_000,
+        default=None,
+        shown="10000",
         doc="How long a silent client keeps its memberships and leaderships",
     )
     operation_timeout: float | None = setting(
@@ -90,6 +92,11 @@ class CommonSettings:
             )
 
     @property
+    def session_timeout_seconds(self) -> float:
+        """How long a silent client keeps its memberships and leaderships."""
+        return self.session_timeout or _SESSION_TIMEOUT_SECONDS
+
+    @property
     def operation_timeout_seconds(self) -> float:
         """How long any one call may take."""
         if self.operation_timeout is None:
@@ -100,6 +107,7 @@ class CommonSettings:
     def computed(self) -> dict[str, str]:
         """What holds for the settings that follow from others, as an operator would write it."""
         return {
+            "plugin.session.timeout.ms": _milliseconds(self.session_timeout_seconds),
             "plugin.operation.timeout.ms": _milliseconds(self.operation_timeout_seconds),
             "plugin.lease.margin.ms": _milliseconds(self.margin_seconds),
         }

@@ -10,7 +10,6 @@ import threading
 from http import HTTPStatus
 from typing import Any
 
-from kip30.config import CommonSettings
 from kip30.driver import Context
 from kip30.errors import ClosedError, ConfigError, Kip30Error, UnavailableError
 from kip30.lease import Lease
@@ -156,7 +155,7 @@ class Sessions:
 
     def _accept(self, least: float, error: TooShortError) -> None:
         """Do with the shortest timeout there is, unless somebody asked for another one."""
-        if self.timeout_seconds != CommonSettings().session_timeout_seconds:
+        if self._context.session_timeout_was_asked:
             raise ConfigError(
                 f"plugin.session.timeout.ms is below {least * 1000:g}, which is the least these"
                 " servers grant (twice their session_ttl_min): raise it, or lower theirs"
