@@ -7,6 +7,7 @@ resignation, a change of leader, the end of a lease, a timer.
 """
 
 import logging
+import math
 import random
 import threading
 from concurrent.futures import Future
@@ -51,6 +52,7 @@ class Campaign:
         self._feed: Feed | None = None
         self._retired = False
         self._refused_at = -1
+        self._free_at = math.inf
         self._retry_at = 0.0
         self._pause = _FIRST_PAUSE
 
@@ -287,8 +289,10 @@ class Campaign:
 
     def _seems_free(self, candidacy: Candidacy) -> bool:
         latest = self._feed.latest if self._feed else None
-        if latest is None or latest.order <= self._refused_at:
+        if latest is None:
             return False
+        if latest.order <= self._refused_at:
+            return self._now() >= self._free_at
         holder: Entry | None = next(iter(latest.entries.values()), None)
         return holder is None or holder.nonce == candidacy.nonce
 
@@ -341,5 +345,7 @@ class Campaign:
 
     def _refused(self, held: Held) -> None:
         self._refused_at = held.by.order
+        self._free_at = math.inf
         if held.retry_after_seconds is not None:
-            self._task.wake_at(self._now() + held.retry_after_seconds)
+            self._free_at = self._now() + held.retry_after_seconds
+            self._task.wake_at(self._free_at)

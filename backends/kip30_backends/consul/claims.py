@@ -18,7 +18,8 @@ T = TypeVar("T")
 _ABSENT = "doesn't exist"
 _LOCK_DELAY = "due to lock delay"
 _NO_SESSION = "invalid session"
-_WHILE_DELAYED = 0.05
+DELAYED_SECONDS = 0.1
+"""In how long to try again while a lock-delay runs; Consul tells neither its end nor its length."""
 
 
 class Bid(NamedTuple):
@@ -57,6 +58,12 @@ class Refused(NamedTuple):
     holder: Record
 
 
+class Delayed(NamedTuple):
+    """Nobody has the key, and nobody can have it before a lock-delay is over."""
+
+    order: int
+
+
 class Claims:
     """Keys with an owner."""
 
@@ -65,9 +72,13 @@ class Claims:
         self._calls = calls
         self._sessions = sessions
 
-    def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+    def try_to_take(self, bid: Bid, meaning: Callable[[Claim | Refused | Delayed], T]) -> Future[T]:
         """Take a key if nobody has it; *meaning* makes the answer of what came of it."""
         return self._calls.on_demand(lambda talk: meaning(self._take(bid, talk)))
+
+    def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+        """Do that, and wait for the end of a lock-delay."""
+        return self._calls.on_demand(lambda talk: meaning(self._wait_and_take(bid, talk)))
 
     def replace(self, bid: Bid, claim: Claim) -> Future[Claim | None]:
         """Give the record of *claim* other contents; None if it is gone."""
@@ -77,7 +88,12 @@ class Claims:
         """Delete *key* if *claim* still has it."""
         return self._calls.on_demand(lambda talk: self._give_up(key, claim, talk))
 
-    def _take(self, bid: Bid, talk: Talk) -> Claim | Refused:
+    def _wait_and_take(self, bid: Bid, talk: Talk) -> Claim | Refused:
+        while isinstance(answer := self._take(bid, talk), Delayed):
+            talk.pause(DELAYED_SECONDS)
+        return answer
+
+    def _take(self, bid: Bid, talk: Talk) -> Claim | Refused | Delayed:
         while True:
             session = self._sessions.current(talk)
             mark = self._calls.orders.mark(bid.place)
@@ -86,22 +102,23 @@ class Claims:
                 return self._taken(bid, session, outcome.records[-1], mark)
             if outcome.says(_NO_SESSION):
                 self._sessions.lost(session)
-            elif outcome.says(_LOCK_DELAY):
-                talk.pause(_WHILE_DELAYED)
-            elif (answer := self._held(bid, session, talk)) is not None:
-                return answer
+            else:
+                answer = self._held(bid, session, talk)
+                if isinstance(answer, Claim | Refused) or outcome.says(_LOCK_DELAY):
+                    return answer
 
-    def _held(self, bid: Bid, session: Session, talk: Talk) -> Claim | Refused | None:
-        """Return who has the key; None if it is free by now."""
+    def _held(self, bid: Bid, session: Session, talk: Talk) -> Claim | Refused | Delayed:
+        """Return who has the key, if it is not free by now."""
         mark = self._calls.orders.mark(bid.key)
         found = talk.ask(at_key(bid.key))
+        free = Delayed(self._calls.orders.of(bid.key, found.at, mark))
         if not found.records:
-            return None
+            return free
         (holder,) = found.records
         nonce = holder.unsealed().nonce
         if not holder.session:  # as after a backup was restored
             talk.ask(transactions.write([transactions.delete_over(holder.key, holder.modified)]))
-            return None
+            return free
         if (holder.session, nonce) == (session.ident, bid.nonce):
             since_ever = self._calls.orders.mark(bid.place)._replace(at=0)
             return self._taken(bid, session, holder, since_ever)

@@ -7,7 +7,7 @@ from typing_extensions import override
 from kip30.driver import ElectionDriver
 from kip30.paths import Paths
 from kip30.records import Claim, Entry, Held, Snapshot, Version
-from kip30_backends.consul.claims import Bid, Claims, Refused
+from kip30_backends.consul.claims import DELAYED_SECONDS, Bid, Claims, Delayed, Refused
 from kip30_backends.consul.records import key_of
 
 
@@ -28,16 +28,18 @@ class ConsulElection(ElectionDriver):
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
         key = leader_key(self._paths, service)
         bid = Bid(key, key, candidate, nonce, data, label=candidate)
-        return self._claims.take(bid, _held_or_won)
+        return self._claims.try_to_take(bid, _held_or_won)
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
         return self._claims.give_up(leader_key(self._paths, service), claim)
 
 
-def _held_or_won(answer: Claim | Refused) -> Claim | Held:
-    if not isinstance(answer, Refused):
+def _held_or_won(answer: Claim | Refused | Delayed) -> Claim | Held:
+    if isinstance(answer, Claim):
         return answer
+    if isinstance(answer, Delayed):
+        return Held(Snapshot(answer.order, {}), DELAYED_SECONDS)
     nonce, candidate, data = answer.holder.unsealed()
     leader = Entry(Version(answer.holder.created), nonce, data)
     return Held(Snapshot(answer.order, {candidate: leader}))

@@ -32,9 +32,13 @@ def test_half_the_timeout_is_asked_for(open_client: Open, admin: Admin) -> None:
     assert not session["NodeChecks"]
 
 
-def test_a_timeout_that_was_asked_for_is_had_or_refused(strict: Ensemble) -> None:
+@pytest.mark.parametrize("milliseconds", [10_000, 19_999])
+def test_a_timeout_that_was_asked_for_is_refused(strict: Ensemble, milliseconds: int) -> None:
     with pytest.raises(ConfigError, match=r"plugin\.session\.timeout\.ms is below 20000,"):
-        PluginLocator().startup({**strict.settings(), "plugin.session.timeout.ms": 19_999})
+        PluginLocator().startup({**strict.settings(), "plugin.session.timeout.ms": milliseconds})
+
+
+def test_a_timeout_that_servers_grant_is_had(strict: Ensemble) -> None:
     with PluginLocator().startup({**strict.settings(), "plugin.session.timeout.ms": 20_000}) as one:
         assert one.group_membership("g").join("m", "").timeout_seconds == 20
 
@@ -74,6 +78,23 @@ def test_an_id_waits_for_the_lock_delay_of_who_was_ended(
     started = time.monotonic()
     heir.group_membership("g").join("m", "")
     assert time.monotonic() - started > 0.3
+
+
+def test_a_candidate_is_put_off_by_a_lock_delay_and_leads_after_it(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    timeout = round(4000 * TIME_SCALE)
+    settings = {"plugin.session.timeout.ms": timeout, "plugin.lease.margin.ms": timeout // 3}
+    first = open_client(**settings)
+    assert first.leader_election("s").nominate("a", "")
+    admin.tell("PUT", f"session/destroy/{admin.get(f'{namespace}/service/s/leader')['Session']}")
+    first.close()
+    heir = open_client().leader_election("s")
+    started = time.monotonic()
+    assert not heir.nominate("b", "")
+    assert heir.get_leader() is None
+    assert heir.wait_elected("b", 10 * TIME_SCALE)
+    assert time.monotonic() - started > 1
 
 
 def test_a_leader_whose_session_was_ended_hears_of_it_before_the_next_one_leads(
