@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from kip30.errors import Kip30Error, OutcomeUnknownError
+from kip30.following import copy
 from kip30.pulse import Pulse
 from kip30_backends.cassandra.errors import (
     NEVER_SENT,
@@ -22,7 +23,6 @@ from kip30_backends.cassandra.errors import (
     translate,
     was_never_sent,
 )
-from kip30_backends.cassandra.following import copy
 from kip30_backends.cassandra.library import Row, Statement, Wire
 from kip30_backends.cassandra.nodes import Nodes
 

@@ -6,11 +6,11 @@ from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.following import all_of, or_unknown, then
 from kip30.futures import Completed
 from kip30.records import Claim, Entry
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
-from kip30_backends.cassandra.following import all_of, or_unknown, then
 from kip30_backends.cassandra.posts import Holding, Table
 from kip30_backends.cassandra.session import Session, Sessions
 from kip30_backends.cassandra.turns import Turns, Work

@@ -15,13 +15,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from kip30.following import all_of, attempt, fail, or_unknown, then
 from kip30.futures import Completed
 from kip30.records import Fence, Version, Write, new_nonce
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.conditions import exactly, form, refusal
 from kip30_backends.cassandra.fences import Fences, height
-from kip30_backends.cassandra.following import all_of, attempt, fail, or_unknown, then
 from kip30_backends.cassandra.library import Row, Statement
 from kip30_backends.cassandra.lines import Lines
 

@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from kip30.driver import ElectionDriver
 from kip30.errors import UnavailableError
+from kip30.following import then
 from kip30.futures import Completed, mapped
 from kip30.records import Claim, Entry, Fence, Held, Snapshot, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.following import then
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.posts import Holding, Post
 from kip30_backends.cassandra.session import Session

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from kip30 import forks
 from kip30.driver import Context
 from kip30.errors import Kip30Error, StoreError, UnavailableError
+from kip30.following import attempt, copy
 from kip30.pulse import Pulse
 from kip30_backends.cassandra import schema
 from kip30_backends.cassandra.call import Answer, Ask, Route
@@ -16,7 +17,6 @@ from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.cluster import Patience
 from kip30_backends.cassandra.errors import is_missing, translate
-from kip30_backends.cassandra.following import attempt, copy
 from kip30_backends.cassandra.library import Row, Wire, failure_of
 from kip30_backends.cassandra.nodes import Nodes
 from kip30_backends.cassandra.settings import CassandraSettings

@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from functools import partial
 
 from kip30.errors import FencedError
+from kip30.following import then
 from kip30.futures import Completed
 from kip30.records import Fence
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
-from kip30_backends.cassandra.following import then
 from kip30_backends.cassandra.library import Row
 
 _EPOCHS = range(1, 2**63)

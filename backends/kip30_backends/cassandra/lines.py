@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from kip30.errors import UnavailableError
-from kip30_backends.cassandra.following import attempt, fail
+from kip30.following import attempt, fail
 
 
 class Job(Protocol):

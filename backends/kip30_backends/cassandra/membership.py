@@ -8,12 +8,12 @@ from typing_extensions import override
 
 from kip30.driver import MembershipDriver
 from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
+from kip30.following import then
 from kip30.futures import Completed, mapped
 from kip30.records import Claim, Entry, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.following import then
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.posts import Holding, Post
 from kip30_backends.cassandra.session import Session

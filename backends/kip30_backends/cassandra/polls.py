@@ -10,10 +10,10 @@ from typing import Protocol
 
 from typing_extensions import override
 
+from kip30.following import all_of, attempt, then
 from kip30.futures import Completed, mapped
 from kip30.pulse import Pulse
 from kip30.records import Entry, Kind, Snapshot, Target
-from kip30_backends.cassandra.following import all_of, attempt, then
 from kip30_backends.cassandra.orders import Orders
 from kip30_backends.cassandra.readings import MOST
 from kip30_backends.cassandra.states import States

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from kip30.following import then
 from kip30.futures import Completed
 from kip30.records import Entry, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
-from kip30_backends.cassandra.following import then
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.lines import Lines
 

@@ -13,10 +13,10 @@ from functools import partial
 
 from kip30.driver import Context
 from kip30.errors import ClosedError
+from kip30.following import all_of
 from kip30.futures import mapped
 from kip30.lease import Lease
 from kip30.pulse import Pulse
-from kip30_backends.cassandra.following import all_of
 from kip30_backends.cassandra.posts import Holding
 
 _log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from functools import partial
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
+from kip30.following import then
 from kip30.futures import Completed, mapped
 from kip30.names import Key
 from kip30.records import Entry, Version, Write
@@ -15,7 +16,6 @@ from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.commits import Commits
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.following import then
 from kip30_backends.cassandra.readings import MOST, Entries, Readings
 
 

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from kip30.following import copy, whatever
 from kip30.futures import Completed
-from kip30_backends.cassandra.following import copy, whatever
 from kip30_backends.cassandra.lines import Lines
 
 T = TypeVar("T")

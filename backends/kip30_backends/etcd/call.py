@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from typing_extensions import override
 
 from kip30.errors import ClosedError, Kip30Error
+from kip30.following import attempt, copy
 from kip30.pulse import Pulse
 from kip30_backends.etcd import channel
 from kip30_backends.etcd.endpoints import Endpoints
@@ -19,7 +20,6 @@ from kip30_backends.etcd.errors import (
     translate,
     was_never_sent,
 )
-from kip30_backends.etcd.following import attempt, copy
 from kip30_backends.etcd.orders import Mark, Orders
 from kip30_backends.etcd.tokens import Tokens
 

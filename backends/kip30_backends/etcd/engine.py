@@ -8,6 +8,7 @@ from typing import Any
 
 from kip30 import forks
 from kip30.driver import Context
+from kip30.following import otherwise
 from kip30.futures import Completed
 from kip30.paths import Paths
 from kip30.pulse import Pulse
@@ -18,7 +19,6 @@ from kip30_backends.etcd.calls import Calls, acknowledged
 from kip30_backends.etcd.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
 from kip30_backends.etcd.endpoints import Endpoints
 from kip30_backends.etcd.errors import NotDemandedError
-from kip30_backends.etcd.following import otherwise
 from kip30_backends.etcd.messages import MESSAGES
 from kip30_backends.etcd.orders import Mark
 from kip30_backends.etcd.session import Sessions

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver import Context
 from kip30.errors import ClosedError, UnavailableError
+from kip30.following import attempt, copy, then
 from kip30.futures import Completed
 from kip30.lease import Lease
 from kip30.pulse import Pulse
@@ -21,7 +22,6 @@ from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
 from kip30_backends.etcd.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
-from kip30_backends.etcd.following import attempt, copy, then
 from kip30_backends.etcd.messages import MESSAGES
 from kip30_backends.etcd.orders import Mark
 

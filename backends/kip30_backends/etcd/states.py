@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kip30.envelope import unseal
 from kip30.errors import InvalidNameError, StoreError
+from kip30.following import otherwise
 from kip30.names import Key, unescape
 from kip30.paths import Paths
 from kip30.records import Entry, Kind, Snapshot, Target, Version
@@ -16,7 +17,6 @@ from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import RANGE
 from kip30_backends.etcd.election import leader_key
 from kip30_backends.etcd.errors import CompactedError
-from kip30_backends.etcd.following import otherwise
 from kip30_backends.etcd.messages import PUT, Event, KeyValue, RangeAnswer
 from kip30_backends.etcd.orders import Mark
 

@@ -15,6 +15,7 @@ from kip30.errors import (
     KeyMissingError,
     VersionConflictError,
 )
+from kip30.following import gathered
 from kip30.futures import mapped
 from kip30.names import Key
 from kip30.paths import Paths
@@ -25,7 +26,6 @@ from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import TXN
 from kip30_backends.etcd.election import leader_key
-from kip30_backends.etcd.following import gathered
 from kip30_backends.etcd.messages import KeyValue, RangeAnswer, TxnAnswer
 from kip30_backends.etcd.orders import Mark
 from kip30_backends.etcd.states import States

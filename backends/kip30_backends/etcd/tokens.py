@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from kip30.errors import Kip30Error
+from kip30.following import attempt
 from kip30_backends.etcd.channel import Metadata
-from kip30_backends.etcd.following import attempt
 
 _HAS_LEADER: Metadata = (("hasleader", "true"),)
 """Has a server that is cut off from the others say so, instead of waiting for them."""

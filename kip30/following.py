@@ -1,10 +1,12 @@
 """One future after another: what is asked next, once an answer is there."""
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
+from kip30.errors import OutcomeUnknownError
 from kip30.futures import Completed, failed
 
 T = TypeVar("T")
@@ -36,6 +38,11 @@ def whatever(source: Future[T], step: Callable[[Future[T]], Future[U]]) -> Futur
     return target
 
 
+def or_unknown(look: Future[T]) -> Future[T]:
+    """Return *look*, which tells what became of a write; if it fails, nobody knows."""
+    return whatever(look, _or_unknown)
+
+
 def gathered(sources: Sequence[Future[T]]) -> Future[list[T]]:
     """Return the results of all *sources*, in their order, or the first error of them."""
     for source in sources:
@@ -44,6 +51,26 @@ def gathered(sources: Sequence[Future[T]]) -> Future[list[T]]:
     for source in sources:
         found = then(found, partial(_with_next, source))
     return found
+
+
+def all_of(sources: Sequence[Future[Any]]) -> Future[None]:
+    """Return what is done once all *sources* are, however they ended."""
+    target: Future[None] = Future()
+    lock = threading.Lock()
+    left = len(sources) + 1
+
+    def count(_: object) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            last = not left
+        if last:
+            target.set_result(None)
+
+    for source in sources:
+        source.add_done_callback(count)
+    count(None)
+    return target
 
 
 def attempt(step: Callable[..., Future[U]], *arguments: Any) -> Future[U]:
@@ -55,14 +82,27 @@ def attempt(step: Callable[..., Future[U]], *arguments: Any) -> Future[U]:
 
 
 def copy(done: Future[T], target: Future[T]) -> None:
-    """Give *target*, unless nobody wants it any more, what *done* has."""
-    if not target.set_running_or_notify_cancel():
-        return
+    """Give *target*, unless it has something or nobody wants it any more, what *done* has."""
     error = done.exception()
-    if error is None:
+    if error is not None:
+        fail(target, error)
+    elif not target.done() and target.set_running_or_notify_cancel():
         target.set_result(done.result())
-    else:
+
+
+def fail(target: Future[Any], error: BaseException) -> None:
+    """Give *target*, unless it has something or nobody wants it any more, *error*."""
+    if not target.done() and target.set_running_or_notify_cancel():
         target.set_exception(error)
+
+
+def _or_unknown(look: Future[T]) -> Future[T]:
+    error = look.exception()
+    if error is None:
+        return look
+    raise OutcomeUnknownError(
+        f"an answer was lost, and so was the attempt to look it up: {error}"
+    ) from error
 
 
 def _with_next(source: Future[T], so_far: list[T]) -> Future[list[T]]:
