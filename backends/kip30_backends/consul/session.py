@@ -21,7 +21,8 @@ from kip30_backends.consul.wire import Answer
 
 _log = logging.getLogger(__name__)
 
-_RENEWALS_PER_TIMEOUT = 3
+_RENEWALS_PER_TIMEOUT = 6
+_PATIENCE_AFTER_TROUBLE = 2
 _TIMES_TTL = 2
 _MAX_LOCK_DELAY_SECONDS = 60.0
 _AFTER_TROUBLE = 0.1
@@ -180,29 +181,38 @@ class Sessions:
         return Session(ident, self._context.lease(sent_at=sent_at, timeout_seconds=timeout))
 
     def _keep(self, session: Session) -> None:
-        """Renew *session* until it is over."""
+        """Renew *session* until it is over.
+
+        Often, and with little patience: while a cluster elects its leader, a server holds back
+        what it is asked, and goes on doing so for a while when there is one. A question that is
+        put anew is answered at once.
+        """
+        pause = patience = self._interval
         try:
-            pause = self._interval
             while not self._closing.wait(pause) and session is self._session:
                 if session.lease.expire():
                     _log.info("the session was not renewed in time")
                     return
-                pause = self._renew(session)
+                began = self._context.clock.now()
+                if self._renew(session, began, patience):
+                    pause = max(0.0, self._interval - (self._context.clock.now() - began))
+                    patience = self._interval
+                else:
+                    pause, patience = _AFTER_TROUBLE, _PATIENCE_AFTER_TROUBLE * self._interval
         finally:
             self._threads.discard(threading.current_thread())
 
-    def _renew(self, session: Session) -> float:
-        """Renew *session*; return in how many seconds that is due again."""
-        sent_at = self._context.clock.now()
+    def _renew(self, session: Session, sent_at: float, patience: float) -> bool:
+        """Renew *session* in so many seconds; say whether the store has answered."""
         try:
-            exists = self._is_renewed(session, self._calls.talk(self._interval))
+            exists = self._is_renewed(session, self._calls.talk(patience))
         except Kip30Error as error:
             _log.debug("the session was not renewed: %s", error)
-            return _AFTER_TROUBLE
+            return False
         if not exists:
             self.lost(session)
         session.lease.renewed(sent_at)
-        return max(0.0, self._interval - (self._context.clock.now() - sent_at))
+        return True
 
     def _is_renewed(self, session: Session, talk: Talk) -> bool:
         """Renew *session*, and have a quorum confirm that it exists.
