@@ -43,6 +43,11 @@ class Ensemble:
         """How many round trips those operations take that take more than one."""
         return self._store.round_trips
 
+    @property
+    def session_seconds(self) -> float | None:
+        """The session timeout that these servers ask for, if there is any reason."""
+        return self._store.session_seconds if len(self.nodes) > 1 else None
+
     def settings(self) -> dict[str, str]:
         """Return the properties that reach the store, with no proxy in between."""
         return self._store.settings(",".join(node.address for node in self.nodes))

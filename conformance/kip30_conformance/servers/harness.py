@@ -78,6 +78,7 @@ class ServerHarness(Harness):
     def __init__(self, ensemble: Ensemble) -> None:
         """Test the store on *ensemble*."""
         self.ensemble = ensemble
+        self.session_seconds = ensemble.session_seconds or self.session_seconds
         self._faults = weakref.WeakKeyDictionary[PluginLocator, ServerFaults]()
 
     @override

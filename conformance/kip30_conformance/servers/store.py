@@ -81,6 +81,8 @@ class Store(ABC):
     """Whether nodes send each other datagrams as well, to the same ports."""
     elects: ClassVar[bool] = True
     """Whether one of the nodes leads."""
+    session_seconds: ClassVar[float | None] = None
+    """The session timeout that outlasts an election among nodes, if that of the suites does not."""
 
     @abstractmethod
     def prepare(self, command: Sequence[str], plan: Plan) -> list[str]:
