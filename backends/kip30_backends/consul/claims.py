@@ -111,7 +111,7 @@ class Claims:
         """Return who has the key, if it is not free by now."""
         mark = self._calls.orders.mark(bid.key)
         found = talk.ask(at_key(bid.key))
-        free = Delayed(self._calls.orders.of(bid.key, found.at, mark))
+        free = Delayed(self._calls.orders.of(found.at, mark))
         if not found.records:
             return free
         (holder,) = found.records
@@ -122,11 +122,11 @@ class Claims:
         if (holder.session, nonce) == (session.ident, bid.nonce):
             since_ever = self._calls.orders.mark(bid.place)._replace(at=0)
             return self._taken(bid, session, holder, since_ever)
-        return Refused(self._calls.orders.of(bid.key, found.at, mark), holder)
+        return Refused(self._calls.orders.of(found.at, mark), holder)
 
     def _taken(self, bid: Bid, session: Session, record: Record, mark: Mark) -> Claim:
         session.held[bid.key] = record.modified
-        order = self._calls.orders.of(bid.place, record.modified, mark)
+        order = self._calls.orders.of(record.modified, mark)
         entry = bid.entry(record.created)
         return Claim(bid.name, entry, session.lease, order, Hold(session, record.modified))
 

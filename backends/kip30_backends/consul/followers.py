@@ -13,10 +13,11 @@ from kip30.errors import Kip30Error
 from kip30_backends.consul.endpoints import Endpoints
 from kip30_backends.consul.errors import Failure, TroubleError, is_lost
 from kip30_backends.consul.library import Agent
-from kip30_backends.consul.orders import Mark
 from kip30_backends.consul.records import index_of
 from kip30_backends.consul.talk import OK_OR_ABSENT, understood
 from kip30_backends.consul.wire import Answer, Wire
+
+Hear = Callable[[Answer], None]
 
 _log = logging.getLogger(__name__)
 
@@ -119,33 +120,25 @@ class Ear:
 
 
 class Follower:
-    """Has *hear* told of a place now, after every change, and from time to time.
+    """Has somebody told of a place now, after every change, and from time to time.
 
     So whatever may have been missed, it is not missed for long.
     """
 
-    def __init__(
-        self,
-        ear: Ear,
-        url: str,
-        patience: Patience,
-        mark: Callable[[], Mark],
-        hear: Callable[[Answer, Mark], None],
-    ) -> None:
-        """Ask for *url*; *mark* tells how far answers have come before each question.
+    def __init__(self, ear: Ear, url: str, patience: Patience, hearer: Callable[[], Hear]) -> None:
+        """Ask for *url*; before each question, have *hearer* say who is to hear the answer.
 
-        *hear* may raise one of kip30's errors; then it is told again.
+        Who does may raise one of kip30's errors; then it is asked again.
         """
         self._ear = ear
         self._url = url
         self._patience = patience
-        self._mark = mark
-        self._hear = hear
+        self._hearer = hearer
         self._closing = threading.Event()
         self.thread = threading.Thread(target=self._run, name="kip30-consul-watch", daemon=True)
 
     def again(self) -> None:
-        """Have *hear* told once more, whether anything has changed or not."""
+        """Have it told once more, whether anything has changed or not."""
         self._ear.interrupt()
 
     def move(self) -> None:
@@ -177,8 +170,8 @@ class Follower:
     def _follow(self, known: int) -> int:
         """Ask for what is newer than *known*, and return what is known by then."""
         wait = f"&index={known}&wait={round(self._patience.wait * 1000)}ms" if known else ""
-        sent = self._mark()
+        hear = self._hearer()
         answer = self._ear.ask(self._url + wait, self._patience)
         if not self._closing.is_set():
-            self._hear(answer, sent)
+            hear(answer)
         return understood(answer, index_of)

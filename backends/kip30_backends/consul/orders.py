@@ -3,19 +3,37 @@
 Consul tells with each answer up to which write it speaks for *its* keys. That goes back when the
 store lost its data, and when it forgets what was deleted long ago. Then another era begins for the
 place, which is later than all of the one before.
+
+What is known of a place is kept while it is watched, or anything is asked about it. Should it be
+asked for again later, it begins with an era that nobody has had: what is sent from then on is
+answered after everything that was forgotten.
 """
 
+import itertools
 import threading
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 _ERA = 64
 
 
-class Mark(NamedTuple):
-    """How far the answers about one place had come at some moment."""
+class Course:
+    """How far the answers about one place have come. It is known for as long as it is held."""
 
-    era: int = 0
-    at: int = 0
+    __slots__ = ("__weakref__", "at", "era")
+
+    def __init__(self, era: int) -> None:
+        """Know no answer yet."""
+        self.era = era
+        self.at = 0
+
+
+class Mark(NamedTuple):
+    """How far *course* had come at some moment."""
+
+    course: Course
+    era: int
+    at: int
 
 
 class Orders:
@@ -23,17 +41,31 @@ class Orders:
 
     def __init__(self) -> None:
         """Know no answer yet."""
-        self._reached: dict[str, Mark] = {}
+        self._courses = WeakValueDictionary[str, Course]()
+        self._eras = itertools.count()
         self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return of how many places anything is known."""
+        return len(self._courses)
 
     def mark(self, place: str) -> Mark:
         """Return how far answers about *place* have come, to be noted before a request is sent."""
-        return self._reached.get(place, Mark())
-
-    def of(self, place: str, index: int, sent: Mark) -> int:
-        """Return the order of an answer about *place*, given `mark` as it was when it was sent."""
         with self._lock:
-            known = self._reached.get(place, Mark())
-            era = sent.era if index >= sent.at else max(sent.era + 1, known.era)
-            self._reached[place] = max(known, Mark(era, index))
+            course = self._courses.get(place)
+            if course is None:
+                course = self._courses[place] = Course(next(self._eras))
+            return Mark(course, course.era, course.at)
+
+    def of(self, index: int, sent: Mark) -> int:
+        """Return the order of an answer, given `mark` of its place as it was when it was sent."""
+        course = sent.course
+        with self._lock:
+            era = sent.era if index >= sent.at else self._later(sent)
+            course.era, course.at = max((course.era, course.at), (era, index))
         return (era << _ERA) + index
+
+    def _later(self, sent: Mark) -> int:
+        """Return the era that has begun since *sent*, or begin it."""
+        known = sent.course.era
+        return known if known > sent.era else next(self._eras)

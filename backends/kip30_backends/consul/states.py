@@ -90,15 +90,15 @@ class States:
         """Return how far answers about *place* have come, to be noted before it is asked for."""
         return self._calls.orders.mark(place.key)
 
-    def order(self, place: Place, index: int, sent: Mark) -> int:
-        """Return the order of an answer about *place*."""
-        return self._calls.orders.of(place.key, index, sent)
+    def order(self, index: int, sent: Mark) -> int:
+        """Return the order of an answer, given `mark` of its place as it was when it was sent."""
+        return self._calls.orders.of(index, sent)
 
     def look(self, place: Place, talk: Talk) -> tuple[int, Found]:
         """Return what is at *place*, and the order of that."""
         sent = self.mark(place)
         there = talk.ask(Ask("GET", place.url, found, answers=OK_OR_ABSENT))
-        return self.order(place, there.at, sent), there
+        return self.order(there.at, sent), there
 
     def read(self, place: Place, talk: Talk) -> Snapshot:
         """Return the state of *place*; raises `StoreError` if it is somebody else's."""

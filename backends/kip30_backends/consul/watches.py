@@ -16,8 +16,8 @@ from kip30.errors import ClosedError, Kip30Error
 from kip30.records import Kind, Snapshot, Target
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
-from kip30_backends.consul.followers import Ear, Follower, Patience
-from kip30_backends.consul.orders import Mark
+from kip30_backends.consul.followers import Ear, Follower, Hear, Patience
+from kip30_backends.consul.orders import Course, Mark
 from kip30_backends.consul.records import Record, found
 from kip30_backends.consul.states import Place, States
 from kip30_backends.consul.talk import Talk, understood
@@ -35,9 +35,12 @@ _SINGLE = frozenset({Kind.VALUE, Kind.SERVICE})
 class ConsulWatch(Watch):
     """One observation, and the order it has told last."""
 
-    def __init__(self, place: Place, sink: Sink, forget: Callable[["ConsulWatch"], None]) -> None:
-        """Tell *sink* of *place*; call *forget* in the end."""
+    def __init__(
+        self, place: Place, course: Course, sink: Sink, forget: Callable[["ConsulWatch"], None]
+    ) -> None:
+        """Tell *sink* of *place*, whose *course* this holds; call *forget* in the end."""
         self.place = place
+        self._course = course
         self._order = _UNTOLD
         self._sink = sink
         self._forget = forget
@@ -85,7 +88,8 @@ class Watches:
             LifecycleError: It belongs to the parent of this forked process.
         """
         self._calls.check()
-        watch = ConsulWatch(self._states.place(target), sink, self._forget)
+        place = self._states.place(target)
+        watch = ConsulWatch(place, self._states.mark(place).course, sink, self._forget)
         with self._lock:
             if self._stopped:
                 raise ClosedError("the backend is closed")
@@ -112,27 +116,23 @@ class Watches:
                 thread.join()
 
     def _follow_alone(self, watch: ConsulWatch) -> Follower:
-        return self._follow(
-            watch.place.url,
-            partial(self._states.mark, watch.place),
-            partial(self._tell, watch),
-        )
+        return self._follow(watch.place.url, partial(self._hearer, watch))
 
     def _follow_all(self) -> Follower:
-        return self._follow(self._states.root, Mark, self._read_shared)
+        return self._follow(self._states.root, lambda: self._read_shared)
 
-    def _follow(
-        self, url: str, mark: Callable[[], Mark], hear: Callable[[Answer, Mark], None]
-    ) -> Follower:
-        ear = Ear(self._calls.endpoints)
-        follower = Follower(ear, url, self._patience, mark, hear)
+    def _follow(self, url: str, hearer: Callable[[], Hear]) -> Follower:
+        follower = Follower(Ear(self._calls.endpoints), url, self._patience, hearer)
         self._threads = {follower.thread, *filter(threading.Thread.is_alive, self._threads)}
         follower.thread.start()
         return follower
 
-    def _tell(self, watch: ConsulWatch, answer: Answer, sent: Mark) -> None:
+    def _hearer(self, watch: ConsulWatch) -> Hear:
+        return partial(self._tell, watch, self._states.mark(watch.place))
+
+    def _tell(self, watch: ConsulWatch, sent: Mark, answer: Answer) -> None:
         there = understood(answer, found)
-        watch.tell(self._states.order(watch.place, there.at, sent), there.records)
+        watch.tell(self._states.order(there.at, sent), there.records)
 
     def _read_first(self, watch: ConsulWatch, bell: Follower) -> None:
         try:
@@ -141,7 +141,7 @@ class Watches:
             _log.info("the watch of %s goes on after: %s", watch.place.target, error)
             bell.again()
 
-    def _read_shared(self, _answer: Answer, _sent: Mark) -> None:
+    def _read_shared(self, _answer: Answer) -> None:
         """Read all that share the bell: single keys together, and whatever else by itself."""
         talk = self._calls.talk(self._calls.seconds)
         with self._lock:
@@ -165,7 +165,7 @@ class Watches:
             if record is None:
                 absent.append(watch)
             else:
-                watch.tell(self._states.order(watch.place, record.modified, sent), [record])
+                watch.tell(self._states.order(record.modified, sent), [record])
         return absent
 
     def _read(self, watch: ConsulWatch, talk: Talk) -> None:

@@ -12,7 +12,6 @@ from kip30_backends.consul import ConsulSettings
 from kip30_backends.consul.endpoints import Endpoints
 from kip30_backends.consul.followers import Ear, Follower, Patience
 from kip30_backends.consul.library import Agent
-from kip30_backends.consul.orders import Mark
 from kip30_backends.consul.records import index_of
 from kip30_backends.consul.wire import Answer
 from kip30_conformance.patience import eventually
@@ -60,10 +59,11 @@ class Listener:
         self.heard: list[int] = []
         agents = [Agent(server.address, ConsulSettings(), 1.0) for _ in range(2)]
         self.endpoints = Endpoints(agents)
-        self.follower = Follower(Ear(self.endpoints), URL, Patience(3.0, 1.0), Mark, self._hear)
+        ear, patience = Ear(self.endpoints), Patience(3.0, 1.0)
+        self.follower = Follower(ear, URL, patience, lambda: self._hear)
         self.follower.thread.start()
 
-    def _hear(self, answer: Answer, _sent: Mark) -> None:
+    def _hear(self, answer: Answer) -> None:
         self.heard.append(index_of(answer))
 
     def close(self) -> None:

@@ -1,51 +1,131 @@
-"""One order over the answers about each place, also of a store that began to count anew."""
+"""One order over all answers about each place, also of a store that began to count anew."""
 
-from kip30_backends.consul.orders import Orders
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from kip30_backends.consul import ConsulBackend
+from kip30_backends.consul.orders import Mark, Orders
+
+from .conftest import Open
 
 HERE, THERE = "here", "there"
 
 
-def test_indexes_order_answers() -> None:
-    orders = Orders()
-    seen = [orders.of(HERE, at, orders.mark(HERE)) for at in (5, 5, 9)]
-    assert seen == sorted(seen)
-    assert seen[0] == seen[1] < seen[2]
+@pytest.fixture
+def orders() -> Orders:
+    return Orders()
 
 
-def test_an_answer_that_was_overtaken_is_the_older_one() -> None:
-    orders = Orders()
-    sent = orders.mark(HERE)
-    newer = orders.of(HERE, 9, sent)
-    assert orders.of(HERE, 7, sent) < newer
+@pytest.fixture
+def held(orders: Orders) -> Mark:
+    """Return a mark that holds what is known of *HERE*, as a watch does."""
+    return orders.mark(HERE)
 
 
-def test_another_place_may_be_behind() -> None:
-    orders = Orders()
-    here = orders.of(HERE, 100, orders.mark(HERE))
-    orders.of(THERE, 2, orders.mark(THERE))
-    assert orders.of(HERE, 100, orders.mark(HERE)) == here
+def _told(orders: Orders, *indexes: int, of: str = HERE) -> Iterator[int]:
+    """Yield the orders of answers, each asked for after the one before."""
+    return (orders.of(index, orders.mark(of)) for index in indexes)
 
 
-def test_a_smaller_index_than_was_known_begins_an_era() -> None:
-    orders = Orders()
-    before = orders.of(HERE, 100, orders.mark(HERE))
-    first = orders.of(HERE, 2, orders.mark(HERE))
-    second = orders.of(HERE, 3, orders.mark(HERE))
-    assert before < first < second
-    assert orders.of(HERE, 50, orders.mark(HERE)) > second
+@pytest.mark.usefixtures("held")
+class TestHeld:
+    """A place that is watched."""
+
+    def test_indexes_order_answers(self, orders: Orders) -> None:
+        one, same, later = _told(orders, 5, 5, 9)
+        assert one == same < later
+
+    def test_an_answer_that_was_overtaken_is_the_older_one(self, orders: Orders) -> None:
+        sent = orders.mark(HERE)
+        newer = orders.of(9, sent)
+        assert orders.of(7, sent) < newer
+
+    def test_another_place_may_be_behind(self, orders: Orders) -> None:
+        (here,) = _told(orders, 100)
+        list(_told(orders, 2, of=THERE))
+        assert list(_told(orders, 100)) == [here]
+
+    def test_a_smaller_index_than_was_known_begins_an_era(self, orders: Orders) -> None:
+        before, first, second, third = _told(orders, 100, 2, 3, 50)
+        assert before < first < second < third
+
+    def test_an_answer_from_before_stays_before(self, orders: Orders) -> None:
+        list(_told(orders, 100))
+        known = orders.mark(HERE)
+        anew = orders.of(2, known)
+        assert orders.of(101, known) < anew
+
+    def test_going_back_is_noticed_once(self, orders: Orders) -> None:
+        list(_told(orders, 100))
+        known = orders.mark(HERE)
+        assert orders.of(2, known) < orders.of(3, known)
+        assert orders.mark(HERE).at == 3
 
 
-def test_an_answer_from_before_stays_before() -> None:
-    orders = Orders()
-    orders.of(HERE, 100, orders.mark(HERE))
-    known = orders.mark(HERE)
-    anew = orders.of(HERE, 2, known)
-    assert orders.of(HERE, 101, known) < anew
+class TestForgotten:
+    """A place that nobody holds any more."""
+
+    def test_what_is_told_later_is_the_later(self, orders: Orders) -> None:
+        (before,) = _told(orders, 100)
+        assert before < next(_told(orders, 2))
+        assert len(orders) == 0
+
+    def test_it_is_not_forgotten_while_an_answer_is_awaited(self, orders: Orders) -> None:
+        sent = orders.mark(HERE)
+        (overtaking,) = _told(orders, 9)
+        assert orders.of(7, sent) < overtaking
+        assert orders.of(10, orders.mark(HERE)) > overtaking
+
+    def test_no_era_is_had_twice(self, orders: Orders) -> None:
+        holds = [orders.mark(f"place {number}") for number in range(3)]
+        for hold in holds:
+            orders.of(100, hold)
+        eras = {orders.of(1, hold._replace(at=100)) >> 64 for hold in holds}
+        assert len(eras) == len(holds)
+
+    def test_as_many_are_known_as_are_asked_about(self, orders: Orders) -> None:
+        largest = 0
+        for number in range(10_000):
+            list(_told(orders, number, of=f"place {number}"))
+            largest = max(largest, len(orders))
+        assert largest <= 1
 
 
-def test_going_back_is_noticed_once() -> None:
-    orders = Orders()
-    orders.of(HERE, 100, orders.mark(HERE))
-    known = orders.mark(HERE)
-    assert orders.of(HERE, 2, known) < orders.of(HERE, 3, known)
-    assert orders.mark(HERE) == (1, 3)
+def test_threads_that_ask_and_forget_see_time_go_on(orders: Orders) -> None:
+    """Whatever was told before something is asked is before what that is told."""
+    lock, store, newest, wrong = threading.Lock(), [0], [-1], list[tuple[int, int]]()
+
+    def ask() -> None:
+        for _ in range(2_000):
+            known = newest[0]
+            sent = orders.mark(HERE)
+            with lock:
+                store[0] += 1
+                index = store[0]
+            told = orders.of(index, sent)
+            if told <= known:
+                wrong.append((told, known))
+            del sent
+            with lock:
+                newest[0] = max(newest[0], told)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(orders) == 0
+
+
+def test_a_client_that_has_seen_many_places_remembers_those_it_watches(open_client: Open) -> None:
+    client = open_client()
+    for number in range(300):
+        client.group_membership(f"g{number}").membership()
+        client.leader_election(f"s{number}").get_leader()
+    watched = client.group_membership("watched")
+    watched.add_listener(lambda _change: None)
+    assert isinstance(client.backend, ConsulBackend)
+    assert len(client.backend._engine.calls.orders) <= 2
