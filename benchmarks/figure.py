@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median, quantiles
 
+BESIDE = "tooz"
+"""The subject that is another library beside kip30."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
@@ -27,9 +30,17 @@ class Figure:
 
     @property
     def target(self) -> str:
+        """What is asked for, in the same unit; nothing if the figure is for information."""
         if self.at_least is not None:
-            return f">= {self.at_least:g} {self.unit}"
-        return "" if self.at_most is None else f"<= {self.at_most:g} {self.unit}"
+            return f">= {self.at_least:g}"
+        return "" if self.at_most is None else f"<= {self.at_most:g}"
+
+    @property
+    def share(self) -> float:
+        """How much of what is allowed this is: 1 or less meets the target; 0 if there is none."""
+        if self.at_least is not None:
+            return self.at_least / self.value
+        return self.value / self.at_most if self.at_most else 0
 
     @property
     def met(self) -> bool | None:

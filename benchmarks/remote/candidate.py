@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+RAW_LEADER = "raw/service/handover/leader"
+
 Elected = Callable[[], None]
 
 

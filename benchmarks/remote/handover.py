@@ -3,12 +3,15 @@
 import time
 from contextlib import ExitStack
 
-from benchmarks.figure import Figure, middle
+from benchmarks.figure import Figure
 from benchmarks.processes import Child
+from benchmarks.remote.pace import Pace
 from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
 
 ROUNDS = 30
+LEAST_PAUSE_SECONDS = 0.050
+_AT_MOST = 2.0
 
 
 class Pair:
@@ -32,43 +35,19 @@ class Pair:
 
 
 def measure(place: Place) -> list[Figure]:
+    pace = Pace.of(place)
     with ExitStack() as stack:
-        pairs = {side: Pair(stack, side, place) for side in ("library", "raw")}
+        pairs = {side: Pair(stack, side, place) for side in pace.sides}
         rounds = [
-            {side: pair.handover(settle_seconds(number)) for side, pair in pairs.items()}
-            for number in range(ROUNDS)
+            {
+                side: pair.handover(pace.pause(number, LEAST_PAUSE_SECONDS))
+                for side, pair in pairs.items()
+            }
+            for number in range(pace.rounds(ROUNDS))
         ]
-    return _figures({side: tuple(one[side] for one in rounds) for side in pairs})
-
-
-def settle_seconds(number: int) -> float:
-    """Return 50 to 150 ms, so that nothing beats in time with it."""
-    return 0.050 + (number * 7919 % 1000) * 1e-4
+    times = {side: tuple(one[side] for one in rounds) for side in pairs}
+    return pace.figures("handover", "resign is called to the next on_elected", times, _AT_MOST)
 
 
 def _candidate(stack: ExitStack, side: str, place: Place) -> Child:
     return stack.enter_context(started("candidate", side, place))
-
-
-def _figures(times: dict[str, tuple[float, ...]]) -> list[Figure]:
-    name = "resign is called to the next on_elected"
-    medians = {side: middle(samples) for side, samples in times.items()}
-    return [
-        Figure(
-            subject="handover",
-            name=name,
-            value=medians["library"] / medians["raw"],
-            unit="x raw",
-            at_most=2,
-        ),
-        *(
-            Figure(
-                subject="handover",
-                name=f"{name}, {side}, median",
-                value=medians[side],
-                unit="ms",
-                samples=samples,
-            )
-            for side, samples in times.items()
-        ),
-    ]

@@ -5,11 +5,13 @@ A program of its own, for pyperf takes the whole command line:
 """
 
 from contextlib import closing
+from functools import partial
 from importlib import import_module
 
 from benchmarks.pair import timed
 from benchmarks.remote.place import Place
-from benchmarks.remote.sides import opened
+from benchmarks.remote.side import Preparation
+from benchmarks.remote.sides import side
 
 
 def main() -> None:
@@ -19,12 +21,15 @@ def main() -> None:
     runner.argparser.add_argument("operations")
     runner.argparser.add_argument("order", nargs=2)
     arguments = runner.parse_args()
-    first, second = (opened(side, arguments.place) for side in arguments.order)
+    first, second = (side(name, arguments.place) for name in arguments.order)
     with closing(first), closing(second):
-        sides = dict(zip(arguments.order, (first, second), strict=True))
+        sides = [Preparation(one) for one in (first, second)]
         for operation in arguments.operations.split(","):
-            for name, side in sides.items():
-                runner.bench_time_func(f"{operation} {name}", timed, getattr(side, operation))
+            prepares = [partial(one.of, operation) for one in sides]
+            for prepare in prepares:
+                prepare(0)  # on both sides, before anything is timed
+            for name, prepare in zip(arguments.order, prepares, strict=True):
+                runner.bench_time_func(f"{operation} {name}", timed, prepare)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,12 @@ from kip30_conformance.servers import Ensemble, Link
 
 SESSION_SECONDS = 8.0
 _STORE = "plugin.backend"
-_ADDRESSES = {"zookeeper": "zookeeper.connect", "etcd": "plugin.etcd.endpoints"}
+_ADDRESSES = {
+    "zookeeper": "zookeeper.connect",
+    "etcd": "plugin.etcd.endpoints",
+    "consul": "plugin.consul.address",
+    "cassandra": "plugin.cassandra.contact.points",
+}
 STORES = tuple(_ADDRESSES)
 
 
@@ -33,6 +38,14 @@ class Place(NamedTuple):
     @override
     def __str__(self) -> str:
         return f"{self.store}={self.address}"
+
+    def observe_seconds(self) -> float:
+        """Return how late observers may hear of a change, as the backend declares it.
+
+        It is 0 where the store tells them.
+        """
+        with self.started() as locator:
+            return locator.backend.limits.observe_seconds
 
     def started(
         self, namespace: str = "bench", session_seconds: float = SESSION_SECONDS

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable
 from threading import Event
 
+from benchmarks.library import VALUE
 from benchmarks.processes import Child, role
-from benchmarks.remote.candidates import LibraryCandidate
-from benchmarks.remote.candidates import candidate as candidate_of
-from benchmarks.remote.listening import wire
+from benchmarks.remote.library import LibraryCandidate
 from benchmarks.remote.place import Place
+from benchmarks.remote.sides import candidate as candidate_of
+from benchmarks.remote.sides import wire
 from benchmarks.roles import say
 
 END = "end"
@@ -60,6 +61,21 @@ def mortal(place: str, session_seconds: str) -> None:
     sys.stdin.read()
 
 
+def contender(place: str, kind: str, number: str) -> None:
+    """Join or campaign when told so, and say when that was done, and whether we lead."""
+    with Place.parse(place).started("crowd") as locator:
+        locator.storage().get("bench/one")  # so that nothing is left to connect
+        say("ready")
+        sys.stdin.readline()
+        if kind == "join":
+            locator.group_membership("crowd").join(f"member-{number}", VALUE)
+            leads = False
+        else:
+            leads = locator.leader_election("crowd").nominate(f"candidate-{number}", VALUE)
+        say("done", kind, time.monotonic_ns(), leads)
+        sys.stdin.read()
+
+
 def watcher(side: str, place: str) -> None:
     """Say when somebody has joined or left the group, as Tooz's loop or kip30 tells it."""
     from benchmarks.remote.tooz_roles import watch  # noqa: PLC0415  as in sides
@@ -73,7 +89,7 @@ def _say_elected() -> None:
 
 
 ROLES: dict[str, Callable[..., None]] = {
-    one.__name__: one for one in (listener, candidate, mortal, watcher)
+    one.__name__: one for one in (listener, candidate, mortal, contender, watcher)
 }
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from benchmarks.figure import Figure, middle
+from benchmarks.figure import BESIDE, Figure, middle
 from benchmarks.library import VALUE
-from benchmarks.remote.handover import Pair, settle_seconds
+from benchmarks.remote.handover import LEAST_PAUSE_SECONDS, Pair
+from benchmarks.remote.pace import Pace
 from benchmarks.remote.place import Place
 from benchmarks.remote.roles import started
 from benchmarks.remote.tooz_loop import DOCUMENTED_PAUSE_SECONDS, coordinator, have_group
@@ -145,7 +146,7 @@ def _joins_seen(place: Place, name: str, side: Side) -> list[float]:
 
 
 def _join_seen(child: Any, side: Side, number: int) -> float:
-    time.sleep(settle_seconds(number))
+    time.sleep(_pause(number))
     began = time.monotonic_ns()
     side.join()
     joined = int(child.told("joined")[1])
@@ -163,7 +164,11 @@ def _leader_changes(place: Place) -> list[Figure]:
 def _handovers(place: Place, name: str) -> list[float]:
     with ExitStack() as stack:
         pair = Pair(stack, name, place)
-        return [pair.handover(settle_seconds(number)) for number in range(EVENTS)]
+        return [pair.handover(_pause(number)) for number in range(EVENTS)]
+
+
+def _pause(number: int) -> float:
+    return Pace(bound=0).pause(number, LEAST_PAUSE_SECONDS)
 
 
 def _milliseconds(call: Callable[[], object]) -> float:
@@ -174,7 +179,7 @@ def _milliseconds(call: Callable[[], object]) -> float:
 
 def _figure(operation: str, side: str, samples: list[float]) -> Figure:
     return Figure(
-        subject="tooz",
+        subject=BESIDE,
         name=f"{operation}: {NAMES[side]}",
         value=middle(samples),
         unit="ms",

@@ -8,6 +8,7 @@ import grpc
 
 from kip30_backends.etcd.messages import CREATE, EQUAL, GREATER, MESSAGES, MOD
 
+_LEASE_SECONDS = 300
 _CALLS = {"Range": "KV", "Txn": "KV", "LeaseGrant": "Lease"}
 
 
@@ -43,8 +44,10 @@ class Stubs:
         delete = MESSAGES["DeleteRangeRequest"](key=key)
         return self._if(present(key), MESSAGES["RequestOp"](request_delete_range=delete))
 
-    def lease(self, seconds: int) -> int:
-        ident: int = self.calls["LeaseGrant"](MESSAGES["LeaseGrantRequest"](TTL=seconds)).ID
+    def lease(self) -> int:
+        """Return a lease that nobody renews."""
+        request = MESSAGES["LeaseGrantRequest"](TTL=_LEASE_SECONDS)
+        ident: int = self.calls["LeaseGrant"](request).ID
         return ident
 
     def watched(self, key: bytes) -> Iterator[Any]:

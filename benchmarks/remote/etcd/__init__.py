@@ -1,0 +1,1 @@
+"""etcd with grpcio alone."""

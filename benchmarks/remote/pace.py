@@ -1,0 +1,58 @@
+"""How a store is watched: told of changes, beside the raw client, or looking now and then."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.figure import Figure, middle
+from benchmarks.remote.place import Place
+
+_RESTS = 3
+_FEWER = 4
+
+Times = Mapping[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """*bound* is how many seconds late observers may hear of a change; 0 where they are told.
+
+    Who looks now and then looks more often after a change. So there is a rest between changes,
+    fewer of them, and no raw client: it would do the same as seldom as it is told to.
+    """
+
+    bound: float
+
+    @classmethod
+    def of(cls, place: Place) -> "Pace":
+        return cls(place.observe_seconds())
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return ("library",) if self.bound else ("library", "raw")
+
+    def rounds(self, most: int) -> int:
+        return most // _FEWER if self.bound else most
+
+    def pause(self, number: int, least: float) -> float:
+        """Return *least* seconds and up to twice as many more, lest anything beat in time."""
+        share = number * 7919 % 1000 / 1000
+        return self.bound * (_RESTS + share) or least * (1 + 2 * share)
+
+    def figures(self, subject: str, name: str, times: Times, at_most: float) -> list[Figure]:
+        """Return what came of *times*, in milliseconds; *at_most* is how often the raw ones."""
+        names = {"library": f"{name}, median", "raw": f"{name}, raw, median"}
+        medians = [
+            Figure(subject=subject, name=names[side], value=middle(one), unit="ms", samples=one)
+            for side, one in times.items()
+        ]
+        value, unit = self._share(times)
+        limit = at_most if "raw" in times else 1
+        return [
+            Figure(subject=subject, name=name, value=value, unit=unit, at_most=limit),
+            *medians,
+        ]
+
+    def _share(self, times: Times) -> tuple[float, str]:
+        if "raw" in times:
+            return middle(times["library"]) / middle(times["raw"]), "x raw"
+        return max(times["library"]) / 1e3 / self.bound, "x declared bound, worst"

@@ -1,0 +1,1 @@
+"""ZooKeeper with kazoo alone."""
