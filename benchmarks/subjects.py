@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 
-from benchmarks.figure import Figure
+from benchmarks.figure import BESIDE, Figure
 
 EMBEDDED = "embedded"
-STORES = (EMBEDDED, "zookeeper", "etcd")
+STORES = (EMBEDDED, "zookeeper", "etcd", "consul", "cassandra")
 
 _EMBEDDED = {
     "storage": "benchmarks.storage",
@@ -24,14 +24,23 @@ _ON_SERVERS = {
     "event": "benchmarks.remote.events",
     "handover": "benchmarks.remote.handover",
     "crash": "benchmarks.remote.crash",
-    "tooz": "benchmarks.remote.side_by_side",
+    "contention": "benchmarks.remote.contention",
+}
+_TOOZ = {BESIDE: "benchmarks.remote.side_by_side"}
+_LOOKS = {"looks": "benchmarks.remote.looks"}
+_OF = {
+    EMBEDDED: _EMBEDDED,
+    "zookeeper": _ON_SERVERS | _TOOZ,
+    "etcd": _ON_SERVERS | _TOOZ,
+    "consul": _ON_SERVERS,
+    "cassandra": _ON_SERVERS | _LOOKS,
 }
 
 Measures = Mapping[str, Callable[[], list[Figure]]]
 
 
 def names(store: str) -> Iterable[str]:
-    return _EMBEDDED if store == EMBEDDED else _ON_SERVERS
+    return _OF[store]
 
 
 @contextmanager
@@ -44,7 +53,8 @@ def of(store: str) -> Generator[Measures]:
     place, servers = (import_module(f"benchmarks.remote.{one}") for one in ("place", "servers"))
     with servers.running(store) as ensemble:
         where = place.Place.of(ensemble)
-        yield {name: partial(_measure, module, where) for name, module in _ON_SERVERS.items()}
+        where.started().close()  # which makes tables, where the store has such
+        yield {name: partial(_measure, module, where) for name, module in _OF[store].items()}
 
 
 def _measure(module: str, where: object) -> list[Figure]:

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -19,28 +19,21 @@ class Batch(NamedTuple):
     """Operations that are timed in one process, with so many calls for each value."""
 
     loops: int
-    at_least: dict[str, float | None]
+    at_least: Mapping[str, float | None]
 
 
-_SINGLE = Batch(
-    40,
-    {
-        "get": 0.9,
-        "put": 0.9,
-        "update": 0.9,
-        "compare_and_set": None,
-        "join": 0.9,
-        "get_leader": 0.9,
-    },
-)
-_BULK = {
-    "zookeeper": Batch(2, {"in_flight": 0.8, "group": 5}),
-    "etcd": Batch(2, {"in_flight": 0.8, "group": 0.9}),
-}
+_SINGLE = ("get", "put", "update", "compare_and_set", "join", "get_leader")
+_LEAST = {"zookeeper": 0.9, "etcd": 0.9, "consul": 0.8, "cassandra": 0.9}
+_NOT_AIMED_AT = {"compare_and_set"}
+_LEAST_IN_FLIGHT = 0.8
+_LEAST_OF_A_GROUP = {"zookeeper": 5.0, "etcd": 0.9}
 
 
 def measure(place: Place) -> list[Figure]:
-    return [*_measured(place, _SINGLE), *_measured(place, _BULK[place.store])]
+    least = _LEAST[place.store]
+    single = {one: None if one in _NOT_AIMED_AT else least for one in _SINGLE}
+    many = {"in_flight": _LEAST_IN_FLIGHT, "group": _LEAST_OF_A_GROUP.get(place.store)}
+    return [*_measured(place, Batch(40, single)), *_measured(place, Batch(2, many))]
 
 
 def _measured(place: Place, batch: Batch) -> Iterator[Figure]:

@@ -1,0 +1,1 @@
+"""Cassandra with cassandra-driver alone."""

@@ -1,0 +1,1 @@
+"""Consul with http.client alone."""

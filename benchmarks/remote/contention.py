@@ -1,0 +1,60 @@
+"""Many processes that campaign for one service, and as many that join one group, all at once."""
+
+import time
+from contextlib import ExitStack
+
+from benchmarks.figure import Figure
+from benchmarks.processes import Child
+from benchmarks.remote.place import Place
+from benchmarks.remote.roles import started
+
+EACH = 20
+_AT_ONCE = 4
+_AT_MOST_SECONDS = 10.0
+
+
+def measure(place: Place) -> list[Figure]:
+    """Whatever is raised in one of the processes ends it, and this."""
+    with ExitStack() as stack:
+        crowd = _crowd(stack, place)
+        began = time.monotonic_ns()
+        for child in crowd:
+            child.say("go")
+        told = [child.told("done") for child in crowd]
+    campaigned, joined = (
+        tuple((int(moment) - began) / 1e9 for _, kind, moment, _ in told if kind == wanted)
+        for wanted in ("campaign", "join")
+    )
+    return [
+        _figure("all have joined", max(joined), "s", _AT_MOST_SECONDS, joined),
+        _figure("all are nominated", max(campaigned), "s", _AT_MOST_SECONDS, campaigned),
+        _figure("who leads", sum(result == "True" for *_, result in told), "leaders", 1),
+    ]
+
+
+def _crowd(stack: ExitStack, place: Place) -> list[Child]:
+    """Return processes that are connected and wait for a word."""
+    kinds = [(kind, number) for number in range(EACH) for kind in ("campaign", "join")]
+    crowd: list[Child] = []
+    for at in range(0, len(kinds), _AT_ONCE):
+        some = [
+            stack.enter_context(started("contender", place, *one))
+            for one in kinds[at : at + _AT_ONCE]
+        ]
+        for child in some:
+            child.told("ready")
+        crowd += some
+    return crowd
+
+
+def _figure(
+    what: str, value: float, unit: str, at_most: float, samples: tuple[float, ...] = ()
+) -> Figure:
+    return Figure(
+        subject="contention",
+        name=f"{EACH} campaign and {EACH} join at once: {what}",
+        value=value,
+        unit=unit,
+        at_most=at_most,
+        samples=samples,
+    )

@@ -1,0 +1,47 @@
+"""What looking costs while nothing happens: reads of the store, as its server counts them."""
+
+import time
+from contextlib import closing
+
+from benchmarks.figure import Figure
+from benchmarks.remote.cassandra.client import Client
+from benchmarks.remote.place import Place
+
+SECONDS = 20.0
+_EACH = 4
+_AT_REST_SECONDS = 5.0
+_COUNTED = "SELECT count, keyspace_name FROM system_views.coordinator_read_latency"
+
+
+def measure(place: Place) -> list[Figure]:
+    """Watch values in namespaces of their own, groups and services."""
+    with place.started("looks") as locator, closing(Client(place)) as client:
+        registry, kept = locator.listener_registry(), []
+        for number in range(_EACH):
+            registry.add_value_change_listener(f"looks-{number}/key", _ignore)
+            group = locator.group_membership(f"looks-{number}")
+            group.add_listener(_ignore)
+            election = locator.leader_election(f"looks-{number}")
+            election.add_listener(_ignore)
+            kept += [group, election]
+        time.sleep(_AT_REST_SECONDS)
+        began, before = time.monotonic(), _reads(client)
+        time.sleep(SECONDS)
+        rate = (_reads(client) - before) / (time.monotonic() - began)
+    return [
+        Figure(
+            subject="looks",
+            name="reads at rest for each watched thing",
+            value=rate / (3 * _EACH),
+            unit="reads/s",
+            at_most=2,
+        )
+    ]
+
+
+def _reads(client: Client) -> int:
+    return sum(row["count"] for row in client.query(_COUNTED) if row["keyspace_name"] == "kip30")
+
+
+def _ignore(_change: object) -> None:
+    """Hear of nothing."""
