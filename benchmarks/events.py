@@ -20,9 +20,9 @@ def measure() -> list[Figure]:
     asked = tuple((heard[name] - moments[0]) / 1e6 for name, moments in sent.items())
     answered = tuple((heard[name] - moments[1]) / 1e6 for name, moments in sent.items())
     return [
-        _figure("update is called to callback, median", middle(asked), asked, 1),
-        _figure("update is called to callback, p99", percentile(asked, 99), asked, 20),
-        _figure("update has returned to callback, median", middle(answered), answered, None),
+        _figure("write is called to callback, median", middle(asked), asked, 1),
+        _figure("write is called to callback, p99", percentile(asked, 99), asked, 20),
+        _figure("write has returned to callback, median", middle(answered), answered, None),
     ]
 
 

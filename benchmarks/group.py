@@ -50,7 +50,7 @@ class LibraryGroup:
         self._locator = started(directory)
         self._membership = self._locator.group_membership(GROUP)
 
-    def one_session(self, loops: int) -> Prepared:
+    def group(self, loops: int) -> Prepared:
         self._members.join(1)
         return self._membership.membership, repeat((), loops)
 
@@ -59,7 +59,7 @@ class LibraryGroup:
         return self._membership.membership, repeat((), loops)
 
     def one_session_by_one_select(self, loops: int) -> Prepared:
-        return self.one_session(loops)
+        return self.group(loops)
 
     def close(self) -> None:
         self._locator.close()
@@ -74,7 +74,7 @@ class RawGroup:
         self._connection = connect(directory)
         self._execute = self._connection.execute
 
-    def one_session(self, loops: int) -> Prepared:
+    def group(self, loops: int) -> Prepared:
         self._members.join(1)
         return self.read, repeat((), loops)
 
@@ -111,7 +111,7 @@ def measure() -> list[Figure]:
             unit="queries",
             at_most=1,
         ),
-        *ratio("group", "one_session", 50, at_least=0.5),
+        *ratio("group", "group", 50, at_least=0.5),
         *ratio("group", "one_session_by_one_select", 50),
         *ratio("group", "own_sessions", 15),
     ]
@@ -125,7 +125,7 @@ def _queries_for_members() -> int:
         closing(LibraryGroup(folder)) as library,
         closing(RawGroup(folder)) as raw,
     ):
-        operation, _ = library.one_session(1)
+        operation, _ = library.group(1)
         ours = _sent(trace, operation)
         theirs = _sent(trace, raw.read)
     difference = differences(ours, theirs)

@@ -1,69 +1,107 @@
-"""The figures that have a target, each as a share of it, and those beside another library's."""
+"""All stores in one drawing: shares of what is allowed, times of single calls, and another library.
 
-from collections.abc import Sequence
+A row is a figure, and each store that has it is a mark in that row.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.figure import Figure
+from benchmarks.figure import BESIDE, Figure
 from benchmarks.report import Results
 
-_MET, _MISSED = "#2f7d4f", "#b5432a"
-_OURS, _THEIRS = "#2f7d4f", "#8a9bb5"
-_SIDE_BY_SIDE = "tooz"
-_LOWEST, _HIGHEST = 1e-3, 60
-_GAP = 1.2
-_BAR_INCHES = 0.3
+_MARKS = {
+    "embedded": ("#6b6b6b", "s"),
+    "zookeeper": ("#2f7d4f", "o"),
+    "etcd": ("#2b6cb0", "D"),
+    "consul": ("#b5432a", "^"),
+    "cassandra": ("#8a5fbf", "v"),
+}
+_LOWEST = 1e-3
+_ROW_INCHES = 0.24
+_FRAME_INCHES = 1.0
 _STYLE = {"svg.hashsalt": "kip30", "svg.fonttype": "none", "font.size": 8}
+_ONE_CALL = ", one call"
+
+
+def _milliseconds_of_a_call(figure: Figure) -> float:
+    return figure.value / 1e3 if figure.name.endswith(_ONE_CALL) else 0
+
+
+def _milliseconds_beside_tooz(figure: Figure) -> float:
+    return figure.value if figure.subject == BESIDE else 0
+
+
+class _Panel(NamedTuple):
+    """Those figures that have a *value* here, which is 0 for the others."""
+
+    label: str
+    value: Callable[[Figure], float]
+    allowed: float | None = None
+
+
+_PANELS = (
+    _Panel(
+        "share of what is allowed: what is left of the line meets its target",
+        attrgetter("share"),
+        1,
+    ),
+    _Panel("time of one call, milliseconds", _milliseconds_of_a_call),
+    _Panel("kip30 and Tooz, milliseconds", _milliseconds_beside_tooz),
+)
 
 
 def plot(file: Path, results: Sequence[Results]) -> None:
-    """Write a bar for each figure with a target; one that ends left of the line meets it."""
-    figures = [one for result in results for one in result.figures]
-    aimed = [one for one in figures if _share(one)]
-    compared = [one for one in figures if one.subject == _SIDE_BY_SIDE]
-    heights = [_BAR_INCHES * len(bars) + 1 for bars in (aimed, compared) if bars]
+    """Draw *results* to *file*."""
     pyplot: Any = import_module("matplotlib.pyplot")
+    panels = [(panel, rows) for panel in _PANELS if (rows := _rows(panel, results))]
+    heights = [_ROW_INCHES * len(rows) + _FRAME_INCHES for _, rows in panels]
     with pyplot.rc_context(_STYLE):
         drawing, axes = pyplot.subplots(
-            len(heights),
+            len(panels),
             figsize=(9, sum(heights)),
             height_ratios=heights,
             squeeze=False,
             layout="constrained",
         )
-        _draw_shares(axes[0, 0], aimed)
-        if compared:
-            _draw_times(axes[-1, 0], compared)
+        for (panel, rows), one in zip(panels, axes[:, 0], strict=True):
+            _draw(one, panel, rows)
+        _explain(drawing, [result.store for result in results])
         drawing.savefig(file, bbox_inches="tight", metadata={"Date": None})
 
 
-def _draw_shares(axes: Any, figures: Sequence[Figure]) -> None:
-    for place, one in enumerate(figures):
-        share = max(_share(one), _LOWEST)
-        axes.barh(place, share, color=_MET if one.met else _MISSED)
-        axes.text(max(share, 1) * _GAP, place, f"{one.measured} ({one.target})", va="center")
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set(xlim=(_LOWEST, _HIGHEST), xlabel="share of what is allowed")
-    _name_bars(axes, figures)
+def _rows(panel: _Panel, results: Iterable[Results]) -> dict[str, dict[str, float]]:
+    """Return what is drawn: a value for each store, by the name of the row; shared ones first."""
+    rows: dict[str, dict[str, float]] = {}
+    for result in results:
+        for figure in result.figures:
+            if value := panel.value(figure):
+                name = figure.name.removesuffix(_ONE_CALL)
+                rows.setdefault(name, {})[result.store] = max(value, _LOWEST)
+    return dict(sorted(rows.items(), key=lambda row: -len(row[1])))
 
 
-def _draw_times(axes: Any, figures: Sequence[Figure]) -> None:
-    for place, one in enumerate(figures):
-        axes.barh(place, one.value, color=_OURS if one.name.endswith(": kip30") else _THEIRS)
-        axes.text(one.value * _GAP, place, one.measured, va="center")
-    axes.set(xlabel="milliseconds, median")
-    axes.margins(x=0.2)
-    _name_bars(axes, figures)
-
-
-def _name_bars(axes: Any, figures: Sequence[Figure]) -> None:
-    axes.set_yticks(range(len(figures)), [f"{one.subject}: {one.name}" for one in figures])
-    axes.set(xscale="log")
+def _draw(axes: Any, panel: _Panel, rows: dict[str, dict[str, float]]) -> None:
+    for place, row in enumerate(rows.values()):
+        for store, value in row.items():
+            color, marker = _MARKS[store]
+            axes.plot(value, place, marker=marker, color=color, linestyle="none", alpha=0.8)
+    if panel.allowed is not None:
+        axes.axvline(panel.allowed, color="black", linewidth=1)
+    axes.set_yticks(range(len(rows)), list(rows))
+    axes.set(xscale="log", xlabel=panel.label)
+    axes.grid(visible=True, color="#e0e0e0", linewidth=0.5)
+    axes.set_axisbelow(True)
     axes.invert_yaxis()
 
 
-def _share(figure: Figure) -> float:
-    if figure.at_least is not None:
-        return figure.at_least / figure.value
-    return figure.value / figure.at_most if figure.at_most else 0
+def _explain(drawing: Any, stores: Iterable[str]) -> None:
+    lines: Any = import_module("matplotlib.lines")
+    handles = [
+        lines.Line2D([], [], color=color, marker=marker, linestyle="none", label=store)
+        for store in dict.fromkeys(stores)
+        for color, marker in [_MARKS[store]]
+    ]
+    drawing.legend(handles=handles, loc="outside upper center", ncols=len(handles))

@@ -1,4 +1,4 @@
-"""Results as JSON, which one run after another fills, and as a table."""
+"""Results as JSON, which one run after another fills."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,8 @@ class Results:
 
 def merge(file: Path, machine: dict[str, str], new: Results) -> None:
     """Put *new* into *file*, in place of what it has of the same subject."""
-    everything = {(one.store, one.subject): one for one in (read(file) if file.exists() else [])}
+    kept = read(file) if file.exists() else []
+    everything = {(one.store, one.subject): one for one in kept}
     everything[new.store, new.subject] = new
     content = {"machine": machine, "results": [asdict(one) for one in everything.values()]}
     file.write_text(json.dumps(_rounded(content), indent=1) + "\n")
@@ -38,19 +39,6 @@ def read(file: Path) -> list[Results]:
         )
         for one in content["results"]
     ]
-
-
-def table(results: Sequence[Results]) -> str:
-    """Return all figures as a Markdown table."""
-    rows = [_row(figure) for one in results for figure in one.figures]
-    head = "| subject | figure | measured | target | met |\n|---|---|---|---|---|"
-    loads = "; ".join(f"{one.subject} {one.load[0]:.1f}-{one.load[1]:.1f}" for one in results)
-    return "\n".join([head, *rows, "", f"Load while measuring: {loads}."])
-
-
-def _row(figure: Figure) -> str:
-    met = {True: "yes", False: "**no**", None: ""}[figure.met]
-    return f"| {figure.subject} | {figure.name} | {figure.measured} | {figure.target} | {met} |"
 
 
 def _rounded(value: Any) -> Any:
