@@ -1,7 +1,6 @@
 """Looking at partitions again and again, since Cassandra tells nobody of a change."""
 
 import logging
-import random
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -91,7 +90,7 @@ class Poll:
             self._turn += 1
             turn = self._turn
             self._pause = self._seconds / _HURRY if news else min(2 * self._pause, self._seconds)
-            pause = 0.0 if at_once else self._pause * random.uniform(0.9, 1.0)  # noqa: S311  jitter
+            pause = 0.0 if at_once else self._pause
         self._pulse.after(pause, partial(self._begin, turn))
 
 
