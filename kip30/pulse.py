@@ -9,6 +9,20 @@ from collections.abc import Callable
 Action = Callable[[], None]
 
 
+class Due:
+    """An action that will be called."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Action) -> None:
+        """Have *action* to be called."""
+        self.action: Action | None = action
+
+    def cancel(self) -> None:
+        """Have it neither called nor kept, unless it is called just now."""
+        self.action = None
+
+
 class Pulse:
     """Calls actions at their time, on one thread that runs while there are any. Thread-safe.
 
@@ -18,25 +32,26 @@ class Pulse:
     def __init__(self, name: str) -> None:
         """Have nothing to do; the thread is called *name*."""
         self._name = name
-        self._due: list[tuple[float, int, Action]] = []
+        self._due: list[tuple[float, int, Due]] = []
         self._numbers = itertools.count()
         self._stopped = False
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
 
-    def after(self, seconds: float, action: Action) -> bool:
-        """Call *action* in so many *seconds*, or when this is stopped; false if it is already."""
+    def after(self, seconds: float, action: Action) -> Due | None:
+        """Call *action* in so many *seconds*, or when this is stopped; None if it is already."""
+        due = Due(action)
         with self._changed:
             if self._stopped:
-                return False
-            due = (time.monotonic() + seconds, next(self._numbers), action)
-            heapq.heappush(self._due, due)
+                return None
+            entry = (time.monotonic() + seconds, next(self._numbers), due)
+            heapq.heappush(self._due, entry)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
-            if self._due[0] is due:
+            if self._due[0] is entry:
                 self._changed.notify_all()
-        return True
+        return due
 
     def stop(self) -> None:
         """Call all actions now, and wait until the thread has ended unless this is called on it."""
@@ -45,8 +60,9 @@ class Pulse:
             due, self._due = self._due, []
             thread = self._thread
             self._changed.notify_all()
-        for _, _, action in due:
-            action()
+        for _, _, one in due:
+            if (action := one.action) is not None:
+                action()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -58,9 +74,13 @@ class Pulse:
         """Wait for the next action; None if there is none."""
         with self._changed:
             while self._due:
-                left = self._due[0][0] - time.monotonic()
-                if left <= 0:
-                    return heapq.heappop(self._due)[2]
-                self._changed.wait(left)
+                at, _, due = self._due[0]
+                left = at - time.monotonic()
+                if due.action is not None and left > 0:
+                    self._changed.wait(left)
+                    continue
+                heapq.heappop(self._due)
+                if (action := due.action) is not None:
+                    return action
             self._thread = None
             return None

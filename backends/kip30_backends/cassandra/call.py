@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from kip30.errors import Kip30Error, OutcomeUnknownError
 from kip30.following import copy
-from kip30.pulse import Pulse
+from kip30.pulse import Due, Pulse
 from kip30_backends.cassandra.errors import (
     NEVER_SENT,
     Failure,
@@ -93,6 +93,7 @@ class Call(Future[T]):
         self._may_be_done = False
         self._repaired = False
         self._last = _NOBODY
+        self._silence: Due | None = None
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -109,7 +110,7 @@ class Call(Future[T]):
         self._attempts += 1
         number = self._attempts
         patience = self._left() / (others + 1)
-        self._route.pulse.after(patience, partial(self._was_silent, number, node))
+        self._silence = self._route.pulse.after(patience, partial(self._was_silent, number, node))
         self._route.wire.send(
             self._ask.statement,
             node,
@@ -206,7 +207,9 @@ class Call(Future[T]):
     def _ends(self) -> bool:
         with self._lock:
             first, self._over = not self._over, True
-            return first
+        if self._silence is not None:
+            self._silence.cancel()
+        return first
 
     def _give_up(self, failure: Failure) -> None:
         self.fail(self._translated(failure))
