@@ -8,6 +8,8 @@ from benchmarks.remote.place import Place
 
 _RESTS = 3
 _FEWER = 4
+_WITH_READS = 1.05
+"""Of the bound: what is looked at now and then has to be written and read, too."""
 
 Times = Mapping[str, tuple[float, ...]]
 
@@ -39,14 +41,14 @@ class Pace:
         return self.bound * (_RESTS + share) or least * (1 + 2 * share)
 
     def figures(self, subject: str, name: str, times: Times, at_most: float) -> list[Figure]:
-        """Return what came of *times*, in milliseconds; *at_most* is how often the raw ones."""
+        """Return what came of *times*, in ms; *at_most* is over the raw client's."""
         names = {"library": f"{name}, median", "raw": f"{name}, raw, median"}
         medians = [
             Figure(subject=subject, name=names[side], value=middle(one), unit="ms", samples=one)
             for side, one in times.items()
         ]
         value, unit = self._share(times)
-        limit = at_most if "raw" in times else 1
+        limit = at_most if "raw" in times else _WITH_READS
         return [
             Figure(subject=subject, name=name, value=value, unit=unit, at_most=limit),
             *medians,
