@@ -9,7 +9,7 @@ from kip30_conformance.servers.harness import ServerHarness
 from kip30_conformance.suites import suite_classes
 
 
-@pytest.fixture(scope="module", params=SIZES, ids=lambda nodes: f"nodes={nodes}")
+@pytest.fixture(scope="module", params=SIZES, ids=lambda nodes: f"nodes-{nodes}")
 def harness(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerHarness]:
