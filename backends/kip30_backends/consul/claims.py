@@ -8,9 +8,10 @@ from kip30.envelope import seal
 from kip30.records import Claim, Entry, Version
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.grants import Session
 from kip30_backends.consul.orders import Mark
 from kip30_backends.consul.records import Record, at_key
-from kip30_backends.consul.session import Session, Sessions
+from kip30_backends.consul.session import Sessions
 from kip30_backends.consul.talk import Talk
 
 T = TypeVar("T")

@@ -67,7 +67,7 @@ class Engine:
             told = {"version": agent.version(), "server": agent.server, "leader": agent.leader()}
         except TroubleError as error:
             raise translate(error.failure, wrote=False, server=agent.server) from error
-        return {**told, "session timeout": f"{self.sessions.timeout_seconds:g} s"}
+        return {**told, "session timeout": self.sessions.grants.describe()}
 
     def close(self) -> None:
         """End the session, all watches, calls, threads and connections. Idempotent."""

@@ -1,21 +1,15 @@
-"""The session of a backend: opened with it, renewed until closed, and another one once it is lost.
-
-Consul keeps a session for exactly twice its TTL, so half the session timeout is asked for.
-"""
+"""The session of a backend: opened with it, renewed until closed, and opened anew once lost."""
 
 import json
 import logging
-import re
 import threading
 from http import HTTPStatus
-from typing import Any
 
 from kip30.driver import Context
-from kip30.errors import ClosedError, ConfigError, Kip30Error, UnavailableError
-from kip30.lease import Lease
+from kip30.errors import ClosedError, Kip30Error, UnavailableError
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
-from kip30_backends.consul.errors import TooShortError
+from kip30_backends.consul.grants import Grants, Session
 from kip30_backends.consul.talk import OK_OR_ABSENT, Ask, Talk
 from kip30_backends.consul.wire import Answer
 
@@ -23,33 +17,20 @@ _log = logging.getLogger(__name__)
 
 _RENEWALS_PER_TIMEOUT = 6
 _PATIENCE_AFTER_TROUBLE = 2
-_TIMES_TTL = 2
-_MAX_LOCK_DELAY_SECONDS = 60.0
 _AFTER_TROUBLE = 0.1
 _ENDED = "the store ended the session"
-_DURATION = re.compile(r"([0-9.]+)(h|ms|m|s)")
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-
-
-class Session:
-    """A session of the store, how long it may be believed in, and what it holds.
-
-    Attributes:
-        held: When each key that it holds was written last.
-    """
-
-    def __init__(self, ident: str, lease: Lease) -> None:
-        """Hold nothing yet."""
-        self.ident = ident
-        self.lease = lease
-        self.held: dict[str, int] = {}
 
 
 class Sessions:
-    """Opens, renews and ends the sessions of one backend, one at a time. Thread-safe."""
+    """Opens, renews and ends the sessions of one backend, one at a time. Thread-safe.
+
+    Attributes:
+        grants: What is asked for, and what is had.
+    """
 
     def __init__(self, context: Context, calls: Calls) -> None:
         """Ask for sessions with *calls*."""
+        self.grants = Grants(context)
         self._context = context
         self._calls = calls
         self._lock = threading.Lock()
@@ -58,12 +39,6 @@ class Sessions:
         self._session: Session | None = None
         self._over: Session | None = None
         self._threads: set[threading.Thread] = set()
-        self.timeout_seconds = context.session_timeout_seconds
-
-    @property
-    def lock_delay_seconds(self) -> float:
-        """How long a key stays free after the session that held it has ended by itself."""
-        return min(self._context.margin_seconds, _MAX_LOCK_DELAY_SECONDS)
 
     def current(self, talk: Talk) -> Session:
         """Return the session there is, or open one.
@@ -132,7 +107,7 @@ class Sessions:
     def _open(self, talk: Talk) -> Session:
         if self._closing.is_set():
             raise ClosedError("the backend is closed")
-        session = self._granted(talk)
+        session = self.grants.session(talk)
         thread = threading.Thread(
             target=self._keep, args=[session], name="kip30-consul-session", daemon=True
         )
@@ -146,39 +121,6 @@ class Sessions:
             self._end_quietly(session)
             raise ClosedError("the backend is closed")
         return session
-
-    def _granted(self, talk: Talk) -> Session:
-        try:
-            return self._asked_for(talk)
-        except TooShortError as error:
-            self._accept(_TIMES_TTL * _floor(error), error)
-        return self._asked_for(talk)
-
-    def _accept(self, least: float, error: TooShortError) -> None:
-        """Do with the shortest timeout there is, unless somebody asked for another one."""
-        if self._context.session_timeout_was_asked:
-            raise ConfigError(
-                f"plugin.session.timeout.ms is below {least * 1000:g}, which is the least these"
-                " servers grant (twice their session_ttl_min): raise it, or lower theirs"
-            ) from error
-        _log.warning("sessions last %g s, the least that the servers grant", least)
-        self.timeout_seconds = least
-
-    def _asked_for(self, talk: Talk) -> Session:
-        sent_at = self._context.clock.now()
-        wanted: dict[str, Any] = {
-            "Name": "kip30",
-            "TTL": _duration(self.timeout_seconds / _TIMES_TTL),
-            "LockDelay": _duration(self.lock_delay_seconds),
-            "Behavior": "delete",
-            # Consul's own check of the agent would end the session when the network has hiccups.
-            "Checks": [],
-            "NodeChecks": [],
-        }
-        created = Ask("PUT", "/v1/session/create", _ident, json.dumps(wanted).encode())
-        ident = talk.ask(created)
-        timeout = self.timeout_seconds
-        return Session(ident, self._context.lease(sent_at=sent_at, timeout_seconds=timeout))
 
     def _keep(self, session: Session) -> None:
         """Renew *session* until it is over.
@@ -223,7 +165,7 @@ class Sessions:
 
     @property
     def _interval(self) -> float:
-        return self.timeout_seconds / _RENEWALS_PER_TIMEOUT
+        return self.grants.timeout_seconds / _RENEWALS_PER_TIMEOUT
 
 
 def _end_in_store(session: Session, talk: Talk) -> None:
@@ -255,24 +197,5 @@ def _is_there(answer: Answer) -> bool:
     return answer.status == HTTPStatus.OK and bool(json.loads(answer.body))
 
 
-def _ident(answer: Answer) -> str:
-    told: dict[str, Any] = json.loads(answer.body)
-    ident: str = told["ID"]
-    return ident
-
-
 def _nothing(_answer: Answer) -> None:
     """Learn nothing from an answer but that it came."""
-
-
-def _duration(seconds: float) -> str:
-    return f"{round(seconds * 1e6)}us"
-
-
-def _floor(error: TooShortError) -> float:
-    """Return the shortest TTL that the servers grant, in seconds, of what they complain."""
-    _, _, between = str(error).partition("must be between [")
-    parts = _DURATION.findall(between.partition("=")[0])
-    if not parts:
-        raise error
-    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
