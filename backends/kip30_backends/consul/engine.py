@@ -6,22 +6,23 @@ from collections.abc import Mapping
 
 from kip30 import forks
 from kip30.driver import Context
-from kip30.errors import AuthenticationError
+from kip30.errors import AuthenticationError, UnavailableError
 from kip30.paths import Paths
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.endpoints import Endpoints
-from kip30_backends.consul.errors import TroubleError, translate
+from kip30_backends.consul.errors import NO_LEADER, TroubleError, translate
 from kip30_backends.consul.followers import Patience
 from kip30_backends.consul.library import Agent
 from kip30_backends.consul.records import at_key, key_of
 from kip30_backends.consul.session import Sessions
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.states import States
-from kip30_backends.consul.talk import Talk
 from kip30_backends.consul.watches import Watches
 
 _log = logging.getLogger(__name__)
 
+_FOR_READING = 0.9
+"""The part of the connect timeout after which it is asked what is the matter instead."""
 _LEAST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 10.0
 
@@ -49,7 +50,7 @@ class Engine:
         self._closing = threading.Lock()
         self._gone = threading.Event()
         try:
-            self._connect(self.calls.talk(context.connect_timeout_seconds))
+            self._connect(context.connect_timeout_seconds)
         except BaseException:
             self._close()
             raise
@@ -97,10 +98,19 @@ class Engine:
     def _is_own_thread(self) -> bool:
         return threading.current_thread().name.startswith("kip30-consul")
 
-    def _connect(self, talk: Talk) -> None:
+    def _connect(self, seconds: float) -> None:
         """Read something, so that it is known to work, and open a session."""
-        talk.ask(at_key(f"{key_of(self.paths.root)}/connecting"))
+        talk = self.calls.talk(seconds)
+        try:
+            self._read_something(_FOR_READING * seconds)
+        except UnavailableError as error:
+            if self.calls.endpoints.current.lacks_leader(talk.until):
+                raise UnavailableError(f"{error}: {NO_LEADER}") from error
+            raise
         try:
             self.sessions.current(talk)
         except AuthenticationError:
             _log.info("the token may open no session: nothing can be joined or led with it")
+
+    def _read_something(self, seconds: float) -> None:
+        self.calls.talk(seconds).ask(at_key(f"{key_of(self.paths.root)}/connecting"))

@@ -23,11 +23,21 @@ UNTRUSTED = -2
 HUNG_UP = -3
 
 
+LATE = "no answer in time"
+_BEFORE = f"{LATE}; before that: "
+
+
 class Failure(NamedTuple):
     """How a request ended: HTTP's status, or one of the constants above, and what was said."""
 
     status: int
     said: str
+
+    def after(self, before: str) -> "Failure":
+        """Return the same, told with what was said before if this tells nothing by itself."""
+        if self.said != LATE or before in {"", LATE}:
+            return self
+        return self._replace(said=_BEFORE + before.removeprefix(_BEFORE))
 
 
 class TroubleError(Exception):
@@ -55,32 +65,70 @@ class Rule(NamedTuple):
     advice: str = ""
 
 
+NO_LEADER = "its servers have no leader: is a majority of them up, and can they reach each other?"
+_MAX_SAID = 400
+_NO_WAY = "it does not reach the server that leads, or led"
+_CONNECTIONS = "raise http_max_conns_per_client there, or have fewer clients on one machine"
+_RATE = "it limits requests: see limits.request_limits and limits.rpc_rate there"
+_DATACENTER = "check plugin.consul.datacenter"
+_CREDENTIAL = "check plugin.consul.token"
+_NO_CREDENTIAL = "set plugin.consul.token"
+_BOOTSTRAP = "`consul acl bootstrap` makes the first token"
+_SESSIONS = 'the policy of the token has to grant session_prefix "" { policy = "write" }'
+_KEYS = 'the policy of the token has to grant key_prefix "<plugin.namespace>/" { policy = "write" }'
+_RIGHTS = "see the permissions to grant in kip30's page on Consul"
+_BLOCKED = "http_config.block_endpoints there must not name /v1/kv, /v1/txn or /v1/session"
+_FROM_HERE = "http_config.allow_write_http_from there has to name this machine"
+_CERTIFICATE = (
+    "the servers want one they trust: check plugin.consul.tls.cert and plugin.consul.tls.key"
+)
+_AUTHORITY = "set plugin.consul.tls.ca to the authority that has signed the server's certificate"
+_SERVER_NAME = "the server's certificate has to name what plugin.consul.address does"
+_NO_TLS = "does that port speak TLS? without, set plugin.consul.tls=false and none of its files"
+_VERSION = "is this Consul, version 1.14 or later?"
+
 _NEVER_DONE = (
     Rule(UNSENT, "", UnavailableError),
-    Rule(429, "", UnavailableError),
-    Rule(500, "No cluster leader", UnavailableError),
+    Rule(429, "concurrent connections", UnavailableError, _CONNECTIONS),
+    Rule(429, "", UnavailableError, _RATE),
+    Rule(503, "rate limit exceeded", UnavailableError, _RATE),
+    Rule(500, "No cluster leader", UnavailableError, NO_LEADER),
+    Rule(500, "No known Consul servers", UnavailableError, "has this agent joined the cluster?"),
     Rule(500, "node is not the leader", UnavailableError),
     Rule(500, "leader not found in server lookup mapping", UnavailableError),
     Rule(500, "Not ready to serve consistent reads", UnavailableError),
     Rule(500, "leadership transfer in progress", UnavailableError),
     Rule(500, "timed out enqueuing operation", UnavailableError),
-    Rule(500, "rpc error getting client", UnavailableError),
-    Rule(500, "No path to datacenter", UnavailableError, "check plugin.consul.datacenter"),
+    Rule(500, "rpc error getting client", UnavailableError, _NO_WAY),
+    Rule(500, "No path to datacenter", UnavailableError, _DATACENTER),
+    Rule(500, "Remote DC has no server currently reachable", UnavailableError, _DATACENTER),
 )
-_RIGHTS = "see the permissions to grant in kip30's page on Consul"
 _REFUSED = (
     *_NEVER_DONE,
+    Rule(UNTRUSTED, "WRONG_VERSION_NUMBER", AuthenticationError, _NO_TLS),
+    Rule(UNTRUSTED, "RECORD_LAYER_FAILURE", AuthenticationError, _NO_TLS),
+    Rule(UNTRUSTED, "has expired", AuthenticationError, "the server's has to be renewed"),
+    Rule(UNTRUSTED, "mismatch", AuthenticationError, _SERVER_NAME),
+    Rule(UNTRUSTED, "verify failed", AuthenticationError, _AUTHORITY),
+    Rule(UNTRUSTED, "alert", AuthenticationError, _CERTIFICATE),
     Rule(UNTRUSTED, "", AuthenticationError, "check plugin.consul.tls.*"),
+    Rule(None, "Permission denied: anonymous token", AuthenticationError, _NO_CREDENTIAL),
+    Rule(None, "lacks permission 'session:", AuthenticationError, _SESSIONS),
+    Rule(None, "lacks permission 'key:", AuthenticationError, _KEYS),
+    Rule(None, "Permission denied: not all", AuthenticationError, _KEYS),
     Rule(None, "Permission denied", AuthenticationError, _RIGHTS),
-    Rule(None, "ACL not found", AuthenticationError, "check plugin.consul.token"),
+    Rule(None, "ACL system must be bootstrapped", AuthenticationError, _BOOTSTRAP),
+    Rule(None, "ACL not found", AuthenticationError, _CREDENTIAL),
     Rule(400, "HTTP request to an HTTPS server", AuthenticationError, "set plugin.consul.tls=true"),
-    Rule(401, "", AuthenticationError, "check plugin.consul.token"),
+    Rule(401, "", AuthenticationError, _CREDENTIAL),
+    Rule(403, "Endpoint is blocked", AuthenticationError, _BLOCKED),
+    Rule(403, "Access is restricted", AuthenticationError, _FROM_HERE),
     Rule(403, "", AuthenticationError, _RIGHTS),
     Rule(None, "Invalid Session TTL", TooShortError),
     Rule(400, "", StoreError),
-    Rule(404, "", StoreError, "is this Consul, version 1.14 or later?"),
-    Rule(405, "", StoreError, "is this Consul, version 1.14 or later?"),
-    Rule(413, "", StoreError),
+    Rule(404, "", StoreError, _VERSION),
+    Rule(405, "", StoreError, _VERSION),
+    Rule(413, "", StoreError, "raise limits.kv_max_value_size and limits.txn_max_req_len there"),
 )
 _LOST = {NO_ANSWER, UNSENT, UNTRUSTED}
 
@@ -114,10 +162,18 @@ def translate(failure: Failure, *, wrote: bool, server: str) -> Kip30Error:
     if failure.status == HUNG_UP:
         return ClosedError("closed while the operation was under way")
     rule = _found(_REFUSED, failure)
-    told = f"Consul at {server}: {failure.said.strip() or failure.status}"
+    told = f"Consul at {server}: {_readable(failure)}"
     if rule is None:
         return OutcomeUnknownError(told) if wrote else UnavailableError(told)
     return rule.error(f"{told}: {rule.advice}" if rule.advice else told)
+
+
+def _readable(failure: Failure) -> str:
+    """Return what was said, unless that is nothing, or a page for browsers."""
+    said = failure.said.strip().removesuffix(".")
+    if not said or said.startswith("<"):
+        return f"HTTP status {failure.status}"
+    return said[:_MAX_SAID]
 
 
 def _found(rules: tuple[Rule, ...], failure: Failure) -> Rule | None:

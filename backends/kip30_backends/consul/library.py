@@ -6,7 +6,8 @@ Ours keeps connections open, gives every request a deadline, and sends the token
 
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,6 +17,7 @@ import consul.base
 from kip30.config import Address
 from kip30.errors import ConfigError
 from kip30_backends.consul.connections import Connections
+from kip30_backends.consul.errors import TroubleError
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.wire import Answer, Wire
 
@@ -143,7 +145,15 @@ class Agent:
         try:
             return f"consul {self._client.agent.self()['Config']['Version']}"
         except LibraryError:
-            return "consul, of a version that the token may not read"
+            return "consul, unknown without agent:read"
+
+    def lacks_leader(self, until: float) -> bool:
+        """Say whether the server answers by *until* that no server leads the cluster."""
+        try:
+            answer = self.http.send("GET", "/v1/status/leader", b"", until)
+        except TroubleError:
+            return False
+        return answer.body.strip() == b'""'
 
     def leader(self) -> str:
         """Ask which server leads the cluster; raises what `version` does."""
@@ -163,10 +173,19 @@ def _datacenter(settings: ConsulSettings) -> str:
 
 
 def _tls(settings: ConsulSettings) -> ssl.SSLContext:
-    try:
+    with _named(f"plugin.consul.tls.ca = {settings.tls_ca}"):
         tls = ssl.create_default_context(cafile=settings.tls_ca)
-        if settings.tls_cert is not None:
+    if settings.tls_cert is not None:
+        pair = f"plugin.consul.tls.cert = {settings.tls_cert} and .key = {settings.tls_key}"
+        with _named(pair):
             tls.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"a file of plugin.consul.tls.* cannot be used: {error}") from error
     return tls
+
+
+@contextmanager
+def _named(files: str) -> Generator[None]:
+    """Have it said which *files* cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{files} cannot be used: {error}") from error

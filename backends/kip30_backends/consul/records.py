@@ -11,9 +11,7 @@ from kip30_backends.consul.errors import Failure, TroubleError
 from kip30_backends.consul.talk import OK_OR_ABSENT, Ask
 from kip30_backends.consul.wire import Answer
 
-_FILTERED = Failure(
-    HTTPStatus.FORBIDDEN, "Permission denied: some keys were left out of the answer"
-)
+_FILTERED = Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
 
 
 class Record(NamedTuple):
@@ -56,8 +54,10 @@ def found(answer: Answer) -> Found:
     """Return the records that a read answered.
 
     Raises:
-        TroubleError: Not all of them may be seen.
+        TroubleError: Not all of them may be seen, or it is not Consul that says there are none.
     """
+    if answer.status == HTTPStatus.NOT_FOUND and "x-consul-index" not in answer.headers:
+        raise TroubleError(Failure(answer.status, answer.body.decode("utf-8", "backslashreplace")))
     if answer.headers.get("x-consul-results-filtered-by-acls") == "true":
         raise TroubleError(_FILTERED)
     told: list[Any] = json.loads(answer.body) if answer.status == HTTPStatus.OK else []

@@ -25,6 +25,7 @@ from kip30_backends.consul.wire import Answer
 T = TypeVar("T")
 
 _PAUSE = 0.05
+_STRANGE = "an answer that Consul does not give: is the address that of its HTTP port?"
 _OK = frozenset({200})
 OK_OR_ABSENT = frozenset({200, 404})
 OK_OR_CONFLICT = frozenset({200, 409})
@@ -57,7 +58,7 @@ class Talk:
             DefiniteError: Nothing was done.
             OutcomeUnknownError: It writes, and no answer came.
         """
-        tried = 0
+        tried, before = 0, ""
         while True:
             agent = self._endpoints.current
             tried += 1
@@ -68,7 +69,8 @@ class Talk:
                 if is_lost(failure):
                     self._endpoints.leave(agent)
                 if not self._may_repeat(ask, failure, tried):
-                    raise self._translated(ask, agent, failure) from error
+                    raise self._translated(ask, agent, failure.after(before)) from error
+                before = failure.after(before).said
                 if tried >= len(self._endpoints):
                     self._closing.wait(_PAUSE)
 
@@ -126,4 +128,4 @@ def understood(answer: Answer, read: Callable[[Answer], T]) -> T:
     try:
         return read(answer)
     except (ValueError, LookupError, TypeError) as error:
-        raise TroubleError(Failure(answer.status, "an answer that Consul does not give")) from error
+        raise TroubleError(Failure(answer.status, _STRANGE)) from error

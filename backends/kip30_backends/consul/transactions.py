@@ -114,5 +114,7 @@ def _records(keys: Sequence[str], answer: Answer) -> list[Record | None]:
     """Return what was found at each of *keys*; one that may not be read is left out by Consul."""
     outcome = _outcome(answer)
     if len(outcome.records) < len(keys):
-        raise TroubleError(Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all may be read"))
+        raise TroubleError(
+            Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
+        )
     return [one if one.modified else None for one in outcome.records]

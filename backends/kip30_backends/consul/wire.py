@@ -12,10 +12,11 @@ from typing import NamedTuple, cast
 from typing_extensions import Buffer, override
 
 from kip30.config import Address
-from kip30_backends.consul.errors import NO_ANSWER, UNSENT, UNTRUSTED, Failure, TroubleError
+from kip30_backends.consul.errors import LATE, NO_ANSWER, UNSENT, UNTRUSTED, Failure, TroubleError
 
 _LEAST_SECONDS = 0.001
 _HTTP_1_1 = 11
+_ABOUT_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA")
 
 
 class Answer(NamedTuple):
@@ -115,22 +116,30 @@ def _dialled(address: Address, tls: ssl.SSLContext | None, until: float) -> sock
         return tls.wrap_socket(connected, server_hostname=address.host) if tls else connected
     except OSError as error:
         connected.close()
-        kind = UNTRUSTED if isinstance(error, ssl.SSLError) else UNSENT
-        raise TroubleError(Failure(kind, _said(error))) from error
+        raise TroubleError(Failure(_kind_of_handshake(error), _said(error))) from error
+
+
+def _kind_of_handshake(error: OSError) -> int:
+    broken_off = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    return UNTRUSTED if isinstance(error, ssl.SSLError) and not broken_off else UNSENT
 
 
 def _kind(error: Exception) -> int:
-    """Say what it means that a request failed: a server may want a certificate only by then."""
-    wants_certificate = isinstance(error, ssl.SSLError) and "CERTIFICATE" in str(error.reason)
-    return UNTRUSTED if wants_certificate else NO_ANSWER
+    """Say what it means that a request failed: a server may judge a certificate only by then."""
+    reason = str(error.reason) if isinstance(error, ssl.SSLError) else ""
+    return UNTRUSTED if any(part in reason for part in _ABOUT_CERTIFICATES) else NO_ANSWER
 
 
 def _left(until: float) -> float:
     left = until - time.monotonic()
     if left < 0:
-        raise TimeoutError("no answer in time")
+        raise TimeoutError(LATE)
     return max(_LEAST_SECONDS, left)
 
 
 def _said(error: Exception) -> str:
-    return "no answer in time" if isinstance(error, TimeoutError) else str(error)
+    if isinstance(error, TimeoutError):
+        return LATE
+    if isinstance(error, OSError):
+        return str(error)
+    return f"no HTTP comes from there ({str(error).strip()!r}): is it Consul's port for that?"

@@ -12,6 +12,7 @@ from kip30 import (
 )
 from kip30_backends.consul.errors import (
     HUNG_UP,
+    LATE,
     NO_ANSWER,
     UNSENT,
     UNTRUSTED,
@@ -64,5 +65,32 @@ def test_nobody_knows(status: int, said: str) -> None:
     assert type(_translated(Failure(status, said), wrote=False)) is UnavailableError
 
 
-def test_a_server_that_says_nothing_is_named_with_its_status() -> None:
-    assert str(_translated(Failure(502, " "), wrote=False)) == "Consul at h:1: 502"
+@pytest.mark.parametrize("said", [" ", "<html>Bad Gateway</html>"])
+def test_a_server_that_says_nothing_is_named_with_its_status(said: str) -> None:
+    assert str(_translated(Failure(502, said), wrote=False)) == "Consul at h:1: HTTP status 502"
+
+
+def test_an_answer_that_came_too_late_is_told_with_what_was_said_before() -> None:
+    late = Failure(NO_ANSWER, LATE).after("refused")
+    assert late.said == f"{LATE}; before that: refused"
+    assert Failure(NO_ANSWER, LATE).after(late.said) == late
+    assert Failure(NO_ANSWER, "closed").after("refused").said == "closed"
+    assert Failure(NO_ANSWER, LATE).after(LATE).said == LATE
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "advice"),
+    [
+        (500, "No known Consul servers", "has this agent joined the cluster?"),
+        (500, "Remote DC has no server currently reachable", "check plugin.consul.datacenter"),
+        (503, "rate limit exceeded for operation that can only be", "limits.request_limits"),
+        (UNTRUSTED, "certificate verify failed: certificate has expired", "has to be renewed"),
+        (413, "Request body(599) too large, max size: 512 bytes", "limits.txn_max_req_len"),
+        (500, "ACL system must be bootstrapped", "`consul acl bootstrap`"),
+        (403, "Permission denied: not all keys were in the answer", 'key_prefix "<plugin'),
+    ],
+)
+def test_what_to_do_is_told(status: int, said: str, advice: str) -> None:
+    told = str(_translated(Failure(status, said), wrote=True))
+    assert told.startswith(f"Consul at h:1: {said}: ")
+    assert advice in told

@@ -1,6 +1,7 @@
 """HTTP/1.1 as servers speak it, and as they break it off."""
 
 import socket
+import ssl
 import threading
 import time
 from contextlib import closing
@@ -121,3 +122,19 @@ def test_nobody_listens(until: float) -> None:
     with pytest.raises(TroubleError) as raised:
         Wire(address, None, until)
     assert raised.value.failure.status == UNSENT
+
+
+def test_a_handshake_that_is_broken_off_says_nothing_of_trust(until: float) -> None:
+    with closing(Server(b"", hangs_up=True)) as server, pytest.raises(TroubleError) as raised:
+        Wire(server.address, ssl.create_default_context(), until)
+    assert raised.value.failure.status == UNSENT
+
+
+def test_what_answers_may_not_speak_http(until: float) -> None:
+    server = Server(b"SSH-2.0-x\r\n", hangs_up=True)
+    with (
+        closing(server),
+        closing(Wire(server.address, None, until)) as wire,
+        pytest.raises(TroubleError, match="no HTTP comes from there"),
+    ):
+        wire.ask(b"GET", until)
