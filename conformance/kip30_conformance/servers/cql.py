@@ -8,7 +8,10 @@ from enum import IntEnum
 _VERSION = 4
 _HEAD = struct.Struct(">BBhBi")
 _QUORUM = 4
+_WITHOUT_COLUMNS = 2
 _PROTOCOL = {"CQL_VERSION": "3.0.0"}
+_PEERS = "SELECT peer_port FROM system.peers_v2"
+_ROWS_AT = 12
 
 
 class _Frame(IntEnum):
@@ -19,25 +22,38 @@ class _Frame(IntEnum):
     RESULT = 8
 
 
-def serves(address: tuple[str, int], question: str, within: float) -> bool:
+def serves(address: tuple[str, int], question: str, within: float, *, peers: int = 0) -> bool:
     """Say whether a quorum answers the *question* that a node is asked.
 
     Of a node that wants a login or a certificate first, whether it says so.
+
+    Args:
+        address: Of the node.
+        question: In CQL.
+        within: Seconds for each answer.
+        peers: How many others the node must have met, dead or alive.
     """
     try:
-        return _serves(address, question, within)
+        return _serves(address, question, within, peers)
     except (ConnectionResetError, ConnectionAbortedError):
         return _wants_tls(address, within)
     except OSError:
         return False
 
 
-def _serves(address: tuple[str, int], question: str, within: float) -> bool:
+def _serves(address: tuple[str, int], question: str, within: float, peers: int) -> bool:
     with socket.create_connection(address, within) as connection:
-        greeted = _asked(connection, _Frame.STARTUP, _greeting())
-        if greeted == _Frame.READY:
-            return _asked(connection, _Frame.QUERY, _query(question)) == _Frame.RESULT
-        return greeted == _Frame.AUTHENTICATE
+        greeted, _ = _asked(connection, _Frame.STARTUP, _greeting())
+        if greeted != _Frame.READY:
+            return greeted == _Frame.AUTHENTICATE
+        answered, _ = _asked(connection, _Frame.QUERY, _query(question))
+        return answered == _Frame.RESULT and _met(connection) >= peers
+
+
+def _met(connection: socket.socket) -> int:
+    """Return how many other nodes this one has met."""
+    answered, body = _asked(connection, _Frame.QUERY, _query(_PEERS))
+    return int.from_bytes(body[_ROWS_AT : _ROWS_AT + 4]) if answered == _Frame.RESULT else 0
 
 
 def _wants_tls(address: tuple[str, int], within: float) -> bool:
@@ -53,12 +69,11 @@ def _wants_tls(address: tuple[str, int], within: float) -> bool:
         return False
 
 
-def _asked(connection: socket.socket, kind: _Frame, body: bytes) -> int:
-    """Return of which kind the answer is."""
+def _asked(connection: socket.socket, kind: _Frame, body: bytes) -> tuple[int, bytes]:
+    """Return of which kind the answer is, and what it says."""
     connection.sendall(_HEAD.pack(_VERSION, 0, 0, kind, len(body)) + body)
     *_, answer, size = _HEAD.unpack(_exactly(connection, _HEAD.size))
-    _exactly(connection, size)
-    return int(answer)
+    return int(answer), _exactly(connection, size)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:
@@ -77,7 +92,8 @@ def _greeting() -> bytes:
 
 
 def _query(question: str) -> bytes:
-    return struct.pack(">i", len(question)) + question.encode() + struct.pack(">HB", _QUORUM, 0)
+    options = struct.pack(">HB", _QUORUM, _WITHOUT_COLUMNS)
+    return struct.pack(">i", len(question)) + question.encode() + options
 
 
 def _short(word: str) -> bytes:
