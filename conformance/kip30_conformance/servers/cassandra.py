@@ -16,6 +16,7 @@ _TOKENS = range(-(2**63), 2**63)
 _JAVA = (
     "-Xmx384m",
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
     "-XX:MaxDirectMemorySize=128m",
     "-Dcassandra-foreground=yes",
     "-Dcassandra.ring_delay_ms=0",
