@@ -7,17 +7,19 @@ from typing import TypeVar
 
 from kip30.driver import Context
 from kip30.following import all_of, or_unknown, then
-from kip30.futures import Completed
+from kip30.futures import Completed, mapped
 from kip30.records import Claim, Entry
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.posts import Holding, Table
+from kip30_backends.cassandra.renewals import Parcel, parcels
 from kip30_backends.cassandra.session import Session, Sessions
 from kip30_backends.cassandra.turns import Turns, Work
 
 T = TypeVar("T")
 
-_STILL = True
+_CLOSING = 0.8
+"""For how much of the operation timeout a close may give up claims."""
 
 
 class Claims:
@@ -93,21 +95,54 @@ class Claims:
 
     def close(self) -> None:
         """End the lease, and give up all that is held, for which this waits."""
-        seconds = self._calls.seconds / 2
-        deleted = [self.delete(one, seconds) for one in self.sessions.close()]
+        seconds = self._calls.seconds * _CLOSING
+        deleted = [
+            self.in_turn(parcel[0].post.place, partial(self._deleted_together, parcel), seconds)
+            for parcel in parcels(self.sessions.close())
+        ]
         all_of(deleted).result()
 
     def _claim(self, name: str, session: Session, holding: Holding) -> Claim:
         order = self._calls.orders.tell()
         return Claim(name, holding.entry, session.lease, order, holding)
 
-    def _renewed(self, holding: Holding) -> Future[bool]:
-        def work(seconds: float) -> Future[bool]:
-            if holding not in self.sessions.held():
-                return Completed(_STILL)  # given up while it waited for its turn
-            return self._write(holding, holding.entry, seconds)
+    def _renewed(self, parcel: Parcel) -> Future[Parcel]:
+        """Renew what is in one place; return what is gone."""
 
-        return self.in_turn(holding.post.place, work, self._renewal_seconds)
+        def work(seconds: float) -> Future[Parcel]:
+            # What was given up while this waited for its turn is not to be there.
+            return self._renew([one for one in parcel if self.sessions.is_held(one)], seconds)
+
+        return self.in_turn(parcel[0].post.place, work, self._renewal_seconds)
+
+    def _renew(self, parcel: Parcel, seconds: float) -> Future[Parcel]:
+        """Renew all together; if that is refused, halves of it, and so find what is gone."""
+        if not parcel:
+            return Completed(())
+        if len(parcel) == 1:
+            (one,) = parcel
+            renewal = self._write(one, one.entry, seconds)
+            return mapped(renewal, lambda is_there: () if is_there else parcel)
+        sent_at = self.now()
+
+        def read(answer: Answer) -> Parcel | Future[Parcel]:
+            if not answer.applied:
+                return self._renew_halves(parcel, seconds)
+            for one in parcel:
+                one.renewed(one.entry, sent_at)
+            return ()
+
+        statements = [self.table.write(one.post, one.entry, one.entry.nonce) for one in parcel]
+        together = self._calls.statements.batch(statements)
+        return self._calls.send(Ask(together, read, writes=True), seconds)
+
+    def _renew_halves(self, parcel: Parcel, seconds: float) -> Future[Parcel]:
+        half = len(parcel) // 2
+
+        def go_on(gone: Parcel) -> Future[Parcel]:
+            return mapped(self._renew(parcel[half:], seconds), lambda more: [*gone, *more])
+
+        return then(self._renew(parcel[:half], seconds), go_on)
 
     def _write(self, holding: Holding, entry: Entry, seconds: float) -> Future[bool]:
         """Write *entry* in place of what is held; false if that is gone."""
@@ -115,9 +150,7 @@ class Claims:
 
         def read(answer: Answer) -> bool | Future[bool]:
             if answer.applied or _found(answer) == entry.nonce != holding.entry.nonce:
-                holding.entry = entry
-                holding.doubtful.clear()
-                holding.sent_at = max(holding.sent_at, sent_at)
+                holding.renewed(entry, sent_at)
                 return True
             if not _resolved(holding, answer):
                 return False
@@ -126,6 +159,20 @@ class Claims:
         is_new = entry.nonce != holding.entry.nonce
         statement = self.table.write(holding.post, entry, holding.entry.nonce)
         return self._calls.send(Ask(statement, read, writes=True), seconds)
+
+    def _deleted_together(self, parcel: Parcel, seconds: float) -> Future[None]:
+        """Delete what is in one place; if something of it is not ours, one after the other."""
+        if len(parcel) == 1:
+            return self._deleted(parcel[0], seconds)
+
+        def read(answer: Answer) -> Future[None] | None:
+            if answer.applied:
+                return None
+            return all_of([self._deleted(one, seconds) for one in parcel])
+
+        statements = [self.table.delete(one.post, one.entry.nonce) for one in parcel]
+        together = self._calls.statements.batch(statements)
+        return self._calls.send(Ask(together, read, writes=True), seconds)
 
     def _deleted(self, holding: Holding, seconds: float) -> Future[None]:
         def read(answer: Answer) -> Future[None] | None:

@@ -102,11 +102,12 @@ class Engine:
         self.wire.abandon()
 
     def _close(self) -> None:
+        until = time.monotonic() + self._context.operation_timeout_seconds
         self.watches.stop()
         self.claims.close()
         self.calls.close()
         self.pulse.stop()
-        self.wire.close(self._context.operation_timeout_seconds / 2)
+        self.wire.close(max(0.0, until - time.monotonic()))
 
     def _is_own_thread(self) -> bool:
         return threading.current_thread().name.startswith(("kip30-cassandra", "event_loop"))

@@ -5,14 +5,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
-from kip30.following import all_of, attempt, then
+from kip30.following import all_of, then
 from kip30.futures import Completed, mapped
 from kip30.pulse import Pulse
 from kip30.records import Entry, Kind, Snapshot, Target
+from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.orders import Orders
 from kip30_backends.cassandra.readings import MOST
 from kip30_backends.cassandra.states import States
@@ -37,18 +38,25 @@ class Watcher(Protocol):
         ...
 
 
+class Rhythm(NamedTuple):
+    """When to look: so many *seconds* after each look, if *few* others do at that moment."""
+
+    pulse: Pulse
+    few: Few
+    seconds: float
+
+
 class Poll:
     """Looks at one place for as long as anybody watches. Thread-safe."""
 
-    def __init__(self, pulse: Pulse, seconds: float) -> None:
-        """Look every so many *seconds*, and sooner after news or when somebody comes."""
-        self._pulse = pulse
-        self._seconds = seconds
+    def __init__(self, rhythm: Rhythm) -> None:
+        """Look in that *rhythm*, and sooner after news or when somebody comes."""
+        self._rhythm = rhythm
         self._watchers: set[Watcher] = set()
         self._looking = False
         self._at_once = False
         self._turn = 0
-        self._pause = seconds
+        self._pause = rhythm.seconds
         self._lock = threading.Lock()
 
     def add(self, watcher: Watcher) -> None:
@@ -77,7 +85,7 @@ class Poll:
             watchers = list(self._watchers)
             self._looking = bool(watchers)
         if watchers:
-            attempt(self.look, watchers).add_done_callback(self._looked)
+            self._rhythm.few.do(partial(self.look, watchers)).add_done_callback(self._looked)
 
     def _looked(self, done: Future[bool]) -> None:
         error = done.exception()
@@ -89,17 +97,18 @@ class Poll:
             at_once, self._at_once = self._at_once, False
             self._turn += 1
             turn = self._turn
-            self._pause = self._seconds / _HURRY if news else min(2 * self._pause, self._seconds)
+            seconds = self._rhythm.seconds
+            self._pause = seconds / _HURRY if news else min(2 * self._pause, seconds)
             pause = 0.0 if at_once else self._pause
-        self._pulse.after(pause, partial(self._begin, turn))
+        self._rhythm.pulse.after(pause, partial(self._begin, turn))
 
 
 class WholePoll(Poll):
     """Reads a group or a service, whose records may expire without a trace."""
 
-    def __init__(self, target: Target, states: States, pulse: Pulse, seconds: float) -> None:
+    def __init__(self, target: Target, states: States, rhythm: Rhythm) -> None:
         """Read *target* from *states*."""
-        super().__init__(pulse, seconds)
+        super().__init__(rhythm)
         self._target = target
         self._states = states
 
@@ -114,11 +123,9 @@ class WholePoll(Poll):
 class NamespacePoll(Poll):
     """Reads the revision of a namespace, and what is watched of it when that has moved."""
 
-    def __init__(
-        self, namespace: str, states: States, orders: Orders, pulse: Pulse, seconds: float
-    ) -> None:
+    def __init__(self, namespace: str, states: States, orders: Orders, rhythm: Rhythm) -> None:
         """Read *namespace* from *states*."""
-        super().__init__(pulse, seconds)
+        super().__init__(rhythm)
         self._namespace = namespace
         self._states = states
         self._orders = orders

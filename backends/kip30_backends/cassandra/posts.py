@@ -90,3 +90,9 @@ class Holding:
     entry: Entry
     sent_at: float
     doubtful: dict[str, Entry] = field(default_factory=dict[str, Entry])
+
+    def renewed(self, entry: Entry, sent_at: float) -> None:
+        """Take note that the row says *entry*, by a request that was sent then."""
+        self.entry = entry
+        self.doubtful.clear()
+        self.sent_at = max(self.sent_at, sent_at)

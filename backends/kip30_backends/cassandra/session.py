@@ -7,25 +7,24 @@ when one post is found to be gone, all are lost, and the next claim begins anoth
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 
 from kip30.driver import Context
 from kip30.errors import ClosedError
-from kip30.following import all_of
-from kip30.futures import mapped
 from kip30.lease import Lease
 from kip30.pulse import Pulse
+from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.posts import Holding
+from kip30_backends.cassandra.renewals import Parcel, Renew, parcels, renew_all
 
 _log = logging.getLogger(__name__)
 
 _AFTER_TROUBLE = 0.1
+_AT_ONCE = 16
 _GRAIN = 1
 """How much sooner than it was told Cassandra may end a row, in seconds: it counts whole ones."""
-
-Renew = Callable[[Holding], Future[bool]]
 
 
 class Session:
@@ -48,12 +47,13 @@ class Sessions:
     """Begins, renews and ends the sessions of one backend, one at a time. Thread-safe."""
 
     def __init__(self, context: Context, pulse: Pulse, renew: Renew, interval: float) -> None:
-        """Have *renew* renew each post, every *interval* seconds; false from it: it is gone."""
+        """Have *renew* renew all posts, every *interval* seconds."""
         self.row_seconds = math.ceil(context.session_timeout_seconds) + _GRAIN
         self._context = context
         self._pulse = pulse
         self._renew = renew
         self._interval = interval
+        self._few = Few(_AT_ONCE)
         self._session: Session | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -115,6 +115,11 @@ class Sessions:
         with self._lock:
             return list(session.holdings)
 
+    def is_held(self, holding: Holding) -> bool:
+        """Say whether *holding* is to be renewed."""
+        session = self._session
+        return session is not None and session.lease.ended is None and holding in session.holdings
+
     def close(self) -> list[Holding]:
         """End the lease, begin no other one, and return what was held under it."""
         holdings = self.held()
@@ -131,42 +136,42 @@ class Sessions:
         return Session(self._context.lease(sent_at=now, timeout_seconds=seconds), now)
 
     def _round(self, session: Session) -> None:
-        """Renew all that is held, and the lease if that went well."""
+        """Renew all that is held, and the lease as far as that goes."""
         if session is not self._session:
             return
         if session.lease.expire():
             _log.info("the lease was not renewed in time")
             return
-        begun = self._context.clock.now()
-        renewals = {one: mapped(self._renew(one), bool) for one in self.held()}
-        all_of([*renewals.values()]).add_done_callback(
-            lambda _: self._renewed(session, begun, renewals)
-        )
+        begun, errors = self._context.clock.now(), list[BaseException]()
+        heard = partial(self._heard, session, errors)
+        round_ = renew_all(parcels(self.held()), self._renew, heard, self._few)
+        round_.add_done_callback(lambda _: self._renewed(session, begun, errors))
 
-    def _renewed(
-        self, session: Session, begun: float, renewals: Mapping[Holding, Future[bool]]
+    def _heard(
+        self, session: Session, errors: list[BaseException], renewal: Future[Parcel]
     ) -> None:
-        errors = [error for one in renewals.values() if (error := one.exception()) is not None]
-        if self._has_lost(session, renewals):
-            self._end(session, "the store ended a claim")
-            return
-        for error in errors[:1]:
+        error = renewal.exception()
+        if error is not None:
             _log.debug("a claim was not renewed: %s", error)
+            errors.append(error)
+            session.lease.expire()
+        elif any(one in session.holdings for one in renewal.result()):
+            self._end(session, "the store ended a claim")
+        else:
+            self._prolong(session)
+
+    def _prolong(self, session: Session, renewed_at: float = -math.inf) -> bool:
+        """Date the lease from the oldest renewal; false if it is over."""
         with self._lock:
-            oldest = min((one.sent_at for one in session.holdings), default=begun)
+            oldest = min((one.sent_at for one in session.holdings), default=renewed_at)
             session.since = max(session.since, oldest)
-        if session.lease.renewed(oldest):
+        return session.lease.renewed(oldest)
+
+    def _renewed(self, session: Session, begun: float, errors: Sequence[BaseException]) -> None:
+        if self._prolong(session, begun):
             gone = self._context.clock.now() - begun
             pause = _AFTER_TROUBLE if errors else max(0.0, self._interval - gone)
             self._pulse.after(pause, partial(self._round, session))
-
-    def _has_lost(self, session: Session, renewals: Mapping[Holding, Future[bool]]) -> bool:
-        """Say whether something was found to be gone that is still held."""
-        with self._lock:
-            return any(
-                one.exception() is None and not one.result() and holding in session.holdings
-                for holding, one in renewals.items()
-            )
 
     def _end(self, session: Session, reason: str) -> None:
         with self._lock:

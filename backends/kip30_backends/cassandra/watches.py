@@ -9,11 +9,14 @@ from kip30.driver import Watch
 from kip30.errors import ClosedError
 from kip30.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.calls import Calls
+from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.orders import Orders
-from kip30_backends.cassandra.polls import NamespacePoll, Poll, WholePoll
+from kip30_backends.cassandra.polls import NamespacePoll, Poll, Rhythm, WholePoll
 from kip30_backends.cassandra.states import States
 
 Sink = Callable[[Snapshot], None]
+
+_AT_ONCE = 16
 
 
 class CassandraWatch(Watch):
@@ -65,7 +68,7 @@ class Watches:
         """Look at *states* every so many *seconds*."""
         self._states = states
         self._calls = calls
-        self._seconds = seconds
+        self._rhythm = Rhythm(calls.pulse, Few(_AT_ONCE), seconds)
         self._polls: dict[Target, Poll] = {}
         self._watches: dict[CassandraWatch, Target] = {}
         self._stopped = False
@@ -100,10 +103,9 @@ class Watches:
             watch.close()
 
     def _made(self, place: Target) -> Poll:
-        calls = self._calls
         if place.kind is not Kind.NAMESPACE:
-            return WholePoll(place, self._states, calls.pulse, self._seconds)
-        return NamespacePoll(place.scope, self._states, calls.orders, calls.pulse, self._seconds)
+            return WholePoll(place, self._states, self._rhythm)
+        return NamespacePoll(place.scope, self._states, self._calls.orders, self._rhythm)
 
     def _forget(self, watch: CassandraWatch) -> None:
         with self._lock:

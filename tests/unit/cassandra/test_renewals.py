@@ -1,0 +1,118 @@
+"""Renewing much: together what is in one place, and never all at once."""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import pytest
+
+from kip30 import Member, UnavailableError, Version
+from kip30.futures import Completed
+from kip30.records import Entry
+from kip30_backends.cassandra.few import Few
+from kip30_backends.cassandra.posts import Holding, Post
+from kip30_backends.cassandra.renewals import Parcel, parcels, renew_all
+from kip30_conformance.patience import eventually
+from kip30_conformance.recorder import Recorder
+from kip30_conformance.servers import Ensemble
+
+from .admin import Admin
+from .conftest import Open
+
+MEMBERS = 120
+LANES = 16
+
+
+def _held(number: int, *, kind: str = "members", scope: str = "g", size: int = 1) -> Holding:
+    entry = Entry(Version(number), f"n{number}", bytes(size))
+    return Holding(Post(kind, scope, f"m{number}"), entry, sent_at=float(number))
+
+
+def _sizes(made: Sequence[Parcel]) -> list[int]:
+    return [len(parcel) for parcel in made]
+
+
+def test_members_of_one_group_travel_together() -> None:
+    held = [_held(number) for number in range(MEMBERS)]
+    assert _sizes(parcels(held)) == [50, 50, 20]
+    assert _sizes(parcels(_held(number, scope=str(number % 3)) for number in range(9))) == [3, 3, 3]
+
+
+def test_large_ones_do_not_fill_a_statement() -> None:
+    assert _sizes(parcels(_held(number, size=100_000) for number in range(5))) == [2, 2, 1]
+    assert _sizes(parcels([_held(0, size=300_000), _held(1)])) == [1, 1]
+
+
+def test_what_was_renewed_longest_ago_comes_first() -> None:
+    held = [_held(number, kind="leaders", scope=f"s{9 - number}") for number in (3, 1, 2)]
+    assert [parcel[0].sent_at for parcel in parcels(held)] == [1.0, 2.0, 3.0]
+
+
+def test_only_so_many_at_once_and_every_answer_is_heard() -> None:
+    held = [[_held(number)] for number in range(3 * LANES)]
+    under_way, heard = list[Future[Parcel]](), list[Future[Parcel]]()
+
+    def renew(_: Parcel) -> Future[Parcel]:
+        under_way.append(Future())
+        return under_way[-1]
+
+    done = renew_all(held, renew, heard.append, Few(LANES))
+    for number in range(len(held)):
+        assert len(under_way) == min(number + LANES, len(held))
+        assert not done.done()
+        under_way[number].set_result(())
+    assert len(heard) == len(held)
+    assert done.done()
+
+
+def test_a_failure_stops_nothing() -> None:
+    held = [[_held(number)] for number in range(1000)]
+    heard = list[Future[Parcel]]()
+
+    def renew(parcel: Parcel) -> Future[Parcel]:
+        if parcel[0].sent_at % 2:
+            raise UnavailableError("no answer")
+        return Completed(())
+
+    assert renew_all(held, renew, heard.append, Few(LANES)).done()
+    assert len([one for one in heard if one.exception()]) == 500
+
+
+def test_nothing_to_renew() -> None:
+    assert parcels([]) == []
+    assert renew_all([], lambda _: Completed(()), print, Few(LANES)).done()
+
+
+@pytest.mark.timeout(300)
+def test_many_members_of_one_group_cost_little(ensemble: Ensemble, open_client: Open) -> None:
+    with ensemble.link() as link:
+        group = open_client(**link.settings()).group_membership("g")
+        members = [group.join(f"m{number}", str(number)) for number in range(MEMBERS)]
+        before, deadline = link.round_trips(), members[0].deadline
+        eventually(lambda: members[0].deadline > deadline + 3, what="it was renewed three times")
+        assert link.round_trips() - before < MEMBERS / 2
+        assert all(member.is_valid() for member in members)
+        assert group.membership() == {f"m{number}": str(number) for number in range(MEMBERS)}
+
+
+@pytest.mark.timeout(300)
+def test_many_members_leave_with_their_client(open_client: Open) -> None:
+    client, group = open_client(), open_client().group_membership("g")
+    for number in range(MEMBERS):
+        client.group_membership("g").join(f"m{number}", "")
+    assert len(group.membership_list()) == MEMBERS
+    client.close()
+    assert not group.membership_list()
+
+
+@pytest.mark.timeout(300)
+def test_one_of_many_that_is_gone_is_found(open_client: Open, admin: Admin, namespace: str) -> None:
+    group, lost = open_client().group_membership("g"), Recorder[Member]()
+    names = {f"m{number}" for number in range(MEMBERS)}
+    for name in names:
+        group.join(name, "", on_lost=lost)
+    admin.tell(
+        "DELETE FROM kip30.members WHERE root = %s AND in_group = 'g' AND id = 'm77' IF EXISTS",
+        namespace,
+    )
+    eventually(lambda: {one.id for one in lost.events} == names, what="the lease is over")
+    eventually(lambda: group.membership_list() == names, within=30, what="all join again")
