@@ -15,8 +15,8 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from kip30.errors import Kip30Error, OutcomeUnknownError
 from kip30.following import copy
 from kip30.pulse import Due, Pulse
+from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.errors import (
-    NEVER_SENT,
     Failure,
     is_missing,
     is_refused,

@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import cassandra.auth
@@ -11,7 +12,7 @@ import cassandra.policies
 import cassandra.query
 
 from kip30.config import Address
-from kip30.errors import ConfigError
+from kip30.errors import ConfigError, UnavailableError
 from kip30_backends.cassandra.settings import CassandraSettings
 
 _auth: Any = cassandra.auth
@@ -50,6 +51,7 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
 
     Raises:
         ConfigError: A file of the settings cannot be read.
+        UnavailableError: No address is known of any contact point.
     """
     profile = _cluster.ExecutionProfile(
         load_balancing_policy=policy,
@@ -59,8 +61,8 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
         request_timeout=None,
         row_factory=_query.dict_factory,
     )
-    return _cluster.Cluster(
-        _contact_points(settings),
+    return _made(
+        settings,
         execution_profiles={_cluster.EXEC_PROFILE_DEFAULT: profile},
         endpoint_factory=_Translation(settings.address_map or {}),
         auth_provider=_login(settings),
@@ -87,6 +89,16 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
     )
 
 
+def _made(settings: CassandraSettings, **options: Any) -> Any:
+    try:
+        return _cluster.Cluster(_contact_points(settings), **options)
+    except _cluster.UnresolvableContactPoints as error:
+        names = ", ".join(address.host for address in settings.contact_points)
+        raise UnavailableError(
+            f"no address is known of {names}: check plugin.cassandra.contact.points"
+        ) from error
+
+
 def _tls(settings: CassandraSettings) -> ssl.SSLContext:
     """Return what encrypts connections and checks who is at the other end, by name.
 
@@ -94,12 +106,20 @@ def _tls(settings: CassandraSettings) -> ssl.SSLContext:
         ConfigError: A file cannot be read.
     """
     try:
+        for file in (settings.tls_ca, settings.tls_cert, settings.tls_key):
+            _require_readable(file)
         context = ssl.create_default_context(cafile=settings.tls_ca)
         if settings.tls_cert is not None:
             context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except OSError as error:
         raise ConfigError(f"plugin.cassandra.tls.*: {error}") from error
     return context
+
+
+def _require_readable(file: Path | None) -> None:
+    """Raise an error that names the file, which those of the module ssl do not."""
+    if file is not None:
+        file.open("rb").close()
 
 
 def _contact_points(settings: CassandraSettings) -> list[Any]:

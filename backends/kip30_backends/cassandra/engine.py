@@ -134,9 +134,14 @@ class Engine:
         return Calls(route, statements, seconds=seconds, root=root)
 
     def _probe(self, seconds: float) -> None:
-        """Read something, so that it is known to work; nodes may be late to hear of new tables."""
-        statement = self.calls.statements.bind("read_rev", self.calls.root, "")
-        self.calls.send(Ask(statement, acknowledged), seconds).result()
+        """Read as everybody will, so that it is known to work; nodes may be late to hear of tables.
+
+        What needs a quorum of the copies that there ought to be is not implied by the other.
+        """
+        until = time.monotonic() + seconds
+        for prepared in (self.calls.statements.bind, self.calls.statements.poll):
+            ask = Ask(prepared("read_rev", self.calls.root, ""), acknowledged)
+            self.calls.send(ask, until - time.monotonic()).result()
 
     def _open(self) -> Statements:
         try:

@@ -15,9 +15,7 @@ from kip30.errors import (
     StoreError,
     UnavailableError,
 )
-
-NEVER_SENT = "NeverSent"
-"""The kind of a failure before anything left."""
+from kip30_backends.cassandra.advice import NEVER_SENT, advice_on
 
 
 class Failure(NamedTuple):
@@ -33,7 +31,6 @@ class Rule(NamedTuple):
     kind: str
     part: str
     error: type[DefiniteError]
-    advice: str = ""
 
 
 _MISSING = (
@@ -43,21 +40,10 @@ _MISSING = (
 )
 _REFUSED = (
     Rule(NEVER_SENT, "", UnavailableError),
-    Rule(
-        "AuthenticationFailed",
-        "",
-        AuthenticationError,
-        "check plugin.cassandra.user and plugin.cassandra.password",
-    ),
-    Rule("SSLError", "", AuthenticationError, "check plugin.cassandra.tls.*"),
-    Rule("Unauthorized", "", AuthenticationError, "grant the role SELECT and MODIFY"),
+    Rule("AuthenticationFailed", "", AuthenticationError),
+    Rule("SSLError", "", AuthenticationError),
+    Rule("Unauthorized", "", AuthenticationError),
     *_MISSING,
-    Rule(
-        "InvalidRequest",
-        "Undefined column",
-        StoreError,
-        "the tables are not those of this version of kip30: use another keyspace",
-    ),
     Rule("InvalidRequest", "", StoreError),
     Rule("SyntaxException", "", StoreError),
     Rule("ConfigurationException", "", StoreError),
@@ -89,12 +75,15 @@ def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Ki
         server: Where it went.
     """
     rule = _found(_REFUSED, failure)
-    told = f"Cassandra at {server}: {failure.said or failure.kind}"
+    told = f"Cassandra at {server}: {failure.said or failure.kind}{_hint(failure, subject)}"
     if rule is None:
         return OutcomeUnknownError(told) if wrote else UnavailableError(told)
-    if failure.kind == "Unauthorized":
-        return rule.error(f"{told}: {rule.advice} on keyspace {subject}")
-    return rule.error(f"{told}: {rule.advice}" if rule.advice else told)
+    return rule.error(told)
+
+
+def _hint(failure: Failure, subject: str) -> str:
+    advice = advice_on(*failure)
+    return f": {advice.format(keyspace=subject)}" if advice else ""
 
 
 def _found(rules: tuple[Rule, ...], failure: Failure) -> Rule | None:

@@ -5,6 +5,8 @@ not answer is decided in `call`: the driver's own timers go by the time of day, 
 repetitions do not know whether a write was done.
 """
 
+import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,8 +16,9 @@ import cassandra.connection
 import cassandra.policies
 import cassandra.query
 
+from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.cluster import Patience, cluster
-from kip30_backends.cassandra.errors import NEVER_SENT, Failure
+from kip30_backends.cassandra.errors import Failure
 from kip30_backends.cassandra.settings import CassandraSettings
 
 _cluster: Any = cassandra.cluster
@@ -25,6 +28,9 @@ _query: Any = cassandra.query
 _levels: Any = _query.ConsistencyLevel
 _rejected: Any = _connection.AuthenticationFailed
 
+_LAST = "Last error: "
+_LATE = "Timed out creating connection"
+_TOLD = re.compile(r'message="(.*)"', re.DOTALL)
 _KINDS = {0: "SIMPLE", 1: "BATCH", 6: "CAS"}
 
 Row = Mapping[str, Any]
@@ -148,7 +154,7 @@ def failure_of(error: BaseException) -> Failure:
         return _nobody(error)
     write_type = getattr(error, "write_type", None)
     kind = f" of {_KINDS.get(write_type, 'a write')}" if write_type is not None else ""
-    return Failure(type(error).__name__, f"{error}{kind}")
+    return Failure(type(error).__name__, f"{_plain(error)}{kind}")
 
 
 def _nobody(error: Any) -> Failure:
@@ -157,11 +163,20 @@ def _nobody(error: Any) -> Failure:
     causes: list[Any] = [*errors.values()] if hasattr(errors, "values") else []
     for cause in causes:
         if isinstance(cause, _rejected):
-            return Failure("AuthenticationFailed", str(cause))
-        if "SSL:" in str(cause):  # the driver makes another error of it
-            return Failure("SSLError", str(cause))
-    said = "; ".join(dict.fromkeys(map(str, causes))) or str(error)
+            return Failure("AuthenticationFailed", _plain(cause))
+        if isinstance(cause, ssl.SSLError) or "SSL:" in str(cause):  # the driver makes others of it
+            return Failure("SSLError", _plain(cause))
+    said = "; ".join(dict.fromkeys(map(_plain, causes))) or str(error)
     return Failure(NEVER_SENT, said)
+
+
+def _plain(error: object) -> str:
+    """Return what a node or the system said, without what the driver says around it."""
+    text = str(error)
+    if _LATE in text:
+        return "no answer in time"
+    told = _TOLD.search(text)
+    return told[1] if told else text.rpartition(_LAST)[2]
 
 
 class _Listener:

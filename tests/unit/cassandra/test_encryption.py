@@ -11,6 +11,8 @@ from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority
 from kip30_conformance.servers.needing import needed
 
+from .doctor import diagnosis
+
 _FACTORY = "org.apache.cassandra.security.PEMBasedSslContextFactory"
 
 
@@ -70,10 +72,35 @@ def test_a_server_of_another_authority(
 def test_a_server_under_another_name(servers: Ensemble, authority: Authority) -> None:
     port = servers.nodes[0].port
     elsewhere = {"plugin.cassandra.contact.points": f"localhost:{port}"}
-    with pytest.raises(DefiniteError, match=r"plugin\.cassandra\.tls"):
+    with pytest.raises(DefiniteError, match=r"by a name that its certificate has"):
         _open(servers, **{**_identified(authority), **elsewhere})
 
 
 def test_no_encryption_where_it_is_demanded(servers: Ensemble) -> None:
     with pytest.raises(DefiniteError):
         _open(servers)
+
+
+def test_what_the_doctor_says(servers: Ensemble, authority: Authority, tmp_path: Path) -> None:
+    mine, stranger = _identified(authority), Authority(tmp_path)
+
+    def told(**tls: Written) -> str:
+        return diagnosis(**{**servers.settings(), "plugin.connect.timeout.ms": 4000, **tls})
+
+    assert told().endswith("if it demands TLS, or another certificate, see plugin.cassandra.tls.*")
+    nameless = told(**{"plugin.cassandra.tls.ca": authority.certificate})
+    assert "set plugin.cassandra.tls.cert and plugin.cassandra.tls.key" in nameless
+    # How it says so is up to who is first: its alert, or the end of the connection.
+    assert "plugin.cassandra.tls" in told(
+        **{**_identified(stranger), "plugin.cassandra.tls.ca": authority.certificate}
+    )
+    assert "plugin.cassandra.tls.ca must hold the authority" in told(
+        **{**mine, "plugin.cassandra.tls.ca": stranger.certificate}
+    )
+    assert "plugin.cassandra.tls.ca must hold the authority" in told(
+        **{"plugin.cassandra.tls": "true"}
+    )
+    port = servers.nodes[0].port
+    assert "by a name that its certificate has" in told(
+        **{**mine, "plugin.cassandra.contact.points": f"localhost:{port}"}
+    )

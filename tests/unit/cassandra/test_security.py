@@ -14,6 +14,7 @@ from kip30_conformance.servers.needing import needed
 
 from .admin import Admin
 from .conftest import Open
+from .doctor import diagnosis, visit
 
 SECRET = "geheim-1"  # noqa: S105  the test's own
 LOGINS = ["authenticator: PasswordAuthenticator", "authorizer: CassandraAuthorizer"]
@@ -81,9 +82,12 @@ def test_select_and_modify_are_enough(open_client: Open) -> None:
     [
         (_as("user", "falsch"), "check plugin.cassandra.user"),
         (_as("stranger"), "check plugin.cassandra.user"),
-        ({}, "check plugin.cassandra.user"),
+        ({}, "set plugin.cassandra.user"),
         (_as("nobody"), "grant the role SELECT and MODIFY on keyspace kip30"),
-        ({**_as("nobody"), "plugin.cassandra.keyspace": "mine"}, "grant the role"),
+        (
+            {**_as("nobody"), "plugin.cassandra.keyspace": "mine"},
+            "administrator make keyspace mine and its tables .*or grant the role CREATE ON ALL",
+        ),
     ],
     ids=["wrong password", "unknown user", "no user", "no grant", "may not create"],
 )
@@ -97,6 +101,38 @@ def test_refused_at_startup(
         open_client(**credentials)
     for secret in (SECRET, "falsch"):
         assert secret not in f"{raised.value!r} {caplog.text}"
+
+
+@pytest.mark.usefixtures("prepared")
+def test_what_the_doctor_says(ensemble: Ensemble) -> None:
+    def told(**more: Written) -> str:
+        return diagnosis(**ensemble.settings(), **more).partition(": ")[2]
+
+    assert told(**_as("user", "falsch")) == (
+        "Provided username user and/or password are incorrect:"
+        " check plugin.cassandra.user and plugin.cassandra.password"
+    )
+    assert told() == (
+        "Remote end requires authentication:"
+        " set plugin.cassandra.user and plugin.cassandra.password"
+    )
+    assert told(**_as("nobody")) == (
+        "User nobody has no SELECT permission on <table kip30.records> or any of its parents:"
+        " grant the role SELECT and MODIFY on keyspace kip30"
+    )
+    assert told(**_as("user"), **{"plugin.cassandra.keyspace": "mine"}) == (
+        "User user has no CREATE permission on <all keyspaces> or any of its parents: have an"
+        " administrator make keyspace mine and its tables (`kip30 config --ddl` prints how),"
+        " or grant the role CREATE ON ALL KEYSPACES"
+    )
+
+
+@pytest.mark.usefixtures("prepared")
+def test_the_doctor_names_what_may_not_be_written(ensemble: Ensemble) -> None:
+    wrong, _ = visit(**ensemble.settings(), **_as("reader"))
+    assert "create a key" in wrong[0]
+    assert "no MODIFY permission on <table kip30.records>" in wrong[0]
+    assert wrong[0].endswith("grant the role SELECT and MODIFY on keyspace kip30")
 
 
 @pytest.mark.usefixtures("prepared")
@@ -114,5 +150,5 @@ def test_no_secret_in_what_is_shown(open_client: Open) -> None:
 
 
 def test_unreadable_file(open_client: Open, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"plugin\.cassandra\.tls"):
+    with pytest.raises(ValueError, match=r"plugin\.cassandra\.tls.*none\.pem"):
         open_client(**{"plugin.cassandra.tls.ca": tmp_path / "none.pem"})

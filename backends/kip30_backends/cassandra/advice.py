@@ -1,0 +1,94 @@
+"""What an operator can do about a failure, by what Cassandra and its driver say of it."""
+
+from typing import NamedTuple
+
+NEVER_SENT = "NeverSent"
+"""The kind of a failure before anything left."""
+
+
+class Advice(NamedTuple):
+    """What helps, where *kind* of failure says *part*; ``{keyspace}`` stands for its name."""
+
+    kind: str
+    part: str
+    text: str
+
+
+_TLS = "SSLError"
+
+_UNTRUSTED = "it must trust the authority that signed the certificate of plugin.cassandra.tls.cert"
+
+_ALL = (
+    Advice(
+        NEVER_SENT,
+        "reset by peer",
+        "if it demands TLS, or another certificate, see plugin.cassandra.tls.*",
+    ),
+    Advice(NEVER_SENT, "", "does a node serve there? See plugin.cassandra.contact.points"),
+    Advice(
+        "AuthenticationFailed",
+        "requires authentication",
+        "set plugin.cassandra.user and plugin.cassandra.password",
+    ),
+    Advice("AuthenticationFailed", "", "check plugin.cassandra.user and plugin.cassandra.password"),
+    Advice(_TLS, "WRONG_VERSION_NUMBER", "it speaks no TLS there, so unset plugin.cassandra.tls.*"),
+    Advice(
+        _TLS,
+        "CERTIFICATE_REQUIRED",
+        "it wants to see a certificate: set plugin.cassandra.tls.cert and plugin.cassandra.tls.key",
+    ),
+    Advice(
+        _TLS,
+        "Hostname mismatch",
+        "call it in plugin.cassandra.contact.points, or plugin.cassandra.address.map, by a name"
+        " that its certificate has",
+    ),
+    Advice(
+        _TLS,
+        "CERTIFICATE_VERIFY_FAILED",
+        "plugin.cassandra.tls.ca must hold the authority that signed its certificate",
+    ),
+    Advice(_TLS, "ALERT", _UNTRUSTED),
+    Advice(_TLS, "EOF occurred", _UNTRUSTED),
+    Advice(_TLS, "", "check plugin.cassandra.tls.*"),
+    Advice(
+        "Unauthorized",
+        "no CREATE permission",
+        "have an administrator make keyspace {keyspace} and its tables (`kip30 config --ddl`"
+        " prints how), or grant the role CREATE ON ALL KEYSPACES",
+    ),
+    Advice("Unauthorized", "", "grant the role SELECT and MODIFY on keyspace {keyspace}"),
+    Advice(
+        "InvalidRequest",
+        "Undefined column",
+        "the tables are not those of this version of kip30: use another keyspace",
+    ),
+    Advice(
+        "InvalidRequest",
+        "unconfigured table",
+        "make the tables of keyspace {keyspace} (`kip30 config --ddl` prints how), or set"
+        " plugin.cassandra.create=true",
+    ),
+    Advice(
+        "ConfigurationException", "", "check plugin.cassandra.replication, and its data centres"
+    ),
+    Advice(
+        "Unavailable",
+        "",
+        "more nodes must be up to hold a quorum of the copies of keyspace {keyspace}:"
+        " start them, or lower its replication",
+    ),
+    Advice(
+        "ReadFailure",
+        "INCOMPATIBLE_SCHEMA",
+        "nodes do not agree on the tables: `nodetool describecluster` shows whether that passes",
+    ),
+)
+
+
+def advice_on(kind: str, said: str) -> str:
+    """Return what helps against a failure of *kind* that *said* so; empty if nothing is known."""
+    for advice in _ALL:
+        if advice.kind == kind and advice.part in said:
+            return advice.text
+    return ""
