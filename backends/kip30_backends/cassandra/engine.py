@@ -11,7 +11,7 @@ from kip30.driver import Context
 from kip30.errors import Kip30Error, StoreError, UnavailableError
 from kip30.following import attempt, copy
 from kip30.pulse import Pulse
-from kip30_backends.cassandra import schema
+from kip30_backends.cassandra import clocks, schema
 from kip30_backends.cassandra.call import Answer, Ask, Route
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
@@ -71,7 +71,11 @@ class Engine:
         forks.register(self)
 
     def describe(self) -> dict[str, str]:
-        """Ask a node who it is."""
+        """Ask a node who it is, and all of them what time it is.
+
+        Raises:
+            StoreError: Their clocks are too far apart.
+        """
         statement = self.calls.statements.bind("describe")
         row = self.calls.send(Ask(statement, _only)).result()
         return {
@@ -81,7 +85,13 @@ class Engine:
             "nodes": ", ".join(str(node.endpoint) for node in self.wire.known()),
             "keyspace": self._settings.keyspace,
             "session timeout": f"{self.claims.sessions.row_seconds - 1} s",
+            "clocks": self._clocks(),
         }
+
+    def _clocks(self) -> str:
+        statement = self.calls.statements.bind("look_at_clock")
+        readings = clocks.read(self.wire, statement, self._context.operation_timeout_seconds / 2)
+        return clocks.judge(readings, self._context.margin_seconds) if readings else "not told"
 
     def close(self) -> None:
         """End the lease, all watches, calls, threads and connections. Idempotent."""

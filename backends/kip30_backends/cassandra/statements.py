@@ -50,6 +50,7 @@ _CQL = {
     " IF epoch = ? AND nonce != null",
     "read_leaders": "SELECT epoch, fenced, candidate, nonce, data FROM $ks.leaders $service",
     "describe": "SELECT release_version, cluster_name, data_center FROM system.local",
+    "look_at_clock": "SELECT toUnixTimestamp(now()) AS milliseconds FROM system.local",
 }
 _SERIAL = ("read_", "list_")
 _POLLS = ("read_records", "read_names", "read_rev", "read_members", "read_leaders")
