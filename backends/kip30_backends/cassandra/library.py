@@ -19,6 +19,7 @@ import cassandra.query
 from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.cluster import Patience, cluster
 from kip30_backends.cassandra.errors import Failure
+from kip30_backends.cassandra.quiet import Quiet
 from kip30_backends.cassandra.settings import CassandraSettings
 
 _cluster: Any = cassandra.cluster
@@ -54,12 +55,15 @@ class Wire:
         self._policy = _policies.DCAwareRoundRobinPolicy(local_dc=settings.datacenter or "")
         self._cluster = cluster(settings, patience, self._policy)
         self._session: Any = None
+        self._quiet = Quiet(self.known)
         self.on_up: Callable[[Node], None] = _nothing
 
     def connect(self) -> None:
         """Connect to the nodes that can be reached; takes as long as the driver likes."""
+        self._quiet.begin()
         self._cluster.register_listener(_Listener(self))
-        self._session = self._cluster.connect()
+        with self._quiet.connecting():
+            self._session = self._cluster.connect()
         self._session.use_client_timestamp = False
 
     def prepare(self, cql: str, *, serial: bool = False) -> Prepared:
@@ -116,17 +120,20 @@ class Wire:
 
     def close(self, seconds: float) -> None:
         """End all connections and the driver's threads, for which this waits so many *seconds*."""
-        ending = threading.Thread(
-            target=self._cluster.shutdown, name="kip30-cassandra-close", daemon=True
-        )
+        ending = threading.Thread(target=self._end, name="kip30-cassandra-close", daemon=True)
         ending.start()
         ending.join(seconds)
 
     def abandon(self) -> None:
         """In a forked child: leave all to the parent, also when the process ends."""
+        self._quiet.end()
         self._cluster.is_shutdown = True
         if self._session is not None:
             self._session.is_shutdown = True
+
+    def _end(self) -> None:
+        self._cluster.shutdown()
+        self._quiet.end()
 
 
 def bind(prepared: Prepared, values: Sequence[Any]) -> Statement:
