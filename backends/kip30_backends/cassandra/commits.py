@@ -196,8 +196,15 @@ def _fitting(line: deque[Job]) -> list[Job]:
 
 def _all_done(jobs: Sequence[Job], rev: int) -> Future[Sequence[Job]]:
     for job in jobs:
-        _succeed(job, rev)
+        _succeed(job, _version(job.write, rev))
     return Completed(())
+
+
+def _version(write: Write, rev: int) -> int:
+    """Return the version that was written, or that of what was deleted, if *write* tells."""
+    if write.data is None and isinstance(write.condition, Version):
+        return write.condition.major
+    return rev
 
 
 def _succeed(job: Job, version: int) -> None:

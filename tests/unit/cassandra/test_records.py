@@ -1,6 +1,8 @@
 """Many records, and large ones."""
 
 from kip30 import BYTES, KeySetChange
+from kip30.names import Key
+from kip30.records import Condition, Write, new_nonce
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 
@@ -33,3 +35,14 @@ def test_writes_that_wait_for_each_other_travel_together(open_client: Open) -> N
     storage = open_client().storage()
     versions = storage.put_many({f"n/{number}": "" for number in range(50)})
     assert len(set(versions.values())) <= 3
+
+
+def test_the_version_of_what_was_deleted(open_client: Open) -> None:
+    client = open_client()
+    last = client.storage().put("n/k", "v")
+    deletion = Write(Key("n", "k"), new_nonce(), None, last, None)
+    assert client.backend.storage.write(deletion).result() == last
+    again = client.storage().put("n/k", "v")
+    assert again > last
+    unread = deletion._replace(nonce=new_nonce(), condition=Condition.PRESENT)
+    assert client.backend.storage.write(unread).result() > again
