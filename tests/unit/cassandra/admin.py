@@ -5,17 +5,20 @@ from typing import Any, Self
 
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.policies import RoundRobinPolicy
-from cassandra.query import dict_factory
+from cassandra.policies import HostFilterPolicy, RoundRobinPolicy
+from cassandra.query import ConsistencyLevel, dict_factory
 
 
 class Admin:
-    """Speaks CQL to the server at *address*."""
+    """Speaks CQL to the server at *address*, and to no other one."""
 
     def __init__(self, address: str, **login: str) -> None:
         host, port = address.split(":")
+        only = HostFilterPolicy(RoundRobinPolicy(), lambda node: str(node.endpoint.port) == port)
         profile = ExecutionProfile(
-            load_balancing_policy=RoundRobinPolicy(), row_factory=dict_factory
+            load_balancing_policy=only,
+            row_factory=dict_factory,
+            consistency_level=ConsistencyLevel.QUORUM,
         )
         self._cluster: Any = Cluster(
             [(host, int(port))],

@@ -12,20 +12,10 @@ from kip30_conformance.servers import Ensemble
 
 from .admin import Admin
 from .conftest import Open
+from .rows import ROW_SECONDS, ends, row
 
 SESSION_SECONDS = 3.0
 MARGIN_SECONDS = 0.3
-ROW_SECONDS = 4
-
-
-def _row(admin: Admin, namespace: str) -> dict[str, object] | None:
-    """Return what the store has of the only member of ``g``."""
-    rows = admin.tell(
-        "SELECT nonce, TTL(nonce) AS seconds FROM kip30.members"
-        " WHERE root = %s AND in_group = 'g' AND id = 'm'",
-        namespace,
-    )
-    return rows[0] if rows else None
 
 
 def test_the_deadline_is_a_second_and_the_margin_before_the_rows_end(
@@ -34,11 +24,11 @@ def test_the_deadline_is_a_second_and_the_margin_before_the_rows_end(
     before = SystemClock().now()
     member = open_client().group_membership("g").join("m", "")
     after = SystemClock().now()
-    row = _row(admin, namespace)
-    assert row is not None
+    found = row(admin, namespace)
+    assert found is not None
     assert member.timeout_seconds == SESSION_SECONDS
     assert before <= member.deadline - SESSION_SECONDS + MARGIN_SECONDS <= after
-    assert row["seconds"] in {ROW_SECONDS - 1, ROW_SECONDS}
+    assert found["seconds"] in {ROW_SECONDS - 1, ROW_SECONDS}
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.3, 0.6, 0.9])
@@ -50,24 +40,10 @@ def test_who_is_cut_off_stops_before_the_row_ends(
         eventually(lambda: abs(time.time() % 1 - offset) < 0.05, what="a part of a second")
         member = group.join("m", "")
         link.cut()
-        ended, gone = _ends_of(member, admin, namespace)
+        ended, gone = ends(member, [admin], namespace)
         link.heal()
     assert ended < gone
     assert gone - ended < ROW_SECONDS
-
-
-def _ends_of(member: Member, admin: Admin, namespace: str) -> tuple[float, float]:
-    """Return when *member* stopped believing in itself, and when its row was last there."""
-    ended = last_seen = 0.0
-    until = time.monotonic() + 3 * ROW_SECONDS
-    while time.monotonic() < until:
-        if not ended and not member.is_valid():
-            ended = time.monotonic()
-        asked = time.monotonic()
-        if _row(admin, namespace) is None:
-            return ended or float("inf"), last_seen
-        last_seen = asked
-    raise AssertionError("the row never ended")
 
 
 def test_one_lease_over_all_claims(open_client: Open, admin: Admin, namespace: str) -> None:
@@ -95,4 +71,4 @@ def test_all_columns_are_renewed(open_client: Open, admin: Admin, namespace: str
     group.join("m", "old")
     group.update("m", "new")
     throughout(lambda: group.membership() == {"m": "new"}, seconds=1.5 * ROW_SECONDS)
-    assert _row(admin, namespace) is not None
+    assert row(admin, namespace) is not None

@@ -1,0 +1,97 @@
+"""Three nodes, of which one is dead, or frozen, or asked by itself."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from kip30 import PluginLocator
+from kip30.config import Written
+from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers.needing import needed
+
+from .admin import Admin
+from .conftest import OPERATION_SECONDS
+from .rows import ROW_SECONDS, ends
+
+RING_SECONDS = OPERATION_SECONDS * TIME_SCALE
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with needed("cassandra", 3, folder=tmp_path_factory.mktemp("three")) as servers:
+        yield servers
+
+
+def _open(servers: Ensemble, **more: Written) -> PluginLocator:
+    timeout: dict[str, Written] = {"plugin.operation.timeout.ms": round(RING_SECONDS * 1000)}
+    return PluginLocator().startup({**servers.settings(), **timeout, **more})
+
+
+def _short_of(namespace: str) -> dict[str, Written]:
+    """Return short timeouts, and *namespace*."""
+    milliseconds = 1000 * (ROW_SECONDS - 1)
+    return {
+        "plugin.namespace": namespace,
+        "plugin.session.timeout.ms": milliseconds,
+        "plugin.operation.timeout.ms": milliseconds,
+    }
+
+
+@pytest.mark.parametrize("dead", [0, 1, 2])
+def test_one_of_three_is_dead_at_startup(three: Ensemble, dead: int) -> None:
+    three.nodes[dead].kill()
+    try:
+        with _open(three) as client:
+            client.storage().put(f"dead/{dead}", "v")
+            assert client.storage().fetch(f"dead/{dead}").result() == "v"
+    finally:
+        three.nodes[dead].restart()
+        three.await_ready()
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 2])
+def test_calls_go_on_while_one_of_three_is_frozen(three: Ensemble, frozen: int) -> None:
+    with _open(three, **{"plugin.session.timeout.ms": round(2000 * RING_SECONDS)}) as client:
+        storage, name = client.storage(), f"frozen/{frozen}"
+        storage.put(name, "0")
+        member = client.group_membership("frozen").join(name, "")
+        three.nodes[frozen].stop()
+        try:
+            longest = 0.0
+            for number in range(30):
+                started = time.monotonic()
+                storage.update(name, str(number))
+                assert storage.fetch(name).result() == str(number)
+                longest = max(longest, time.monotonic() - started)
+            assert longest < 2 * RING_SECONDS
+            assert member.is_valid()
+        finally:
+            three.nodes[frozen].resume()
+            three.await_ready()
+
+
+@pytest.fixture(scope="module")
+def admins(three: Ensemble) -> Iterator[list[Admin]]:
+    with ExitStack() as told:
+        yield [told.enter_context(Admin(node.address)) for node in three.nodes]
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.3, 0.6, 0.9])
+def test_who_is_cut_off_stops_before_the_row_ends_at_any_node(
+    three: Ensemble, admins: list[Admin], namespace: str, offset: float
+) -> None:
+    with (
+        three.link() as link,
+        _open(three, **{**link.settings(), **_short_of(namespace)}) as client,
+    ):
+        group = client.group_membership("g")
+        eventually(lambda: abs(time.time() % 1 - offset) < 0.05, what="a part of a second")
+        member = group.join("m", "")
+        link.cut()
+        ended, gone = ends(member, admins, namespace)
+        link.heal()
+    assert ended < gone
+    assert gone - ended < ROW_SECONDS
