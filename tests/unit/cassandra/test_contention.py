@@ -8,7 +8,8 @@ import pytest
 
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.peer import Peer
-from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers import SIZES, Ensemble
+from kip30_conformance.servers.needing import needed
 
 from .conftest import Open
 
@@ -16,6 +17,15 @@ PROCESSES = 20
 WITHIN_SECONDS = 10.0
 
 pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module", params=SIZES, ids=lambda nodes: f"nodes={nodes}")
+def ensemble(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ensemble]:
+    nodes: int = request.param
+    with needed("cassandra", nodes, folder=tmp_path_factory.mktemp("cassandra")) as servers:
+        yield servers
 
 
 @pytest.fixture
