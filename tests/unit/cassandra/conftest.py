@@ -24,8 +24,9 @@ class Open(Protocol):
     def __call__(self, **more: Written) -> PluginLocator: ...
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Yield a node that is shared, since it takes long to start; who empties it has another one."""
     with needed("cassandra", folder=tmp_path_factory.mktemp("cassandra")) as servers:
         yield servers
 

@@ -81,7 +81,22 @@ def test_an_address_map() -> None:
     }
 
 
-def test_the_seed_plugins_period_of_renewals() -> None:
+def test_the_settings_of_the_plugin_that_was_first() -> None:
+    settings = _built(
+        **{
+            "plugin.cassandra.contact.points": "db1,db2",
+            "plugin.cassandra.keyspace": "kafka_plugin",
+            "plugin.cassandra.le.renew.ttl.period.ms": "1000",
+            "plugin.cassandra.lr.pull.period.ms": "5000",
+        }
+    )
+    assert [str(address) for address in settings.contact_points] == ["db1:9042", "db2:9042"]
+    assert settings.keyspace == "kafka_plugin"
+    assert settings.renewal_within(SESSION_SECONDS) == 1.0
+    assert settings.pull_seconds == 5.0
+
+
+def test_its_period_of_renewals() -> None:
     assert _built().renewal_within(SESSION_SECONDS) == 3.0
     slow = _built(**{"plugin.cassandra.le.renew.ttl.period.ms": 4500})
     assert slow.renewal_within(SESSION_SECONDS) == 4.5
