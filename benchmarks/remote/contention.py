@@ -10,6 +10,7 @@ from benchmarks.remote.roles import started
 
 EACH = 20
 _AT_ONCE = 4
+_KINDS = ("campaign", "join")
 _AT_MOST_SECONDS = 10.0
 
 
@@ -21,20 +22,18 @@ def measure(place: Place) -> list[Figure]:
         for child in crowd:
             child.say("go")
         told = [child.told("done") for child in crowd]
-    campaigned, joined = (
-        tuple((int(moment) - began) / 1e9 for _, kind, moment, _ in told if kind == wanted)
-        for wanted in ("campaign", "join")
-    )
+    took = {kind: max(int(at) for _, one, at, _ in told if one == kind) - began for kind in _KINDS}
+    leaders = sum(leads == "True" for *_, leads in told)
     return [
-        _figure("all have joined", max(joined), "s", _AT_MOST_SECONDS, joined),
-        _figure("all are nominated", max(campaigned), "s", _AT_MOST_SECONDS, campaigned),
-        _figure("who leads", sum(result == "True" for *_, result in told), "leaders", 1),
+        _figure("all have joined", took["join"] / 1e9, "s", _AT_MOST_SECONDS),
+        _figure("all are nominated", took["campaign"] / 1e9, "s", _AT_MOST_SECONDS),
+        _figure("who leads", leaders, "leaders", 1),
     ]
 
 
 def _crowd(stack: ExitStack, place: Place) -> list[Child]:
     """Return processes that are connected and wait for a word."""
-    kinds = [(kind, number) for number in range(EACH) for kind in ("campaign", "join")]
+    kinds = [(kind, number) for number in range(EACH) for kind in _KINDS]
     crowd: list[Child] = []
     for at in range(0, len(kinds), _AT_ONCE):
         some = [
@@ -47,14 +46,6 @@ def _crowd(stack: ExitStack, place: Place) -> list[Child]:
     return crowd
 
 
-def _figure(
-    what: str, value: float, unit: str, at_most: float, samples: tuple[float, ...] = ()
-) -> Figure:
-    return Figure(
-        subject="contention",
-        name=f"{EACH} campaign and {EACH} join at once: {what}",
-        value=value,
-        unit=unit,
-        at_most=at_most,
-        samples=samples,
-    )
+def _figure(what: str, value: float, unit: str, at_most: float) -> Figure:
+    name = f"{EACH} campaign and {EACH} join at once: {what}"
+    return Figure(subject="contention", name=name, value=value, unit=unit, at_most=at_most)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Generator
 from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 from benchmarks.figure import Figure, middle
@@ -12,6 +13,7 @@ from benchmarks.remote.roles import started
 
 ROUNDS = 5
 _SLACK = 1.15
+_NAME = "kill -9 to on_elected"
 
 
 class _Wait(NamedTuple):
@@ -34,10 +36,17 @@ def measure(place: Place) -> list[Figure]:
     with ExitStack() as stack:
         seconds = tuple(_handovers(place, wait.session_seconds, stack))
     shares = tuple(one / (wait.session_seconds + wait.later_seconds) for one in seconds)
+    figure = partial(Figure, subject="crash")
     return [
-        _figure("worst", max(shares), wait.unit, shares, _SLACK),
-        _figure("median", middle(shares), wait.unit, shares),
-        _figure("seconds at worst", max(seconds), "s", seconds),
+        figure(
+            name=f"{_NAME}, worst",
+            value=max(shares),
+            unit=wait.unit,
+            at_most=_SLACK,
+            samples=shares,
+        ),
+        figure(name=f"{_NAME}, median", value=middle(shares), unit=wait.unit),
+        figure(name=f"{_NAME}, worst, in seconds", value=max(seconds), unit="s"),
     ]
 
 
@@ -55,16 +64,3 @@ def _handovers(place: Place, session_seconds: float, stack: ExitStack) -> Genera
 
 def _candidate(place: Place, session_seconds: float, stack: ExitStack) -> Child:
     return stack.enter_context(started("mortal", place, session_seconds))
-
-
-def _figure(
-    name: str, value: float, unit: str, samples: tuple[float, ...], at_most: float | None = None
-) -> Figure:
-    return Figure(
-        subject="crash",
-        name=f"kill -9 to on_elected, {name}",
-        value=value,
-        unit=unit,
-        at_most=at_most,
-        samples=samples,
-    )
