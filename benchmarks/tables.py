@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from benchmarks.figure import BESIDE, Figure
 from benchmarks.report import Results
+from benchmarks.subjects import EMBEDDED, STORES
 
 _MARK = "<!-- {} -->"
 
@@ -31,10 +32,11 @@ def fill(page: str, shown: Mapping[str, str]) -> str:
 
 
 def _overview(results: Sequence[Results], least: int = 2) -> str:
-    """Return a row for each figure that so many stores have."""
-    stores = list(dict.fromkeys(one.store for one in results))
+    """Return a row for each figure that so many stores have, in the order of those on servers."""
+    known = {one.store for one in results}
+    stores = [store for store in STORES if store in known]
     lines = [_line(["", *stores]), _line(["---"] * (len(stores) + 1))]
-    for name, row in _rows(results).items():
+    for name, row in _rows(sorted(results, key=lambda one: one.store == EMBEDDED)).items():
         if len(row) >= least:
             lines.append(_line([name, *(_cell(row.get(store)) for store in stores)]))
     return "\n".join(lines)
