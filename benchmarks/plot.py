@@ -3,7 +3,7 @@
 A row is a figure, and each store that has it is a mark in that row.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -68,7 +68,7 @@ def plot(file: Path, results: Sequence[Results]) -> None:
         )
         for (panel, rows), one in zip(panels, axes[:, 0], strict=True):
             _draw(one, panel, rows)
-        _explain(drawing, [result.store for result in results])
+        _explain(drawing, {result.store for result in results})
         drawing.savefig(file, bbox_inches="tight", metadata={"Date": None})
 
 
@@ -97,11 +97,11 @@ def _draw(axes: Any, panel: _Panel, rows: dict[str, dict[str, float]]) -> None:
     axes.invert_yaxis()
 
 
-def _explain(drawing: Any, stores: Iterable[str]) -> None:
+def _explain(drawing: Any, stores: Collection[str]) -> None:
     lines: Any = import_module("matplotlib.lines")
     handles = [
         lines.Line2D([], [], color=color, marker=marker, linestyle="none", label=store)
-        for store in dict.fromkeys(stores)
-        for color, marker in [_MARKS[store]]
+        for store, (color, marker) in _MARKS.items()
+        if store in stores
     ]
     drawing.legend(handles=handles, loc="outside upper center", ncols=len(handles))
