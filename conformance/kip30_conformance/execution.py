@@ -2,12 +2,15 @@
 
 import os
 import random
+import signal
 import sys
+import threading
 from collections.abc import Collection, Generator
 from contextlib import contextmanager, redirect_stdout
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -38,7 +41,7 @@ def execute(
     plugin = Conformance(harness, level, cases, display)
     random.seed(seed)
     try:
-        with (folder / "pytest.log").open("w") as log, redirect_stdout(log), _no_settings():
+        with (folder / "pytest.log").open("w") as log, redirect_stdout(log), _prepared(plugin):
             status = pytest.main(_arguments(seed, folder), plugins=[plugin, failure_logs])
     finally:
         display.end()
@@ -71,6 +74,31 @@ def _spans(cases: Collection[str]) -> str:
     """Return the first and last case of each letter."""
     families = [list(family) for _, family in groupby(sorted(cases), key=itemgetter(0))]
     return ", ".join(f"{family[0]} to {family[-1]}" for family in families)
+
+
+@contextmanager
+def _prepared(plugin: Conformance) -> Generator[None]:
+    with _no_settings(), _interrupted_by_signal(plugin):
+        yield
+
+
+@contextmanager
+def _interrupted_by_signal(plugin: Conformance) -> Generator[None]:
+    """Have *plugin* take note of Ctrl-C, unless whoever called us deals with that."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        plugin.asked_to_end = True
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

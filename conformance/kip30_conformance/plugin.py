@@ -28,6 +28,7 @@ class Conformance:
         self.checks: list[Check] = []
         self.known_cases: set[str] = set()
         self.interrupted = False
+        self.asked_to_end = False
         self._harness = harness
         self._level = level
         self._cases = cases
@@ -53,6 +54,12 @@ class Conformance:
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen
         self._display.begin(len(items))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self) -> None:
+        """End here if that was asked for and got lost, as what a finalizer raises does."""
+        if self.asked_to_end:
+            raise KeyboardInterrupt
 
     def pytest_keyboard_interrupt(self) -> None:
         """Remember that somebody wanted it to end."""

@@ -103,7 +103,7 @@ def test_many_writes_wait_for_another_program_no_longer_than_one(
     writes = [Write(Key("", f"k{n}"), "n", b"", Condition.ANY) for n in range(1000)]
     answers: list[Future[Version]] = []
     with locked():
-        assert took(lambda: answers.extend(backend.storage.write_many(writes))) < 2.2
+        assert took(lambda: answers.extend(backend.storage.write_many(writes))) < 3
     assert {type(answer.exception()) for answer in answers} == {UnavailableError}
     assert len(answers) == 1000
     assert backend.storage.list_names("", "", 1).result() == []
