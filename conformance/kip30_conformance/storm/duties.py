@@ -130,15 +130,27 @@ class Tell(Writing):
 class Shuffle(Writing):
     """Keys that come and go in the set that all clients listen to."""
 
+    def __init__(self, post: Post, name: str) -> None:
+        """Begin with a deletion."""
+        super().__init__(post, name)
+        self._absent: str | None = None
+
     @override
     def act(self) -> None:
-        key = self._random.choice(KEY_SET_KEYS)
+        """Delete a key, or put one that was not there to be deleted: one call at a time."""
+        absent, self._absent = self._absent, None
+        if absent is None:
+            self._delete(self._random.choice(KEY_SET_KEYS))
+        else:
+            self._put(absent)
+
+    def _delete(self, key: str) -> None:
         try:
             with self._recorder().call(self._who, "delete", key) as call:
                 self._storage.delete(key)
                 call.ok()
         except KeyMissingError:
-            self._put(key)
+            self._absent = key
 
     def _put(self, key: str) -> None:
         value = self._new_value()

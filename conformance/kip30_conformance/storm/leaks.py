@@ -39,7 +39,9 @@ def peaks(record: Record) -> str:
 
 
 def _samples(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["what"] == "holds"]
+    """Return what a process held since all its duties were begun, or ever, if they never were."""
+    begun = next((at for at, row in enumerate(rows) if row["what"] == "started"), 0)
+    return [row for row in rows[begun:] if row["what"] == "holds"]
 
 
 def _growth(process: str, rows: Sequence[Row]) -> Iterator[str]:
