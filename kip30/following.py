@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 from kip30.errors import OutcomeUnknownError
@@ -44,17 +43,15 @@ def or_unknown(look: Future[T]) -> Future[T]:
 
 
 def gathered(sources: Sequence[Future[T]]) -> Future[list[T]]:
-    """Return the results of all *sources*, in their order, or the first error of them."""
-    for source in sources:
-        source.done()  # which has it sent
-    found: Future[list[T]] = Completed([])
-    for source in sources:
-        found = then(found, partial(_with_next, source))
-    return found
+    """Return the results of all *sources*, in their order, or the first error in that order."""
+    return then(all_of(sources), lambda _: Completed([source.result() for source in sources]))
 
 
 def all_of(sources: Sequence[Future[Any]]) -> Future[None]:
-    """Return what is done once all *sources* are, however they ended."""
+    """Return what is done once all *sources* are, however they ended.
+
+    However many there are: futures that each wait for the next one would nest as deep.
+    """
     target: Future[None] = Future()
     lock = threading.Lock()
     left = len(sources) + 1
@@ -103,10 +100,6 @@ def _or_unknown(look: Future[T]) -> Future[T]:
     raise OutcomeUnknownError(
         f"an answer was lost, and so was the attempt to look it up: {error}"
     ) from error
-
-
-def _with_next(source: Future[T], so_far: list[T]) -> Future[list[T]]:
-    return then(source, lambda one: Completed([*so_far, one]))
 
 
 def _is(done: Future[Any], refusal: type[Exception]) -> bool:

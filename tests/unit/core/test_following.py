@@ -52,6 +52,24 @@ def test_results_are_gathered_in_their_order_whatever_comes_first() -> None:
     assert gathered([]).result(0) == []
 
 
+def test_any_number_of_answers_is_gathered_whichever_comes_last() -> None:
+    sources: list[Future[int]] = [Future() for _ in range(5000)]
+    found = gathered(sources)
+    for source in reversed(sources):
+        source.set_result(1)
+    assert sum(found.result(0)) == 5000
+
+
+def test_of_several_errors_the_first_in_order_is_gathered() -> None:
+    first: Future[int] = Future()
+    second: Future[int] = Future()
+    found = gathered([first, second])
+    second.set_exception(UnavailableError("second"))
+    first.set_exception(UnavailableError("first"))
+    with pytest.raises(UnavailableError, match="first"):
+        found.result(0)
+
+
 def test_all_are_done_however_they_ended() -> None:
     good: Future[int] = Future()
     bad: Future[int] = Future()
