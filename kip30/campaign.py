@@ -21,10 +21,12 @@ from kip30.errors import (
     DefiniteError,
     Kip30Error,
     LifecycleError,
+    OutcomeUnknownError,
     StoreError,
 )
+from kip30.ghosts import Ghosts
 from kip30.observation import Feed
-from kip30.records import Claim, Entry, Held, Kind, Snapshot, Target, new_nonce
+from kip30.records import Claim, Entry, Held, Kind, Target, new_nonce
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class Campaign:
         self._changed = threading.Condition(self._lock)
         self._candidacies: dict[str, Candidacy] = {}
         self._leaving: list[Candidacy] = []
-        self._ghosts: dict[str, Candidacy] = {}
+        self._ghosts = Ghosts(connection, service, self._release)
         self._surplus: list[Claim] = []
         self._feed: Feed | None = None
         self._retired = False
@@ -91,7 +93,7 @@ class Campaign:
             resigned = candidacy.resigned = Future()
             term = self._ended_term(candidacy, "resigned")
             if term is not None:
-                self._surplus.append(term.claim)
+                candidacy.held = term.claim
             self._leaving.append(candidacy)
             self._changed.notify_all()
         candidacy.first_try_done()
@@ -222,6 +224,7 @@ class Campaign:
         term, candidacy.leadership = candidacy.leadership, None
         if term is not None:
             term.end(reason)
+            self._remember(candidacy)
             candidacy.nonce = new_nonce()
         return term
 
@@ -231,12 +234,15 @@ class Campaign:
             self._release(self._surplus[0])
             self._surplus.pop(0)
 
-    def _release(self, claim: Claim) -> None:
+    def _release(self, claim: Claim) -> bool:
+        """Give *claim* back; false if the store did not confirm it, and the lease is over."""
         try:
             self._connection.asking()(self._driver.release(self._service, claim))
         except Kip30Error:
             if claim.lease.is_valid():
                 raise
+            return False
+        return True
 
     def _finish_leaving(self) -> None:
         """Tell those who resigned that the store knows, once it does."""
@@ -244,35 +250,40 @@ class Campaign:
             candidacy = self._leaving[0]
             if candidacy.uncertain:
                 self._resolve(candidacy)
+            self._remember(candidacy)
+            is_told = candidacy.held is None or self._release(candidacy.held)
             self._leaving.pop(0)
             if candidacy.resigned is not None and not candidacy.resigned.done():
-                candidacy.resigned.set_result(None)
+                self._tell(candidacy.resigned, candidacy.candidate, is_told=is_told)
+
+    def _tell(self, resigned: Future[None], candidate: str, *, is_told: bool) -> None:
+        if is_told:
+            resigned.set_result(None)
+            return
+        resigned.set_exception(
+            OutcomeUnknownError(
+                f"{candidate!r} has resigned, but the store has not confirmed it: others can lead"
+                f" {self._service!r} when the session is over there"
+            )
+        )
 
     def _resolve(self, candidacy: Candidacy) -> None:
-        """Take back a claim whose answer was lost, if it was granted, and if it still will be.
-
-        A request that was delayed on its way may arrive yet: its nonce is remembered for as
-        long as the session it asks for could last.
-        """
+        """Take back a claim whose answer was lost, if it was granted."""
         future = self._connection.backend.observe.snapshot(self._target)
-        self._take_back(candidacy, self._connection.wait(future))
+        latest = self._connection.wait(future)
+        self._ghosts.take_back(candidacy.candidate, candidacy.nonce, candidacy.data, latest)
         candidacy.uncertain = False
-        self._ghosts[candidacy.nonce] = candidacy
-        candidacy.forget_at = self._now() + self._connection.context.session_timeout_seconds
-        self._task.wake_at(candidacy.forget_at)
 
-    def _take_back(self, candidacy: Candidacy, latest: Snapshot) -> None:
-        if any(entry.nonce == candidacy.nonce for entry in latest.entries.values()):
-            answer = self._ask(candidacy)  # the same nonce finds the claim
-            if isinstance(answer, Claim):
-                self._release(answer)
+    def _remember(self, candidacy: Candidacy) -> None:
+        """Remember the nonce of *candidacy*, which it goes by no more, if that may appear yet."""
+        if candidacy.unheard:
+            candidacy.unheard = False
+            self._ghosts.remember(candidacy.candidate, candidacy.nonce, candidacy.data)
 
     def _lay_ghosts(self) -> None:
-        for nonce, candidacy in list(self._ghosts.items()):
-            if self._feed is not None and self._feed.latest is not None:
-                self._take_back(candidacy, self._feed.latest)
-            if self._now() >= candidacy.forget_at:
-                del self._ghosts[nonce]
+        due = self._ghosts.lay(self._feed.latest if self._feed is not None else None)
+        if due is not None:
+            self._task.wake_at(due)
 
     def _try_to_lead(self) -> None:
         for candidacy in list(self._candidacies.values()):
@@ -319,6 +330,9 @@ class Campaign:
             answer = self._connection.asking()(future)
         except DefiniteError:
             candidacy.uncertain = was_uncertain
+            raise
+        except OutcomeUnknownError:
+            candidacy.unheard = True
             raise
         candidacy.uncertain = False
         return answer

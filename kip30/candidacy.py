@@ -41,7 +41,13 @@ LeadershipListener = Callable[[Leadership], object]
 
 
 class Candidacy:
-    """One nomination, from nominate to resign, over any number of terms."""
+    """One nomination, from nominate to resign, over any number of terms.
+
+    Attributes:
+        uncertain: Whether the newest claim was not answered.
+        unheard: Whether any claim under the present nonce was not answered.
+        held: What is to be given back when it leaves.
+    """
 
     def __init__(
         self,
@@ -61,8 +67,9 @@ class Candidacy:
         self.leadership: Leadership | None = None
         self.tried: Future[None] = Future()
         self.resigned: Future[None] | None = None
+        self.held: Claim | None = None
         self.uncertain = False
-        self.forget_at: float = 0.0
+        self.unheard = False
 
     def leads(self) -> bool:
         """Say whether the candidate leads at this moment."""

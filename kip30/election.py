@@ -117,14 +117,12 @@ class LeaderElection(Handle, Generic[T]):
         candidacy = self._campaign.find(candidate)
         if candidacy is None:
             raise NotNominatedError(f"{candidate!r} is not nominated for {self.service!r} here")
-        try:
-            self._campaign.withdraw(candidacy).result(
-                self._connection.context.operation_timeout_seconds
-            )
-        except TimeoutError as error:
+        resigned = self._campaign.withdraw(candidacy)
+        if not wait([resigned], self._connection.context.operation_timeout_seconds).done:
             raise OutcomeUnknownError(
                 f"{candidate!r} has resigned, but the store has not confirmed it yet"
-            ) from error
+            )
+        resigned.result()
 
     def leadership(self, candidate: str) -> Leadership | None:
         """Return the present term of *candidate*, or None if it does not lead."""

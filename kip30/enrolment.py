@@ -77,6 +77,7 @@ class Enrolment:
         self._task = connection.dispatcher.task(self._step, f"member {member_id!r}")
         self._busy = threading.RLock()
         self._unresolved: tuple[str, bytes] | None = None
+        self._unheard: tuple[str, bytes] | None = None
         self._left: Future[None] | None = None
         self._over = False
         self._mourned: Member | None = None
@@ -94,7 +95,6 @@ class Enrolment:
             try:
                 member = self._claim(new_nonce(), data)
             except Kip30Error:
-                self._forget_at = self._now() + self._connection.context.session_timeout_seconds
                 self.leave()
                 raise
         if self._left is not None:
@@ -118,15 +118,9 @@ class Enrolment:
 
     def leave(self) -> Future[None]:
         """Stop being a member, locally at once; the future ends when the store knows."""
-        if self._left is None:
-            self._left = Future()
-        self._over = True
         self._lost.close()
         self._evicted.close()
-        if self.member is not None:
-            self.member.end("left")
-        self._task.wake()
-        return self._left
+        return self._begin_to_leave()
 
     def close(self) -> None:
         """Stop being a member, locally and at once; the store hears of it otherwise."""
@@ -139,21 +133,38 @@ class Enrolment:
         if self._left is not None and not self._left.done():
             self._left.set_exception(ClosedError("closed while leaving"))
 
+    def _begin_to_leave(self) -> Future[None]:
+        if self._left is None:
+            self._left = Future()
+        self._over = True
+        if self.member is not None:
+            self.member.end("left")
+        self._forget_at = self._now() + self._connection.context.session_timeout_seconds
+        self._task.wake()
+        return self._left
+
     def _claim(self, nonce: str, data: bytes) -> Member:
         """Claim until the answer is known; the same nonce meets its own success."""
         was_resolved = self._unresolved is None
         self._unresolved = (nonce, data)
         wait = self._connection.asking()
         try:
-            claim = insist(lambda: wait(self._asked(nonce, data)), wait)
+            claim = insist(lambda: self._answer(nonce, data, wait), wait)
         except MemberExistsError:
-            self._unresolved = None
+            self._unresolved = self._unheard
             raise
         except DefiniteError:
-            self._unresolved = None if was_resolved else self._unresolved
+            self._unresolved = self._unheard if was_resolved else self._unresolved
             raise
         self._unresolved = None
         return self._hold(claim, data)
+
+    def _answer(self, nonce: str, data: bytes, wait: Wait) -> Claim:
+        try:
+            return wait(self._asked(nonce, data))
+        except OutcomeUnknownError:
+            self._unheard = (nonce, data)
+            raise
 
     def _asked(self, nonce: str, data: bytes) -> Future[Claim]:
         return self._driver.claim(self._group, self._id, nonce, data)
@@ -200,18 +211,31 @@ class Enrolment:
                 self._pause = _FIRST_PAUSE
 
     def _withdraw(self, left: Future[None]) -> None:
+        is_told = True
         if self.member is not None:
             self.member.end("left")
-            self._release(self.member.claim)
+            is_told = self._release(self.member.claim)
             self.member = None
         if not left.done():
-            left.set_result(None)
+            self._tell(left, is_told=is_told)
+        self._unresolved = self._unresolved or self._unheard
         if self._unresolved is not None:
             self._take_back(*self._unresolved)
         if self._unresolved is None or self._now() >= self._forget_at:
             self._finish()
         else:
             self._task.wake_at(self._now() + _LONGEST_PAUSE)
+
+    def _tell(self, left: Future[None], *, is_told: bool) -> None:
+        if is_told:
+            left.set_result(None)
+            return
+        left.set_exception(
+            OutcomeUnknownError(
+                f"{self._id!r} has left {self._group!r}, but the store has not confirmed it: the id"
+                " is free when the session is over there"
+            )
+        )
 
     def _take_back(self, nonce: str, data: bytes) -> None:
         """Release what was asked for and never answered, should it have been granted.
@@ -231,15 +255,18 @@ class Enrolment:
     def _rejoin(self, member: Member) -> None:
         self._lose("not renewed in time")
         self._release(member.claim)
-        nonce = self._unresolved[0] if self._unresolved else new_nonce()
-        self._claim(nonce, member.data)
+        unheard = self._unresolved or self._unheard
+        self._claim(unheard[0] if unheard else new_nonce(), member.data)
 
     def _give_up(self, error: MemberExistsError) -> None:
         self._over = True
         log.warning("%s did not re-join %r: %s", self._id, self._group, str(error))
         if self.member is not None:
             self._evicted.send(self.member)
-        self._finish()
+        if self._unheard is None:
+            self._finish()
+        else:
+            self._begin_to_leave()
 
     def _lose(self, reason: str) -> None:
         if self.member is not None and self._mourned is not self.member:
@@ -248,13 +275,15 @@ class Enrolment:
             self._lost.send(self.member)
             self._task.wake()
 
-    def _release(self, claim: Claim) -> None:
-        """Give the id up; a lease that is over anyway needs no answer."""
+    def _release(self, claim: Claim) -> bool:
+        """Give the id up; false if the store did not confirm it, and the lease is over anyway."""
         try:
             self._connection.asking()(self._driver.release(self._group, claim))
         except Kip30Error:
             if claim.lease.is_valid():
                 raise
+            return False
+        return True
 
     def _retry_later(self, error: Kip30Error) -> None:
         log.info("member %r goes on after: %s", self._id, str(error))

@@ -23,6 +23,7 @@ class Effect(Enum):
     FAIL = "nothing is done and the answer is UnavailableError"
     DELAY = "the answer, and the operation, come later"
     LOSE_ANSWER = "it is done and the answer is OutcomeUnknownError"
+    ARRIVE_LATE = "the answer is OutcomeUnknownError, and it is done later"
     CUT_OFF = "nothing is done, and only later the answer is UnavailableError"
 
 
@@ -98,6 +99,11 @@ class Faults:
         """Let the next *times* calls of *operation* begin *seconds* late."""
         self.add(Fault(operation=operation, effect=Effect.DELAY, seconds=seconds, times=times))
 
+    def arrive_late(self, operation: str, seconds: float, *, times: int | None = 1) -> None:
+        """Let the next *times* calls of *operation* be lost, and done *seconds* later after all."""
+        late = Effect.ARRIVE_LATE
+        self.add(Fault(operation=operation, effect=late, seconds=seconds, times=times))
+
     @contextmanager
     def cut_off(self) -> Generator[None]:
         """Keep this client from the store: no call, renewal or notification gets through."""
@@ -142,8 +148,10 @@ class Faults:
                 return self._later(fault.seconds, lambda: failed(_failure(operation, subject)))
             case Effect.LOSE_ANSWER:
                 attempt()
-                lost = f"injected: answer to {operation} of {subject!r} lost"
-                return failed(OutcomeUnknownError(lost))
+                return failed(_loss(operation, subject))
+            case Effect.ARRIVE_LATE:
+                self._later(fault.seconds, attempt)
+                return failed(_loss(operation, subject))
 
     def _strike(self, operation: str, subject: str) -> Fault | None:
         with self._lock:
@@ -176,6 +184,10 @@ class Faults:
 
 def _failure(operation: str, subject: str) -> UnavailableError:
     return UnavailableError(f"injected: {operation} of {subject!r} fails")
+
+
+def _loss(operation: str, subject: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"injected: answer to {operation} of {subject!r} lost")
 
 
 def _copy(done: Future[T], answer: Future[T]) -> None:

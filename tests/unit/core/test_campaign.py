@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,10 +17,11 @@ from kip30 import (
     SessionLost,
 )
 from kip30.clock import ManualClock
+from kip30_backends.embedded.faults import Effect, Fault
 from kip30_conformance.patience import eventually
 
 from .conftest import OpenClient
-from .trouble import faults
+from .trouble import faults, has_arrived
 
 
 def test_a_claim_whose_answer_is_lost_is_found_again(client: PluginLocator) -> None:
@@ -41,6 +43,47 @@ def test_a_resignation_takes_back_a_claim_whose_answer_was_lost(open_client: Ope
     faults(client).clear()
     election.resign("a")
     assert other.leader_election("s").get_leader() is None
+
+
+def test_a_claim_that_arrives_after_a_refusal_and_the_resignation_is_taken_back(
+    open_client: OpenClient,
+) -> None:
+    client, other = open_client(), open_client()
+    leads, election = other.leader_election("s"), client.leader_election("s")
+    leads.nominate("b", "x")
+    faults(client).arrive_late("election.claim", 1)
+    assert not election.nominate("a", "x")
+    eventually(lambda: faults(client).counted() == 1)
+    election.resign("a")
+    leads.resign("b")
+    eventually(has_arrived)
+    eventually(lambda: other.leader_election("s").get_leader() is None)
+
+
+def test_a_claim_that_arrives_after_its_term_is_taken_back(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    election = client.leader_election("s")
+    faults(client).arrive_late("election.claim", 1)
+    election.nominate("a", "x")
+    assert election.wait_elected("a", 10) is not None
+    election.resign("a")
+    eventually(has_arrived)
+    eventually(lambda: other.leader_election("s").get_leader() is None)
+
+
+def test_a_resignation_that_is_never_confirmed_says_so(open_client: OpenClient) -> None:
+    clock = ManualClock()
+    client = open_client(clock)
+    election = client.leader_election("s")
+    assert election.nominate("a", "x")
+    faults(client).renewals_paused = True
+    faults(client).add(Fault(operation="election.release", effect=Effect.CUT_OFF, seconds=0.5))
+    with ThreadPoolExecutor(1) as pool:
+        resigned = pool.submit(election.resign, "a")
+        eventually(lambda: faults(client).counted() == 1)
+        clock.advance(5)
+        with pytest.raises(OutcomeUnknownError, match="when the session is over"):
+            resigned.result()
 
 
 def test_nomination_outlives_a_store_that_does_not_answer(client: PluginLocator) -> None:

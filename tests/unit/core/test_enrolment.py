@@ -1,14 +1,17 @@
 """Membership under trouble that only the core has to deal with."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from kip30 import Member, MemberExistsError, NotMemberError, OutcomeUnknownError
 from kip30.clock import ManualClock
 from kip30.records import Kind, Target
+from kip30_backends.embedded.faults import Effect, Fault
 from kip30_conformance.patience import eventually
 
 from .conftest import OpenClient
-from .trouble import faults
+from .trouble import faults, has_arrived
 
 
 def test_a_join_whose_answer_is_lost_is_its_own_success(open_client: OpenClient) -> None:
@@ -27,6 +30,59 @@ def test_a_join_that_stays_unknown_is_undone(open_client: OpenClient) -> None:
         group.join("m", "data")
     eventually(lambda: not other.group_membership("g").membership_list())
     assert group.join("m", "again").is_valid()
+
+
+def test_a_join_that_arrives_after_it_was_refused_is_undone(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    holder = other.group_membership("g")
+    holder.join("m", "theirs")
+    faults(client).arrive_late("membership.claim", 1)
+    with pytest.raises(MemberExistsError):
+        client.group_membership("g").join("m", "mine")
+    holder.leave("m")
+    eventually(has_arrived)
+    eventually(lambda: not holder.membership_list())
+
+
+def test_a_join_that_arrives_after_the_member_has_left_is_undone(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    group = client.group_membership("g")
+    faults(client).arrive_late("membership.claim", 1)
+    group.join("m", "mine")
+    group.leave("m")
+    eventually(has_arrived)
+    eventually(lambda: not other.group_membership("g").membership_list())
+
+
+def test_a_member_that_was_replaced_takes_back_what_arrives_late(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    group, rival = client.group_membership("g"), other.group_membership("g")
+    evicted: list[Member] = []
+    faults(client).arrive_late("membership.claim", 1.5)
+    group.join("m", "mine", on_evicted=evicted.append)
+    faults(client).fail("membership.claim", times=None)
+    faults(client).expire_session()
+    eventually(lambda: rival.join("m", "theirs"))
+    faults(client).clear()
+    eventually(lambda: evicted)
+    rival.leave("m")
+    eventually(has_arrived)
+    eventually(lambda: not rival.membership_list())
+
+
+def test_leaving_that_is_never_confirmed_says_so(open_client: OpenClient) -> None:
+    clock = ManualClock()
+    client = open_client(clock)
+    group = client.group_membership("g")
+    group.join("m", "x")
+    faults(client).renewals_paused = True
+    faults(client).add(Fault(operation="membership.release", effect=Effect.CUT_OFF, seconds=0.5))
+    with ThreadPoolExecutor(1) as pool:
+        left = pool.submit(group.leave, "m")
+        eventually(lambda: faults(client).counted() == 1)
+        clock.advance(5)
+        with pytest.raises(OutcomeUnknownError, match="when the session is over"):
+            left.result()
 
 
 def test_an_update_whose_answer_is_lost_is_looked_up(open_client: OpenClient) -> None:

@@ -1,0 +1,61 @@
+"""Claims to lead that were asked for and never answered, after nobody wants them any more.
+
+A request that was delayed on its way may arrive yet, even when a later one with the same nonce was
+answered or refused. Its nonce is remembered for as long as the session that it asks for could last.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kip30.connection import Connection
+from kip30.records import Claim, Snapshot
+
+
+class Ghost(NamedTuple):
+    """What was asked for, and when its session must be over."""
+
+    candidate: str
+    nonce: str
+    data: bytes
+    forget_at: float
+
+
+class Ghosts:
+    """The ghosts of one service."""
+
+    def __init__(
+        self, connection: Connection, service: str, release: Callable[[Claim], object]
+    ) -> None:
+        """Give back with *release* what was granted after all."""
+        self._connection = connection
+        self._service = service
+        self._release = release
+        self._ghosts: list[Ghost] = []
+
+    def __len__(self) -> int:
+        """Return how many may appear yet."""
+        return len(self._ghosts)
+
+    def remember(self, candidate: str, nonce: str, data: bytes) -> None:
+        """Take back what is granted under *nonce* from now on."""
+        context = self._connection.context
+        forget_at = context.clock.now() + context.session_timeout_seconds
+        self._ghosts.append(Ghost(candidate, nonce, data, forget_at))
+
+    def lay(self, latest: Snapshot | None) -> float | None:
+        """Take back what *latest* shows; return when this is due again at the latest, if at all."""
+        for ghost in list(self._ghosts):
+            if latest is not None:
+                self.take_back(ghost.candidate, ghost.nonce, ghost.data, latest)
+            if self._connection.context.clock.now() >= ghost.forget_at:
+                self._ghosts.remove(ghost)
+        return min((ghost.forget_at for ghost in self._ghosts), default=None)
+
+    def take_back(self, candidate: str, nonce: str, data: bytes, latest: Snapshot) -> None:
+        """Take back what was granted under *nonce*, if *latest* shows it."""
+        if all(entry.nonce != nonce for entry in latest.entries.values()):
+            return
+        asked = self._connection.backend.election.claim(self._service, candidate, nonce, data)
+        answer = self._connection.asking()(asked)  # the same nonce finds the claim
+        if isinstance(answer, Claim):
+            self._release(answer)
