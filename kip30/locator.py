@@ -124,7 +124,8 @@ class PluginLocator(Closing):
         """Leave all groups, resign all candidates, end all listeners and close the store.
 
         Returns when everything is gone, by the operation timeout. Idempotent, also without a
-        startup. Pending futures end with `ClosedError`; no listener is called any more.
+        startup. Pending futures end with `ClosedError`, or with `OutcomeUnknownError` if they are
+        those of writes that were sent; no listener is called any more.
         """
         if self._connection is not None:
             self._connection.close()

@@ -1,4 +1,4 @@
-"""Connections that are cut after the servers have done what they were asked: S29, L17 and M02."""
+"""Connections that are cut after the servers have done what they were asked: S29, G08, L17, M02."""
 
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +24,10 @@ _WRITES: dict[str, Write] = {
 }
 _PATIENT: dict[str, Any] = {
     "plugin.operation.timeout.ms": round(8000 * TIME_SCALE),
+    "plugin.session.timeout.ms": round(10_000 * TIME_SCALE),
+}
+_IN_A_HURRY: dict[str, Any] = {
+    "plugin.operation.timeout.ms": round(3000 * TIME_SCALE),
     "plugin.session.timeout.ms": round(10_000 * TIME_SCALE),
 }
 
@@ -73,6 +77,20 @@ class CommitFaultTests(ServerSuite):
             error = answer.exception()
         assert error is None or isinstance(error, OutcomeUnknownError)
         assert storage.get("there") is None
+
+    def test_G08_close_after_commit(
+        self, open_linked: OpenLinked, client: PluginLocator, evidence: Evidence
+    ) -> None:
+        """A write that was done unheard while its client closes is not said not to be done."""
+        linked, storage = open_linked(**_IN_A_HURRY), client.storage()
+        _put_and_replace(linked.client)
+        linked.link.swallow_answers()
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(linked.client.storage().update, "there", "mine")
+            eventually(lambda: storage.fetch("there").result() == "mine", what="the effect")
+            evidence.saw("lost answer, in bytes", linked.link.counted().dropped_to_client)
+            linked.client.close()
+            assert isinstance(answer.exception(), OutcomeUnknownError)
 
     def test_L17_cut_after_nominate(
         self, linked: Linked, client: PluginLocator, evidence: Evidence

@@ -110,7 +110,8 @@ def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Ki
         server: Where it went.
     """
     if failure.code == "CANCELLED" and not failure.said.startswith("etcdserver"):
-        return ClosedError("closed while the operation was under way")
+        closed = "closed while the operation was under way"
+        return OutcomeUnknownError(closed) if wrote else ClosedError(closed)
     rule = _found(_REFUSED, failure)
     told = f"etcd at {server}: {failure.said or failure.code}"
     if rule is None:

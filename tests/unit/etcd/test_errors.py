@@ -23,7 +23,6 @@ CERTAIN = [
     ("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded", StoreError),
     ("INVALID_ARGUMENT", "etcdserver: request is too large", StoreError),
     ("NOT_FOUND", "etcdserver: requested lease not found", LeaseGoneError),
-    ("CANCELLED", "Channel closed!", ClosedError),
 ]
 UNCERTAIN = [
     ("DEADLINE_EXCEEDED", "Deadline Exceeded"),
@@ -51,6 +50,12 @@ def test_certainly_not_done(code: str, said: str, error: type[Kip30Error]) -> No
 def test_nobody_knows(code: str, said: str) -> None:
     assert type(_translated(Failure(code, said), wrote=True)) is OutcomeUnknownError
     assert type(_translated(Failure(code, said), wrote=False)) is UnavailableError
+
+
+def test_a_write_that_was_under_way_at_the_end_may_have_been_done() -> None:
+    closed = Failure("CANCELLED", "Channel closed!")
+    assert type(_translated(closed, wrote=True)) is OutcomeUnknownError
+    assert type(_translated(closed, wrote=False)) is ClosedError
 
 
 def test_the_range_to_grant_is_named() -> None:
