@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30 import ConfigError, PluginLocator
+from kip30.config import Written
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble, start
 
@@ -50,6 +51,21 @@ def test_the_default_becomes_the_least_there_is(
         assert client.group_membership("g").join("n", "").timeout_seconds == 20
         assert client.backend.describe()["session timeout"].startswith("20 s (the least")
     assert "sessions last 20 s" in caplog.text
+
+
+def test_a_session_is_renewed_six_times_in_its_timeout(ensemble: Ensemble, namespace: str) -> None:
+    """Each time by two round trips: the renewal, and a look at whether a quorum knows of it."""
+    with ensemble.link() as link:
+        properties: dict[str, Written] = {
+            **link.settings(),
+            "plugin.namespace": namespace,
+            "plugin.session.timeout.ms": 2000,
+            "plugin.operation.timeout.ms": 1500,
+        }
+        with PluginLocator().startup(properties):
+            before, began = link.round_trips(), time.monotonic()
+            eventually(lambda: link.round_trips() >= before + 12, within=2.5)
+            assert time.monotonic() - began > 1.5
 
 
 def test_nothing_is_left_of_a_closed_client(open_client: Open, admin: Admin) -> None:
