@@ -1,22 +1,36 @@
 """The connections to one server: those in use, and some that are kept for the next request."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from kip30_backends.consul.errors import HUNG_UP, Failure, TroubleError
 from kip30_backends.consul.wire import Answer, Wire
 
 _MOST_KEPT = 16
+_KEPT_SECONDS = 2.0
+
+
+class Idle(NamedTuple):
+    """A connection that nobody uses, and since when."""
+
+    since: float
+    wire: Wire
 
 
 class Connections:
-    """Lends connections out, one to a request. Thread-safe."""
+    """Lends connections out, one to a request. Thread-safe.
+
+    The one that was used last is lent first. So those that many requests at once have left behind
+    stay unused, and are dropped after a while.
+    """
 
     def __init__(self, connect: Callable[[float], Wire]) -> None:
         """Have *connect* make them, each by a deadline."""
         self._connect = connect
-        self._idle: deque[Wire] = deque()
+        self._idle: deque[Idle] = deque()
         self._open: set[Wire] = set()
         self._closed = False
         self._lock = threading.Lock()
@@ -71,7 +85,7 @@ class Connections:
         """End all requests, let all connections go, and open no other ones."""
         with self._lock:
             self._closed = True
-            idle, wires = list(self._idle), list(self._open)
+            idle, wires = [one.wire for one in self._idle], list(self._open)
             self._idle.clear()
         for wire in wires:
             wire.hang_up()
@@ -86,19 +100,24 @@ class Connections:
         self._open.clear()
 
     def _free(self) -> Wire | None:
-        while True:
-            try:
-                wire = self._idle.pop()
-            except IndexError:
-                return None
+        while (wire := self._last_used()) is not None:
             if wire.is_idle():
                 return wire
             self.drop(wire)
+        return None
+
+    def _last_used(self) -> Wire | None:
+        with self._lock:
+            return self._idle.pop().wire if self._idle else None
 
     def _done_with(self, wire: Wire) -> None:
         with self._lock:
+            now = time.monotonic()
             kept = wire.reusable and not self._closed and len(self._idle) < _MOST_KEPT
+            surplus = [] if kept else [wire]
+            while self._idle and self._idle[0].since < now - _KEPT_SECONDS:
+                surplus.append(self._idle.popleft().wire)
             if kept:
-                self._idle.append(wire)
-        if not kept:
-            self.drop(wire)
+                self._idle.append(Idle(now, wire))
+        for one in surplus:
+            self.drop(one)
