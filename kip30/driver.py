@@ -116,7 +116,7 @@ class StorageDriver(ABC):
 
     @abstractmethod
     def write(self, write: Write) -> Future[Version]:
-        """Write one record; answer its version (of a deleted one, the last it had).
+        """Write one record; answer its version (of a deleted one, the last it had, or a later one).
 
         Deleting what is not there is refused whatever the condition.
 

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 from kip30.candidacy import Leadership
 from kip30.clock import SystemClock
-from kip30.errors import FencedError, KeyMissingError, StoreError
+from kip30.errors import FencedError, Kip30Error, StoreError
 from kip30.listeners import ValueChange
 from kip30.locator import PluginLocator
 from kip30.records import Fence
@@ -54,8 +54,8 @@ class Checkup:
         ]
 
     def clean_up(self) -> None:
-        """Take away what an unfinished step may have left."""
-        with suppress(KeyMissingError):
+        """Take away what an unfinished step may have left, if the store lets it."""
+        with suppress(Kip30Error):
             self._storage.delete(self._key)
 
     def _describe(self) -> str:

@@ -24,6 +24,15 @@ class Deaf(EmbeddedBackend):
         watch = self.observe.watch
         self.observe.watch = lambda target, sink: watch(target, lambda snapshot: None)
 """
+READ_ONLY = """
+from kip30_backends.embedded import EmbeddedBackend
+
+class ReadOnly(EmbeddedBackend):
+    name = "read-only"
+    def __init__(self, context, settings):
+        super().__init__(context, settings)
+        self.faults.fail("storage.write", times=None)
+"""
 
 JOURNAL = "change"
 
@@ -68,6 +77,13 @@ def test_what_is_not_offered_is_no_failure(shell: Shell) -> None:
     found = {one["step"]: one["verdict"] for one in shell.json("doctor")}
     assert found["compare and set"] == found["be fenced off"] == "-"
     assert found["list a namespace"] == "ok"
+
+
+def test_what_cannot_be_tidied_up_hides_no_failure(shell: Shell) -> None:
+    use(shell, "readonly:ReadOnly", READ_ONLY)
+    result = shell("doctor")
+    assert result.exit_code == Status.UNAVAILABLE
+    assert "create a key" in result.stderr.splitlines()[-1]
 
 
 def test_a_store_that_does_not_notify_is_found_out(shell: Shell) -> None:
