@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from kip30.driver import ElectionDriver
 from kip30.errors import UnavailableError
-from kip30.following import then
+from kip30.following import or_unknown, then
 from kip30.futures import Completed, mapped
 from kip30.records import Claim, Entry, Fence, Held, Snapshot, Version
 from kip30_backends.cassandra.call import Answer, Ask
@@ -116,7 +116,7 @@ class CassandraElection(ElectionDriver):
         if not known.fenced:
             return self._take(bid, known)
         if known.candidate is not None:
-            return then(self._read(bid), partial(self._decide, bid, self._calls.orders.tell()))
+            return self._look(bid)
         fence = Fence(bid.post.scope, (known.epoch or 0) + 1)
         raised = self._fences.raise_all(known.fenced, fence, bid.left())
         return then(raised, lambda _: self._take(bid, known))
@@ -153,18 +153,20 @@ class CassandraElection(ElectionDriver):
         return Completed(Held(Snapshot(asked_at, met.leaders())))
 
     def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held]:
+        """Hold the seat. If it cannot be held it may be ours all the same: its fences must stay."""
+
         def held(claim: Claim | None) -> Future[Claim | Held]:
-            if claim is None:
-                return self._try(bid, Service(new.epoch, new.fenced))
-            return Completed(claim)
+            return or_unknown(self._look(bid)) if claim is None else Completed(claim)
 
         holding = bid.holding(new.epoch or 0, sent_at)
         return then(self._claims.taken(bid.session, holding), held)
 
-    def _read(self, bid: _Bid) -> Future[Service]:
-        calls = self._calls
+    def _look(self, bid: _Bid) -> Future[Claim | Held]:
+        """Go on from what is there."""
+        calls, asked_at = self._calls, self._calls.orders.tell()
         statement = calls.statements.bind("read_leaders", calls.root, bid.post.scope)
-        return calls.send(Ask(statement, _service), bid.left())
+        found = calls.send(Ask(statement, _service), bid.left())
+        return then(found, partial(self._decide, bid, asked_at))
 
 
 def _service(answer: Answer) -> Service:
