@@ -91,8 +91,16 @@ class Holding:
     sent_at: float
     doubtful: dict[str, Entry] = field(default_factory=dict[str, Entry])
 
+    def nonces(self) -> set[str]:
+        """Return what the nonce of the row may be."""
+        return {self.entry.nonce, *self.doubtful}
+
     def renewed(self, entry: Entry, sent_at: float) -> None:
-        """Take note that the row says *entry*, by a request that was sent then."""
+        """Take note that the row says *entry*, by a request that was sent then.
+
+        Writes that are in doubt name the nonce that they replace: only another one ends them.
+        """
+        if entry.nonce != self.entry.nonce:
+            self.doubtful.clear()
         self.entry = entry
-        self.doubtful.clear()
         self.sent_at = max(self.sent_at, sent_at)
