@@ -89,6 +89,14 @@ class Claims:
         self.sessions.forget(holding)
         return self.delete(holding)
 
+    def clear(self, nonce: str, seconds: float) -> Future[None] | None:
+        """Delete the row with *nonce* if an ended session of ours has left it; None if not.
+
+        To be done in the turn of that place.
+        """
+        left = self.sessions.former(nonce)
+        return None if left is None else self._deleted(left, seconds)
+
     def delete(self, holding: Holding, seconds: float = math.inf) -> Future[None]:
         """Delete a row if it is still ours, whether or not the session goes on."""
         return self.in_turn(holding.post.place, partial(self._deleted, holding), seconds)

@@ -150,6 +150,9 @@ class CassandraElection(ElectionDriver):
             return self._try(bid, met)
         if met.nonce == bid.nonce:
             return self._taken(bid, met, _LONG_AGO)
+        cleared = self._claims.clear(met.nonce, bid.left())
+        if cleared is not None:
+            return then(cleared, lambda _: self._try(bid, Service(met.epoch, met.fenced)))
         return Completed(Held(Snapshot(asked_at, met.leaders())))
 
     def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held]:

@@ -106,6 +106,9 @@ class CassandraMembership(MembershipDriver):
         if found["nonce"] == bid.nonce:
             version: int = found["version"]
             return self._taken(bid, version, sent_at if version == rev else _LONG_AGO)
+        cleared = self._claims.clear(found["nonce"], bid.left())
+        if cleared is not None:
+            return then(cleared, lambda _: self._claim(bid))
         refusal = MemberExistsError(f"{bid.post.name!r} is a member of {bid.post.scope!r} already")
         if answer.is_sure or (met.get("rev") or 0) >= rev:
             raise refusal

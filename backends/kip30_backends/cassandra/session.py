@@ -55,6 +55,7 @@ class Sessions:
         self._interval = interval
         self._few = Few(_AT_ONCE)
         self._session: Session | None = None
+        self._former: set[Session] = set()
         self._closed = False
         self._lock = threading.Lock()
 
@@ -72,7 +73,7 @@ class Sessions:
                 return old
             session = self._session = self._begun()
         if old is not None:
-            old.lease.end("not renewed in time")
+            self._bury(old, "not renewed in time")
         self._pulse.after(self._interval, partial(self._round, session))
         return session
 
@@ -86,6 +87,12 @@ class Sessions:
                 if holding.entry.nonce == nonce:
                     return session, holding
         return None
+
+    def former(self, nonce: str) -> Holding | None:
+        """Return what an ended session held under *nonce*: nobody believes in that any more."""
+        with self._lock:
+            held = [one for session in self._former for one in session.holdings]
+        return next((one for one in held if nonce in one.nonces()), None)
 
     def holds(self, session: Session, holding: Holding) -> bool:
         """Take *holding* up in *session*; false if it must be renewed before that is safe.
@@ -177,4 +184,11 @@ class Sessions:
         with self._lock:
             if session is self._session:
                 self._session = None
+        self._bury(session, reason)
+
+    def _bury(self, session: Session, reason: str) -> None:
+        """End *session*, but know its rows for as long as they may be there."""
         session.lease.end(reason)
+        with self._lock:
+            self._former.add(session)
+        self._pulse.after(2 * self.row_seconds, partial(self._former.discard, session))

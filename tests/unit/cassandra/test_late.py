@@ -1,0 +1,126 @@
+"""What arrives late: answers to claims, and requests that nobody counts on any more."""
+
+from collections.abc import Callable
+
+import pytest
+
+from kip30 import MemberExistsError, PluginLocator
+from kip30.names import Key
+from kip30.records import Claim, Condition, Entry, Fence, Write, new_nonce
+from kip30_backends.cassandra import CassandraBackend
+from kip30_backends.cassandra.posts import Holding
+from kip30_backends.cassandra.session import Session, Sessions
+from kip30_conformance.patience import TIME_SCALE, eventually
+
+from .admin import Admin
+from .conftest import Open
+from .rows import row
+
+WITHIN = 10 * TIME_SCALE
+_DELETE = "DELETE FROM kip30.members WHERE root = %s AND in_group = 'g' AND id = %s IF EXISTS"
+_UPDATE = (
+    "UPDATE kip30.members USING TTL 4 SET nonce = %s, data = 0x"
+    " WHERE root = %s AND in_group = 'g' AND id = 'm' IF nonce = %s"
+)
+
+
+@pytest.fixture
+def backend(open_client: Open) -> CassandraBackend:
+    return backend_of(open_client())
+
+
+def backend_of(client: PluginLocator) -> CassandraBackend:
+    backend = client.backend
+    assert isinstance(backend, CassandraBackend)
+    return backend
+
+
+def test_a_term_whose_answer_came_late_has_its_fences(
+    backend: CassandraBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = _led(backend, "a")
+    _write(backend, first)
+    backend.election.release("s", first).result(WITHIN)
+    sessions = backend._engine.claims.sessions
+    monkeypatch.setattr(sessions, "holds", _after_rounds(sessions, 2))
+    second = _led(backend, "b")
+    assert second.entry.version > first.entry.version
+    _write(backend, second)
+
+
+def test_an_update_that_arrives_after_a_renewal_is_ours(
+    backend: CassandraBackend, admin: Admin, namespace: str
+) -> None:
+    claim = _joined(backend, "m")
+    late = Entry(claim.entry.version, new_nonce(), b"late")
+    claim.handle.doubtful[late.nonce] = late  # as after an update without an answer
+    _renewed(claim)
+    _overwrite(admin, namespace, claim.entry.nonce, late.nonce)
+    _renewed(claim)
+    backend.membership.release("g", claim).result(WITHIN)
+    assert row(admin, namespace) is None
+    _joined(backend, "m")
+
+
+def test_what_an_ended_session_left_is_in_nobodys_way(
+    backend: CassandraBackend, admin: Admin, namespace: str
+) -> None:
+    left, gone, leads = _joined(backend, "m"), _joined(backend, "gone"), _led(backend, "a")
+    admin.tell(_DELETE, namespace, "gone")
+    eventually(lambda: not gone.lease.is_valid(), what="the session has ended")
+    assert row(admin, namespace)
+    again = _joined(backend, "m")
+    assert again.entry.version > left.entry.version
+    assert _led(backend, "b").entry.version > leads.entry.version
+
+
+def test_what_somebody_else_holds_is_in_the_way(
+    backend: CassandraBackend, open_client: Open
+) -> None:
+    _joined(backend, "m")
+    with pytest.raises(MemberExistsError):
+        _joined(backend_of(open_client()), "m")
+    with pytest.raises(MemberExistsError):
+        _joined(backend, "m")
+
+
+def _joined(backend: CassandraBackend, member_id: str) -> Claim:
+    return backend.membership.claim("g", member_id, new_nonce(), b"").result(WITHIN)
+
+
+def _renewed(claim: Claim) -> None:
+    """Wait until *claim* has been renewed twice, by rounds that began from now on."""
+    before = claim.lease.deadline
+    eventually(lambda: claim.lease.deadline > before + 2, what="it is renewed")
+    assert claim.lease.is_valid()
+
+
+def _overwrite(admin: Admin, namespace: str, old: str, new: str) -> None:
+    """Do what an update would do that arrives now."""
+    (answer,) = admin.tell(_UPDATE, new, namespace, old)
+    assert answer["[applied]"]
+
+
+def _after_rounds(sessions: Sessions, rounds: int) -> Callable[[Session, Holding], bool]:
+    """Return `Sessions.holds`, preceded so many times by a round that had nothing to renew."""
+    holds, left = sessions.holds, iter(range(rounds))
+
+    def late(session: Session, holding: Holding) -> bool:
+        if next(left, None) is not None:
+            sessions._prolong(session, sessions._context.clock.now())
+        return holds(session, holding)
+
+    return late
+
+
+def _led(backend: CassandraBackend, candidate: str) -> Claim:
+    claim = backend.election.claim("s", candidate, new_nonce(), b"").result(WITHIN)
+    assert isinstance(claim, Claim)
+    return claim
+
+
+def _write(backend: CassandraBackend, claim: Claim) -> None:
+    """Write as who leads by *claim*."""
+    fence = Fence("s", claim.entry.version.major)
+    write = Write(Key("n", "k"), new_nonce(), b"", Condition.ANY, fence)
+    backend.storage.write(write).result(WITHIN)
