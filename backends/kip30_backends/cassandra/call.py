@@ -81,12 +81,12 @@ class Route(NamedTuple):
 class Call(Future[T]):
     """One request, over one or more attempts."""
 
-    def __init__(self, route: Route, ask: Ask[T], seconds: float) -> None:
-        """Have *ask* answered in so many *seconds*, from `start` on."""
+    def __init__(self, route: Route, ask: Ask[T], until: float) -> None:
+        """Have *ask* answered from `start` on, by *until*."""
         super().__init__()
         self._route = route
         self._ask = ask
-        self._until = time.monotonic() + seconds
+        self._until = until
         self._tried: set[int] = set()
         self._attempts = 0
         self._over = False

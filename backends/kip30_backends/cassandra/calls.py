@@ -1,6 +1,7 @@
 """Asking the store: who may, and for how long."""
 
 import os
+import time
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ class Calls:
     Attributes:
         statements: What can be sent.
         root: The namespace of the configuration, which is a part of every key.
-        seconds: How long a request may take, all its attempts together.
+        seconds: How long an operation may take, all its requests together.
         orders: The order of all answers.
         revisions: What writes are numbered by.
     """
@@ -37,12 +38,16 @@ class Calls:
         self._closed = False
         self._open: set[Call[Any]] = set()
 
-    def send(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
-        """Return the future answer to *ask*, which ends by the operation timeout or *seconds*."""
+    def until(self) -> float:
+        """Return by when what begins now has to end, by the clock of `time.monotonic`."""
+        return time.monotonic() + self.seconds
+
+    def send(self, ask: Ask[T], until: float | None = None) -> Future[T]:
+        """Return the future answer to *ask*, which ends by the operation timeout or *until*."""
         refusal = self._refusal()
         if refusal is not None:
             return failed(refusal)
-        call = Call(self._route, ask, self.seconds if seconds is None else seconds)
+        call = Call(self._route, ask, self.until() if until is None else until)
         self._open.add(call)
         call.add_done_callback(lambda _: self._open.discard(call))
         if self._closed:

@@ -1,6 +1,7 @@
 """Renewing, replacing and giving up posts, which members and leaders have in common."""
 
 import math
+import time
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
@@ -34,7 +35,7 @@ class Claims:
         """Renew every *interval* seconds."""
         self._calls = calls
         self._clock = context.clock
-        self._turns = Turns()
+        self._turns = Turns(calls.pulse)
         self._renewal_seconds = context.session_timeout_seconds / 2
         self.sessions = Sessions(context, calls.pulse, self._renewed, interval)
         self.table = Table(calls.statements, calls.root, self.sessions.row_seconds)
@@ -43,18 +44,16 @@ class Claims:
         """Return the time by the clock of leases."""
         return self._clock.now()
 
-    def in_turn(
-        self, place: tuple[str, str], work: Work[T], seconds: float = math.inf
-    ) -> Future[T]:
+    def in_turn(self, place: tuple[str, str], work: Work[T], until: float = math.inf) -> Future[T]:
         """Return what becomes of *work*, done when nothing else of ours is done at *place*."""
-        return self._turns.take(place, work, min(seconds, self._calls.seconds))
+        return self._turns.take(place, work, min(until, self._calls.until()))
 
     def again(self, name: str, nonce: str) -> Claim | None:
         """Return the claim that is held under *nonce* already, if any."""
         found = self.sessions.find(nonce)
         return None if found is None else self._claim(name, *found)
 
-    def taken(self, session: Session, holding: Holding) -> Future[Claim | None]:
+    def taken(self, session: Session, holding: Holding, until: float) -> Future[Claim | None]:
         """Return the claim of *holding*, whose row there is; None if it is gone meanwhile."""
         name = holding.post.name
         if self.sessions.holds(session, holding):
@@ -65,7 +64,7 @@ class Claims:
                 return Completed(self._claim(name, session, holding))
             return Completed(None)
 
-        renewal = self._write(holding, holding.entry, self._renewal_seconds)
+        renewal = self._write(holding, holding.entry, until)
         return then(or_unknown(renewal), renewed)
 
     def replace(self, claim: Claim, nonce: str, data: bytes) -> Future[Claim | None]:
@@ -73,9 +72,9 @@ class Claims:
         holding: Holding = claim.handle
         entry = Entry(holding.entry.version, nonce, data)
 
-        def work(seconds: float) -> Future[Claim | None]:
+        def work(until: float) -> Future[Claim | None]:
             holding.doubtful[nonce] = entry
-            return then(self._write(holding, entry, seconds), replaced)
+            return then(self._write(holding, entry, until), replaced)
 
         def replaced(is_there: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
             new = claim._replace(entry=entry, order=self._calls.orders.tell())
@@ -89,23 +88,23 @@ class Claims:
         self.sessions.forget(holding)
         return self.delete(holding)
 
-    def clear(self, nonce: str, seconds: float) -> Future[None] | None:
+    def clear(self, nonce: str, until: float) -> Future[None] | None:
         """Delete the row with *nonce* if an ended session of ours has left it; None if not.
 
         To be done in the turn of that place.
         """
         left = self.sessions.former(nonce)
-        return None if left is None else self._deleted(left, seconds)
+        return None if left is None else self._deleted(left, until)
 
-    def delete(self, holding: Holding, seconds: float = math.inf) -> Future[None]:
+    def delete(self, holding: Holding, until: float = math.inf) -> Future[None]:
         """Delete a row if it is still ours, whether or not the session goes on."""
-        return self.in_turn(holding.post.place, partial(self._deleted, holding), seconds)
+        return self.in_turn(holding.post.place, partial(self._deleted, holding), until)
 
     def close(self) -> None:
         """End the lease, and give up all that is held, for which this waits."""
-        seconds = self._calls.seconds * _CLOSING
+        until = time.monotonic() + self._calls.seconds * _CLOSING
         deleted = [
-            self.in_turn(parcel[0].post.place, partial(self._deleted_together, parcel), seconds)
+            self.in_turn(parcel[0].post.place, partial(self._deleted_together, parcel), until)
             for parcel in parcels(self.sessions.close())
         ]
         all_of(deleted).result()
@@ -117,42 +116,42 @@ class Claims:
     def _renewed(self, parcel: Parcel) -> Future[Parcel]:
         """Renew what is in one place; return what is gone."""
 
-        def work(seconds: float) -> Future[Parcel]:
+        def work(until: float) -> Future[Parcel]:
             # What was given up while this waited for its turn is not to be there.
-            return self._renew([one for one in parcel if self.sessions.is_held(one)], seconds)
+            return self._renew([one for one in parcel if self.sessions.is_held(one)], until)
 
-        return self.in_turn(parcel[0].post.place, work, self._renewal_seconds)
+        return self.in_turn(parcel[0].post.place, work, time.monotonic() + self._renewal_seconds)
 
-    def _renew(self, parcel: Parcel, seconds: float) -> Future[Parcel]:
+    def _renew(self, parcel: Parcel, until: float) -> Future[Parcel]:
         """Renew all together; if that is refused, halves of it, and so find what is gone."""
         if not parcel:
             return Completed(())
         if len(parcel) == 1:
             (one,) = parcel
-            renewal = self._write(one, one.entry, seconds)
+            renewal = self._write(one, one.entry, until)
             return mapped(renewal, lambda is_there: () if is_there else parcel)
         sent_at = self.now()
 
         def read(answer: Answer) -> Parcel | Future[Parcel]:
             if not answer.applied:
-                return self._renew_halves(parcel, seconds)
+                return self._renew_halves(parcel, until)
             for one in parcel:
                 one.renewed(one.entry, sent_at)
             return ()
 
         statements = [self.table.write(one.post, one.entry, one.entry.nonce) for one in parcel]
         together = self._calls.statements.batch(statements)
-        return self._calls.send(Ask(together, read, writes=True), seconds)
+        return self._calls.send(Ask(together, read, writes=True), until)
 
-    def _renew_halves(self, parcel: Parcel, seconds: float) -> Future[Parcel]:
+    def _renew_halves(self, parcel: Parcel, until: float) -> Future[Parcel]:
         half = len(parcel) // 2
 
         def go_on(gone: Parcel) -> Future[Parcel]:
-            return mapped(self._renew(parcel[half:], seconds), lambda more: [*gone, *more])
+            return mapped(self._renew(parcel[half:], until), lambda more: [*gone, *more])
 
-        return then(self._renew(parcel[:half], seconds), go_on)
+        return then(self._renew(parcel[:half], until), go_on)
 
-    def _write(self, holding: Holding, entry: Entry, seconds: float) -> Future[bool]:
+    def _write(self, holding: Holding, entry: Entry, until: float) -> Future[bool]:
         """Write *entry* in place of what is held; false if that is gone."""
         sent_at = self.now()
 
@@ -162,35 +161,35 @@ class Claims:
                 return True
             if not _resolved(holding, answer):
                 return False
-            return self._write(holding, entry if is_new else holding.entry, seconds)
+            return self._write(holding, entry if is_new else holding.entry, until)
 
         is_new = entry.nonce != holding.entry.nonce
         statement = self.table.write(holding.post, entry, holding.entry.nonce)
-        return self._calls.send(Ask(statement, read, writes=True), seconds)
+        return self._calls.send(Ask(statement, read, writes=True), until)
 
-    def _deleted_together(self, parcel: Parcel, seconds: float) -> Future[None]:
+    def _deleted_together(self, parcel: Parcel, until: float) -> Future[None]:
         """Delete what is in one place; if something of it is not ours, one after the other."""
         if len(parcel) == 1:
-            return self._deleted(parcel[0], seconds)
+            return self._deleted(parcel[0], until)
 
         def read(answer: Answer) -> Future[None] | None:
             if answer.applied:
                 return None
-            return all_of([self._deleted(one, seconds) for one in parcel])
+            return all_of([self._deleted(one, until) for one in parcel])
 
         statements = [self.table.delete(one.post, one.entry.nonce) for one in parcel]
         together = self._calls.statements.batch(statements)
-        return self._calls.send(Ask(together, read, writes=True), seconds)
+        return self._calls.send(Ask(together, read, writes=True), until)
 
-    def _deleted(self, holding: Holding, seconds: float) -> Future[None]:
+    def _deleted(self, holding: Holding, until: float) -> Future[None]:
         def read(answer: Answer) -> Future[None] | None:
             self._calls.orders.tell()
             if answer.applied or not _resolved(holding, answer):
                 return None
-            return self._deleted(holding, seconds)
+            return self._deleted(holding, until)
 
         statement = self.table.delete(holding.post, holding.entry.nonce)
-        return self._calls.send(Ask(statement, read, writes=True), seconds)
+        return self._calls.send(Ask(statement, read, writes=True), until)
 
 
 def _found(answer: Answer) -> str | None:

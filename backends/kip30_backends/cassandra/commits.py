@@ -8,7 +8,6 @@ client has one under way at a time, so if an answer was lost the signature tells
 whoever has written since.
 """
 
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -57,47 +56,49 @@ class Commits:
         self._calls = calls
         self._fences = fences
         self._name = new_nonce()
-        self._lines: Lines[Job] = Lines(_fitting, self._commit)
+        self._lines: Lines[Job] = Lines(calls.pulse, _fitting, self._commit)
 
     def add(self, write: Write) -> Future[Version]:
         """Return the version that *write* will have."""
-        job = Job(write, time.monotonic() + self._calls.seconds)
+        job = Job(write, self._calls.until())
         self._lines.join(write.key.namespace, job)
         return job.answer
 
-    def _commit(self, namespace: str, jobs: Sequence[Job], seconds: float) -> Future[Sequence[Job]]:
+    def _commit(self, namespace: str, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:
         calls, rev = self._calls, self._calls.revisions.next()
 
         def read(answer: Answer) -> Future[Sequence[Job]]:
             if answer.applied:
                 return _all_done(jobs, rev)
             if answer.is_sure:
-                return self._refused(namespace, jobs, answer)
-            settled = self._settled(namespace, rev, answer, seconds)
+                return self._refused(namespace, jobs, answer, until)
+            settled = self._settled(namespace, rev, answer, until)
             return then(or_unknown(settled), partial(go_on, answer))
 
         def go_on(answer: Answer, was_done: bool) -> Future[Sequence[Job]]:  # noqa: FBT001  a result
-            return _all_done(jobs, rev) if was_done else self._refused(namespace, jobs, answer)
+            return (
+                _all_done(jobs, rev) if was_done else self._refused(namespace, jobs, answer, until)
+            )
 
         where = (calls.root, namespace)
         signature = calls.statements.bind("sign", _SIGNED_SECONDS, self._name, rev, *where)
         statement = calls.statements.batch([*(self._statement(j, rev) for j in jobs), signature])
-        return calls.send(Ask(statement, read, writes=True), seconds)
+        return calls.send(Ask(statement, read, writes=True), until)
 
-    def _settled(self, namespace: str, rev: int, answer: Answer, seconds: float) -> Future[bool]:
+    def _settled(self, namespace: str, rev: int, answer: Answer, until: float) -> Future[bool]:
         """Return whether what was sent under *rev* has been done; if not, it never will be."""
         if (answer.rows[0].get("rev") or 0) >= rev:
-            return self._was_done(namespace, rev, seconds)
+            return self._was_done(namespace, rev, until)
         bar = self._calls.statements.bind("advance_records", rev, self._calls.root, namespace, rev)
 
         def read(barred: Answer) -> Future[bool]:
             if barred.applied:
                 return Completed(_NOT_DONE)
-            return self._was_done(namespace, rev, seconds)
+            return self._was_done(namespace, rev, until)
 
-        return self._calls.send(Ask(bar, read, writes=True), seconds)
+        return self._calls.send(Ask(bar, read, writes=True), until)
 
-    def _was_done(self, namespace: str, rev: int, seconds: float) -> Future[bool]:
+    def _was_done(self, namespace: str, rev: int, until: float) -> Future[bool]:
         """Read the signature of this client, and miss nothing decided."""
 
         def read(answer: Answer) -> bool:
@@ -105,7 +106,7 @@ class Commits:
             return done is not None and done.get(self._name) == rev
 
         statement = self._calls.statements.bind("read_done", self._calls.root, namespace)
-        return self._calls.send(Ask(statement, read), seconds)
+        return self._calls.send(Ask(statement, read), until)
 
     def _statement(self, job: Job, rev: int) -> Statement:
         key, nonce, data, condition, _ = job.write
@@ -116,7 +117,7 @@ class Commits:
         return self._calls.statements.bind(f"{verb}_{form(job.write)}", *new, *where, *met)
 
     def _refused(
-        self, namespace: str, jobs: Sequence[Job], answer: Answer
+        self, namespace: str, jobs: Sequence[Job], answer: Answer, until: float
     ) -> Future[Sequence[Job]]:
         """Tell those that met what refuses them, and prepare the way for the others."""
         partition = answer.rows[0]
@@ -126,16 +127,16 @@ class Commits:
         if not open_jobs:
             return Completed(())
         if partition.get("rev") is None:
-            return then(self._begin(namespace, open_jobs), lambda _: Completed(open_jobs))
-        return self._fenced_off(namespace, open_jobs, partition)
+            return then(self._begin(namespace, until), lambda _: Completed(open_jobs))
+        return self._fenced_off(namespace, open_jobs, partition, until)
 
-    def _begin(self, namespace: str, jobs: Sequence[Job]) -> Future[None]:
+    def _begin(self, namespace: str, until: float) -> Future[None]:
         """Give a partition its first revision."""
         statement = self._calls.statements.bind("begin_records", self._calls.root, namespace)
-        return self._calls.send(Ask(statement, acknowledged, writes=True), _left(jobs))
+        return self._calls.send(Ask(statement, acknowledged, writes=True), until)
 
     def _fenced_off(
-        self, namespace: str, jobs: Sequence[Job], partition: Row
+        self, namespace: str, jobs: Sequence[Job], partition: Row, until: float
     ) -> Future[Sequence[Job]]:
         """Have the fences erected that jobs need and that are not there; fail those it cannot."""
         lacking = {
@@ -143,9 +144,7 @@ class Commits:
             for job in jobs
             if (fence := job.write.fence) and height(partition, fence.service) != fence.epoch
         }
-        erected = {
-            fence: attempt(self._fences.erect, namespace, fence, _left(jobs)) for fence in lacking
-        }
+        erected = {fence: attempt(self._fences.erect, namespace, fence, until) for fence in lacking}
         return then(all_of([*erected.values()]), lambda _: Completed(_unless_failed(jobs, erected)))
 
 
@@ -210,7 +209,3 @@ def _version(write: Write, rev: int) -> int:
 def _succeed(job: Job, version: int) -> None:
     if not job.answer.done() and job.answer.set_running_or_notify_cancel():
         job.answer.set_result(Version(version))
-
-
-def _left(jobs: Sequence[Job]) -> float:
-    return min(job.until for job in jobs) - time.monotonic()

@@ -55,9 +55,6 @@ class _Bid(NamedTuple):
     session: Session
     until: float
 
-    def left(self) -> float:
-        return self.until - time.monotonic()
-
     def holding(self, epoch: int, sent_at: float) -> Holding:
         return Holding(self.post, Entry(Version(epoch), self.nonce, self.data), sent_at)
 
@@ -89,12 +86,12 @@ class CassandraElection(ElectionDriver):
         self._calls.check()
         post = Post("leaders", service, candidate)
 
-        def work(seconds: float) -> Future[Claim | Held]:
+        def work(until: float) -> Future[Claim | Held]:
             again = self._claims.again(candidate, nonce)
             if again is not None:
                 return Completed(again)
             session = self._claims.sessions.current()
-            bid = _Bid(post, nonce, data, session, time.monotonic() + seconds)
+            bid = _Bid(post, nonce, data, session, until)
             return self._try(bid, self._known.get(service, Service()))
 
         return self._claims.in_turn(post.place, work)
@@ -111,14 +108,14 @@ class CassandraElection(ElectionDriver):
 
     def _try(self, bid: _Bid, known: Service) -> Future[Claim | Held]:
         """Claim the next epoch after *known*; its fences are raised before, if it is over."""
-        if bid.left() <= 0:
+        if time.monotonic() >= bid.until:
             raise UnavailableError("others were quicker, again and again")
         if not known.fenced:
             return self._take(bid, known)
         if known.candidate is not None:
             return self._look(bid)
         fence = Fence(bid.post.scope, (known.epoch or 0) + 1)
-        raised = self._fences.raise_all(known.fenced, fence, bid.left())
+        raised = self._fences.raise_all(known.fenced, fence, bid.until)
         return then(raised, lambda _: self._take(bid, known))
 
     def _take(self, bid: _Bid, known: Service) -> Future[Claim | Held]:
@@ -141,7 +138,7 @@ class CassandraElection(ElectionDriver):
             "take_seat", claims.table.seconds, bid.post.name, bid.nonce, bid.data, *where
         )
         statement = calls.statements.batch([advance, seat])
-        return calls.send(Ask(statement, read, writes=True), bid.left())
+        return calls.send(Ask(statement, read, writes=True), bid.until)
 
     def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held]:
         """Go on from what was met: our own claim, somebody else's, or none."""
@@ -150,7 +147,7 @@ class CassandraElection(ElectionDriver):
             return self._try(bid, met)
         if met.nonce == bid.nonce:
             return self._taken(bid, met, _LONG_AGO)
-        cleared = self._claims.clear(met.nonce, bid.left())
+        cleared = self._claims.clear(met.nonce, bid.until)
         if cleared is not None:
             return then(cleared, lambda _: self._try(bid, Service(met.epoch, met.fenced)))
         return Completed(Held(Snapshot(asked_at, met.leaders())))
@@ -162,13 +159,13 @@ class CassandraElection(ElectionDriver):
             return or_unknown(self._look(bid)) if claim is None else Completed(claim)
 
         holding = bid.holding(new.epoch or 0, sent_at)
-        return then(self._claims.taken(bid.session, holding), held)
+        return then(self._claims.taken(bid.session, holding, bid.until), held)
 
     def _look(self, bid: _Bid) -> Future[Claim | Held]:
         """Go on from what is there."""
         calls, asked_at = self._calls, self._calls.orders.tell()
         statement = calls.statements.bind("read_leaders", calls.root, bid.post.scope)
-        found = calls.send(Ask(statement, _service), bid.left())
+        found = calls.send(Ask(statement, _service), bid.until)
         return then(found, partial(self._decide, bid, asked_at))
 
 

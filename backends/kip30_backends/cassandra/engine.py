@@ -151,7 +151,7 @@ class Engine:
         until = time.monotonic() + seconds
         for prepared in (self.calls.statements.bind, self.calls.statements.poll):
             ask = Ask(prepared("read_rev", self.calls.root, ""), acknowledged)
-            self.calls.send(ask, until - time.monotonic()).result()
+            self.calls.send(ask, until).result()
 
     def _open(self) -> Statements:
         try:

@@ -28,22 +28,22 @@ class Fences:
         """Raise fences with *calls*."""
         self._calls = calls
 
-    def erect(self, namespace: str, fence: Fence, seconds: float) -> Future[None]:
+    def erect(self, namespace: str, fence: Fence, until: float) -> Future[None]:
         """Fence *namespace* off for who leads; fails with `FencedError` if that is over."""
         if fence.epoch not in _EPOCHS:
             raise refused(fence)
-        noted = self._note(namespace, fence, seconds)
-        return then(noted, lambda _: self._raised(namespace, fence, fence.epoch - 1, seconds))
+        noted = self._note(namespace, fence, until)
+        return then(noted, lambda _: self._raised(namespace, fence, fence.epoch - 1, until))
 
-    def raise_all(self, namespaces: Iterable[str], fence: Fence, seconds: float) -> Future[None]:
+    def raise_all(self, namespaces: Iterable[str], fence: Fence, until: float) -> Future[None]:
         """Raise the fence of a service in all *namespaces* to an epoch that is still to come."""
         done: Future[None] = Completed(None)
-        begun = [self._raised(one, fence, fence.epoch - 1, seconds) for one in namespaces]
+        begun = [self._raised(one, fence, fence.epoch - 1, until) for one in namespaces]
         for one in begun:
             done = then(done, partial(_after, one))
         return done
 
-    def _note(self, namespace: str, fence: Fence, seconds: float) -> Future[None]:
+    def _note(self, namespace: str, fence: Fence, until: float) -> Future[None]:
         calls = self._calls
 
         def read(answer: Answer) -> None:
@@ -53,10 +53,10 @@ class Fences:
         statement = calls.statements.bind(
             "fence_off", {namespace}, calls.root, fence.service, fence.epoch
         )
-        return calls.send(Ask(statement, read, writes=True), seconds)
+        return calls.send(Ask(statement, read, writes=True), until)
 
     def _raised(
-        self, namespace: str, fence: Fence, guess: int | None, seconds: float
+        self, namespace: str, fence: Fence, guess: int | None, until: float
     ) -> Future[None]:
         """Raise one fence from what it is, which is a *guess*, unless it is as high already."""
         calls, (service, epoch) = self._calls, fence
@@ -66,13 +66,13 @@ class Fences:
                 return None
             met = height(answer.rows[0], service)
             if met is None or met < epoch:
-                return self._raised(namespace, fence, met, seconds)
+                return self._raised(namespace, fence, met, until)
             return None
 
         statement = calls.statements.bind(
             "raise_fence", service, epoch, calls.root, namespace, service, guess
         )
-        return calls.send(Ask(statement, read, writes=True), seconds)
+        return calls.send(Ask(statement, read, writes=True), until)
 
 
 def height(row: Row, service: str) -> int | None:

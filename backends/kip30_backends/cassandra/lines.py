@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kip30.errors import UnavailableError
 from kip30.following import attempt, fail
+from kip30.pulse import Pulse
 
 
 class Job(Protocol):
@@ -31,13 +32,16 @@ class Lines(Generic[J]):
 
     def __init__(
         self,
+        pulse: Pulse,
         choose: Callable[[deque[J]], list[J]],
         do: Callable[[Any, Sequence[J], float], Future[Sequence[J]]],
     ) -> None:
         """Have *choose* take jobs off the front of a line, and *do* do them at their place.
 
-        *do* is told how many seconds it has. Its future has those jobs that must be done again.
+        *do* is told by when. Its future has those jobs that must be done again. By *pulse* those
+        end whose time is up before their turn.
         """
+        self._pulse = pulse
         self._choose = choose
         self._do = do
         self._lines: dict[Hashable, deque[J]] = {}
@@ -47,16 +51,37 @@ class Lines(Generic[J]):
         """Do *job* when its turn comes; if that is too late, it fails and nothing was done."""
         with self._lock:
             line = self._lines.get(place)
-            if line is not None:
+            if line is None:
+                self._lines[place] = deque([job])
+            else:
                 line.append(job)
+        if line is None:
+            self._serve(place)
+        else:
+            self._end_in_time(place, job)
+
+    def places(self) -> list[Hashable]:
+        """Return where something is under way."""
+        with self._lock:
+            return list(self._lines)
+
+    def _end_in_time(self, place: Hashable, job: J) -> None:
+        due = self._pulse.after(job.until - time.monotonic(), partial(self._leave, place, job))
+        if due is not None:
+            job.answer.add_done_callback(lambda _: due.cancel())
+
+    def _leave(self, place: Hashable, job: J) -> None:
+        """End *job*, unless its turn has come."""
+        with self._lock:
+            line = self._lines.get(place)
+            if line is None or job not in line:
                 return
-            self._lines[place] = deque([job])
-        self._serve(place)
+            line.remove(job)
+        fail(job.answer, _too_late())
 
     def _serve(self, place: Hashable) -> None:
         while jobs := self._first(place):
-            seconds = min(job.until for job in jobs) - time.monotonic()
-            done = attempt(self._do, place, jobs, seconds)
+            done = attempt(self._do, place, jobs, min(job.until for job in jobs))
             if not done.done():
                 done.add_done_callback(partial(self._go_on, place, jobs))
                 return
@@ -69,16 +94,17 @@ class Lines(Generic[J]):
     def _first(self, place: Hashable) -> list[J]:
         """Return the jobs whose turn it is; of those that are too late none. End an empty line."""
         while True:
+            now = time.monotonic()
             with self._lock:
                 line = self._lines[place]
                 if not line:
                     del self._lines[place]
                     return []
                 jobs = self._choose(line)
-            in_time = [job for job in jobs if job.until > time.monotonic()]
+            in_time = [job for job in jobs if job.until > now]
             for job in jobs:
                 if job not in in_time:
-                    fail(job.answer, UnavailableError("its turn did not come in time"))
+                    fail(job.answer, _too_late())
             if in_time:
                 return in_time
 
@@ -90,3 +116,7 @@ class Lines(Generic[J]):
             return
         for job in jobs:
             fail(job.answer, error)
+
+
+def _too_late() -> UnavailableError:
+    return UnavailableError("its turn did not come in time")

@@ -30,9 +30,6 @@ class _Bid(NamedTuple):
     session: Session
     until: float
 
-    def left(self) -> float:
-        return self.until - time.monotonic()
-
     def entry(self, version: int) -> Entry:
         return Entry(Version(version), self.nonce, self.data)
 
@@ -50,12 +47,12 @@ class CassandraMembership(MembershipDriver):
         self._calls.check()
         post = Post("members", group, member_id)
 
-        def work(seconds: float) -> Future[Claim]:
+        def work(until: float) -> Future[Claim]:
             again = self._claims.again(member_id, nonce)
             if again is not None:
                 return Completed(again)
             session = self._claims.sessions.current()
-            return self._claim(_Bid(post, nonce, data, session, time.monotonic() + seconds))
+            return self._claim(_Bid(post, nonce, data, session, until))
 
         return self._claims.in_turn(post.place, work)
 
@@ -82,7 +79,7 @@ class CassandraMembership(MembershipDriver):
         Its version is a revision of the partition, so that it is greater than that of any row
         before it, and an attempt that arrives late is refused.
         """
-        if bid.left() <= 0:
+        if time.monotonic() >= bid.until:
             raise UnavailableError("others were quicker, again and again")
         calls, claims = self._calls, self._claims
         sent_at, rev = claims.now(), calls.revisions.next()
@@ -95,7 +92,7 @@ class CassandraMembership(MembershipDriver):
         advance = calls.statements.bind("advance_members", rev, calls.root, bid.post.scope, rev)
         insert = claims.table.insert(bid.post, bid.entry(rev))
         statement = calls.statements.batch([advance, insert])
-        return calls.send(Ask(statement, read, writes=True), bid.left())
+        return calls.send(Ask(statement, read, writes=True), bid.until)
 
     def _refused(self, bid: _Bid, rev: int, sent_at: float, answer: Answer) -> Future[Claim]:
         """Go on from what was met: our own row, somebody else's, or none."""
@@ -106,7 +103,7 @@ class CassandraMembership(MembershipDriver):
         if found["nonce"] == bid.nonce:
             version: int = found["version"]
             return self._taken(bid, version, sent_at if version == rev else _LONG_AGO)
-        cleared = self._claims.clear(found["nonce"], bid.left())
+        cleared = self._claims.clear(found["nonce"], bid.until)
         if cleared is not None:
             return then(cleared, lambda _: self._claim(bid))
         refusal = MemberExistsError(f"{bid.post.name!r} is a member of {bid.post.scope!r} already")
@@ -124,14 +121,14 @@ class CassandraMembership(MembershipDriver):
             return self._claim(bid)
 
         bar = calls.statements.bind("advance_members", rev, calls.root, bid.post.scope, rev)
-        return calls.send(Ask(bar, read, writes=True), bid.left())
+        return calls.send(Ask(bar, read, writes=True), bid.until)
 
     def _taken(self, bid: _Bid, version: int, sent_at: float) -> Future[Claim]:
         def held(claim: Claim | None) -> Future[Claim]:
             return self._claim(bid) if claim is None else Completed(claim)
 
         holding = Holding(bid.post, bid.entry(version), sent_at)
-        return then(self._claims.taken(bid.session, holding), held)
+        return then(self._claims.taken(bid.session, holding, bid.until), held)
 
     def _again(self, bid: _Bid, met: Row) -> Future[Claim]:
         """Try once more, above the revision that was met; without one, begin the partition."""
@@ -140,5 +137,5 @@ class CassandraMembership(MembershipDriver):
             calls.revisions.saw(rev)
             return self._claim(bid)
         begin = calls.statements.bind("begin_members", calls.root, bid.post.scope)
-        begun = calls.send(Ask(begin, acknowledged, writes=True), bid.left())
+        begun = calls.send(Ask(begin, acknowledged, writes=True), bid.until)
         return then(begun, lambda _: self._claim(bid))

@@ -1,6 +1,5 @@
 """Reads of records, as they travel: all that wait for one partition together."""
 
-import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -35,15 +34,15 @@ class Readings:
     def __init__(self, calls: Calls) -> None:
         """Read with *calls*."""
         self._calls = calls
-        self._lines: Lines[Job] = Lines(_fitting, self._read)
+        self._lines: Lines[Job] = Lines(calls.pulse, _fitting, self._read)
 
     def add(self, namespace: str, names: Sequence[str]) -> Future[Entries]:
         """Return the records that are there, of up to `MOST` *names*."""
-        job = Job(names, time.monotonic() + self._calls.seconds)
+        job = Job(names, self._calls.until())
         self._lines.join(namespace, job)
         return job.answer
 
-    def _read(self, namespace: str, jobs: Sequence[Job], seconds: float) -> Future[Sequence[Job]]:
+    def _read(self, namespace: str, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:
         names = sorted({name for job in jobs for name in job.names})
         statement = self._calls.statements.bind("read_records", self._calls.root, namespace, names)
 
@@ -53,7 +52,7 @@ class Readings:
                     job.answer.set_result(entries)
             return Completed(())
 
-        return then(self._calls.send(Ask(statement, entries_of), seconds), tell)
+        return then(self._calls.send(Ask(statement, entries_of), until), tell)
 
 
 def entries_of(answer: Answer) -> Entries:

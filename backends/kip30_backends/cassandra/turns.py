@@ -1,6 +1,5 @@
 """Work on claims, one piece after the other at each partition."""
 
-import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -9,12 +8,13 @@ from typing import Any, TypeVar
 
 from kip30.following import copy, whatever
 from kip30.futures import Completed
+from kip30.pulse import Pulse
 from kip30_backends.cassandra.lines import Lines
 
 T = TypeVar("T")
 
 Work = Callable[[float], Future[T]]
-"""What is done in a turn, in so many seconds."""
+"""What is done in a turn, by the moment that it is told."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,16 +27,16 @@ class _Turn:
 class Turns:
     """Has every piece of work wait for its turn. Thread-safe."""
 
-    def __init__(self) -> None:
-        """Begin with nobody waiting."""
-        self._lines: Lines[_Turn] = Lines(_next, _taken)
+    def __init__(self, pulse: Pulse) -> None:
+        """Begin with nobody waiting; *pulse* tells when it is too late."""
+        self._lines: Lines[_Turn] = Lines(pulse, _next, _taken)
 
-    def take(self, place: Hashable, work: Work[T], seconds: float) -> Future[T]:
-        """Return what becomes of *work* when its turn at *place* comes; all in so many *seconds*.
+    def take(self, place: Hashable, work: Work[T], until: float) -> Future[T]:
+        """Return what becomes of *work* when its turn at *place* comes; all by *until*.
 
         Raises nothing: what *work* raises is the future's.
         """
-        turn = _Turn(work, time.monotonic() + seconds)
+        turn = _Turn(work, until)
         self._lines.join(place, turn)
         return turn.answer
 
@@ -45,11 +45,11 @@ def _next(line: deque[_Turn]) -> list[_Turn]:
     return [line.popleft()]
 
 
-def _taken(_place: object, turns: Sequence[_Turn], seconds: float) -> Future[Sequence[_Turn]]:
+def _taken(_place: object, turns: Sequence[_Turn], until: float) -> Future[Sequence[_Turn]]:
     (turn,) = turns
 
     def ended(done: Future[Any]) -> Future[Sequence[_Turn]]:
         copy(done, turn.answer)
         return Completed(())
 
-    return whatever(turn.work(seconds), ended)
+    return whatever(turn.work(until), ended)

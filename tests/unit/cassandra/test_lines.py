@@ -1,50 +1,69 @@
 """Work that waits for its turn at a partition."""
 
 import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
 
 from kip30 import ClosedError, UnavailableError
 from kip30.futures import Completed, failed
+from kip30.pulse import Pulse
 from kip30_backends.cassandra.turns import Turns
 
 SECONDS = 5.0
+A_MOMENT = 0.05
 
 
-def test_one_after_the_other() -> None:
-    turns, begun, first = Turns(), list[str](), Future[str]()
+@pytest.fixture
+def pulse() -> Iterator[Pulse]:
+    one = Pulse("test-lines")
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def turns(pulse: Pulse) -> Turns:
+    return Turns(pulse)
+
+
+def soon() -> float:
+    return time.monotonic() + SECONDS
+
+
+def test_one_after_the_other(turns: Turns) -> None:
+    begun, first = list[str](), Future[str]()
 
     def work(name: str, answer: Future[str]) -> Future[str]:
         begun.append(name)
         return answer
 
-    one = turns.take("here", lambda _: work("one", first), SECONDS)
-    two = turns.take("here", lambda _: work("two", Completed("2")), SECONDS)
-    elsewhere = turns.take("there", lambda _: work("there", Completed("3")), SECONDS)
+    one = turns.take("here", lambda _: work("one", first), soon())
+    two = turns.take("here", lambda _: work("two", Completed("2")), soon())
+    elsewhere = turns.take("there", lambda _: work("there", Completed("3")), soon())
     assert begun == ["one", "there"]
     first.set_result("1")
     assert [one.result(1), two.result(1), elsewhere.result(1)] == ["1", "2", "3"]
     assert begun == ["one", "there", "two"]
 
 
-def test_a_failure_is_its_own() -> None:
-    turns = Turns()
-    assert type(turns.take("here", lambda _: failed(ClosedError()), SECONDS).exception()) is (
+def test_a_failure_is_its_own(turns: Turns) -> None:
+    assert type(turns.take("here", lambda _: failed(ClosedError()), soon()).exception()) is (
         ClosedError
     )
-    assert turns.take("here", lambda _: Completed(1), SECONDS).result(1) == 1
-    assert isinstance(turns.take("here", _raise, SECONDS).exception(), ZeroDivisionError)
+    assert turns.take("here", lambda _: Completed(1), soon()).result(1) == 1
+    assert isinstance(turns.take("here", _raise, soon()).exception(), ZeroDivisionError)
 
 
-def test_whose_turn_comes_too_late_does_nothing() -> None:
-    turns, first, begun = Turns(), Future[int](), threading.Event()
+def test_whose_turn_comes_too_late_does_nothing(turns: Turns) -> None:
+    first, begun = Future[int](), threading.Event()
 
     def begin(_: float) -> Future[int]:
         begun.set()
         return Completed(1)
 
-    turns.take("here", lambda _: first, SECONDS)
+    turns.take("here", lambda _: first, soon())
     late = turns.take("here", begin, 0.0)
     first.set_result(0)
     with pytest.raises(UnavailableError):
@@ -52,10 +71,18 @@ def test_whose_turn_comes_too_late_does_nothing() -> None:
     assert not begun.is_set()
 
 
-def test_a_long_line_takes_no_deep_stack() -> None:
-    turns, first = Turns(), Future[int]()
-    turns.take("here", lambda _: first, SECONDS)
-    waiting = [turns.take("here", lambda _: Completed(1), SECONDS) for _ in range(5000)]
+def test_who_waits_ends_by_its_own_time(turns: Turns) -> None:
+    first = turns.take("here", lambda _: Future[int](), soon())
+    late = turns.take("here", lambda _: Completed(1), time.monotonic() + A_MOMENT)
+    with pytest.raises(UnavailableError):
+        late.result(SECONDS)
+    assert not first.done()
+
+
+def test_a_long_line_takes_no_deep_stack(turns: Turns) -> None:
+    first = Future[int]()
+    turns.take("here", lambda _: first, soon())
+    waiting = [turns.take("here", lambda _: Completed(1), soon()) for _ in range(5000)]
     first.set_result(0)
     assert sum(one.result(1) for one in waiting) == 5000
 

@@ -1,0 +1,67 @@
+"""One deadline for an operation, whatever has to be asked for it."""
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from kip30.futures import Completed
+from kip30.names import Key
+from kip30.pulse import Pulse
+from kip30.records import Condition, Fence, Write, new_nonce
+from kip30_backends.cassandra.call import Answer, Ask
+from kip30_backends.cassandra.commits import Commits
+from kip30_backends.cassandra.fences import Fences
+from kip30_backends.cassandra.orders import Revisions
+
+SECONDS = 5.0
+
+
+class Scripted:
+    """Stands for `Calls`: answers by a script, and notes by when each answer was wanted."""
+
+    seconds = SECONDS
+    root = ""
+    pulse = Pulse("test-deadlines")
+
+    def __init__(self, *answers: Mapping[str, object], sure: bool) -> None:
+        self.asked = list[float | None]()
+        self.revisions = Revisions()
+        self.statements = self
+        self._answers = iter(answers)
+        self._sure = sure
+
+    def bind(self, name: str, *_: object) -> str:
+        return name
+
+    def batch(self, statements: list[str]) -> list[str]:
+        return statements
+
+    def until(self) -> float:
+        return time.monotonic() + SECONDS
+
+    def send(self, ask: Ask[Any], until: float | None = None) -> Future[Any]:
+        self.asked.append(until)
+        result = ask.read(Answer([next(self._answers)], self._sure))
+        return result if isinstance(result, Future) else Completed(result)
+
+
+def test_a_write_in_doubt() -> None:
+    no, yes = {"[applied]": False, "rev": 0}, {"[applied]": True}
+    calls = Scripted(no, no, {"done": None}, yes, sure=False)
+    _write(calls, None)
+    assert len(calls.asked) == 4
+    assert len(set(calls.asked)) == 1
+
+
+def test_a_write_with_a_fence() -> None:
+    no, yes = {"[applied]": False, "rev": 1, "fences": None}, {"[applied]": True}
+    calls = Scripted(no, yes, no, yes, yes, sure=True)
+    _write(calls, Fence("s", 1))
+    assert len(calls.asked) == 5
+    assert len(set(calls.asked)) == 1
+
+
+def _write(calls: Any, fence: Fence | None) -> None:
+    write = Write(Key("n", "k"), new_nonce(), b"", Condition.ANY, fence)
+    Commits(calls, Fences(calls)).add(write).result(1)
