@@ -100,7 +100,8 @@ class Lines(Generic[J]):
                 if not line:
                     del self._lines[place]
                     return []
-                jobs = self._choose(line)
+                jobs, others = _of_an_age(self._choose(line), now)
+                line.extendleft(reversed(others))
             in_time = [job for job in jobs if job.until > now]
             for job in jobs:
                 if job not in in_time:
@@ -116,6 +117,17 @@ class Lines(Generic[J]):
             return
         for job in jobs:
             fail(job.answer, error)
+
+
+def _of_an_age(jobs: list[J], now: float) -> tuple[list[J], list[J]]:
+    """Return those that are done together now, and the others.
+
+    All are done in the time of the one that has the least. So who has less than half the time of
+    another one goes ahead of that.
+    """
+    half = max(job.until - now for job in jobs) / 2
+    hurried = [job for job in jobs if job.until - now < half]
+    return (hurried, [job for job in jobs if job not in hurried]) if hurried else (jobs, [])
 
 
 def _too_late() -> UnavailableError:

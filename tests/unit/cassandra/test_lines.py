@@ -2,14 +2,17 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 import pytest
 
 from kip30 import ClosedError, UnavailableError
 from kip30.futures import Completed, failed
 from kip30.pulse import Pulse
+from kip30_backends.cassandra.lines import Lines
 from kip30_backends.cassandra.turns import Turns
 
 SECONDS = 5.0
@@ -79,12 +82,38 @@ def test_who_waits_ends_by_its_own_time(turns: Turns) -> None:
     assert not first.done()
 
 
+def test_who_is_nearly_out_of_time_takes_nobody_along(pulse: Pulse) -> None:
+    done, first = list[list[Job]](), Future[Sequence[Job]]()
+
+    def do(_place: object, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:
+        assert until == min(job.until for job in jobs)
+        done.append(list(jobs))
+        return first if len(done) == 1 else Completed(())
+
+    lines: Lines[Job] = Lines(pulse, _all, do)
+    jobs = [Job(time.monotonic() + SECONDS * part) for part in (1, 0.1, 0.9, 0.12, 1)]
+    for job in jobs:
+        lines.join("here", job)
+    first.set_result(())
+    assert done == [[jobs[0]], [jobs[1], jobs[3]], [jobs[2], jobs[4]]]
+
+
 def test_a_long_line_takes_no_deep_stack(turns: Turns) -> None:
     first = Future[int]()
     turns.take("here", lambda _: first, soon())
     waiting = [turns.take("here", lambda _: Completed(1), soon()) for _ in range(5000)]
     first.set_result(0)
     assert sum(one.result(1) for one in waiting) == 5000
+
+
+@dataclass(eq=False)
+class Job:
+    until: float
+    answer: Future[int] = field(default_factory=Future[int])
+
+
+def _all(line: deque[Job]) -> list[Job]:
+    return [line.popleft() for _ in range(len(line))]
 
 
 def _raise(_: float) -> Future[int]:
