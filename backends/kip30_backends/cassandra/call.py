@@ -18,6 +18,7 @@ from kip30.pulse import Due, Pulse
 from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.errors import (
     Failure,
+    closed,
     is_missing,
     is_refused,
     translate,
@@ -91,6 +92,7 @@ class Call(Future[T]):
         self._attempts = 0
         self._over = False
         self._may_be_done = False
+        self._is_sent = False
         self._repaired = False
         self._last = _NOBODY
         self._silence: Due | None = None
@@ -111,6 +113,7 @@ class Call(Future[T]):
         number = self._attempts
         patience = self._left() / (others + 1)
         self._silence = self._route.pulse.after(patience, partial(self._was_silent, number, node))
+        self._is_sent = True
         self._route.wire.send(
             self._ask.statement,
             node,
@@ -118,7 +121,14 @@ class Call(Future[T]):
             partial(self._failed, number),
         )
 
-    def fail(self, error: BaseException) -> None:
+    def close(self) -> None:
+        """Be done, unless there has been an answer."""
+        if self._ask.writes and (self._is_sent or self._may_be_done):
+            self._fail(OutcomeUnknownError("closed before Cassandra answered"))
+        else:
+            self._fail(closed())
+
+    def _fail(self, error: BaseException) -> None:
         """Be done, with *error*, unless there has been an answer."""
         if self._ends() and self.set_running_or_notify_cancel():
             self.set_exception(error)
@@ -163,6 +173,7 @@ class Call(Future[T]):
         if self._is_old(number):
             return
         self._last = failure
+        self._is_sent = False
         if was_never_sent(failure):
             self.start()
         elif is_missing(failure):
@@ -212,7 +223,7 @@ class Call(Future[T]):
         return first
 
     def _give_up(self, failure: Failure) -> None:
-        self.fail(self._translated(failure))
+        self._fail(self._translated(failure))
 
     def _translated(self, failure: Failure) -> Kip30Error:
         wrote = self._ask.writes

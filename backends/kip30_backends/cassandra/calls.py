@@ -5,9 +5,10 @@ import time
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from kip30.errors import ClosedError, Kip30Error, LifecycleError
+from kip30.errors import Kip30Error, LifecycleError
 from kip30.futures import failed
 from kip30_backends.cassandra.call import Answer, Ask, Call, Route
+from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.orders import Orders, Revisions
 from kip30_backends.cassandra.statements import Statements
 
@@ -51,7 +52,7 @@ class Calls:
         self._open.add(call)
         call.add_done_callback(lambda _: self._open.discard(call))
         if self._closed:
-            call.fail(_closed())
+            call.close()
         call.start()
         return call
 
@@ -70,17 +71,13 @@ class Calls:
         """End all requests, and take no more."""
         self._closed = True
         for call in list(self._open):
-            call.fail(_closed())
+            call.close()
 
     def _refusal(self) -> Kip30Error | None:
         if os.getpid() != self._pid:
             return LifecycleError("opened before a fork: open another one in the child")
-        return _closed() if self._closed else None
+        return closed() if self._closed else None
 
 
 def acknowledged(_answer: Answer) -> None:
     """Learn nothing from an answer but that it came."""
-
-
-def _closed() -> ClosedError:
-    return ClosedError("the backend is closed")

@@ -1,5 +1,6 @@
 """Renewing, replacing and giving up posts, which members and leaders have in common."""
 
+import contextlib
 import math
 import time
 from concurrent.futures import Future
@@ -7,11 +8,13 @@ from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.errors import ClosedError
 from kip30.following import all_of, or_unknown, then
-from kip30.futures import Completed, mapped
+from kip30.futures import Completed, failed, mapped
 from kip30.records import Claim, Entry
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
+from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.posts import Holding, Table
 from kip30_backends.cassandra.renewals import Parcel, parcels
 from kip30_backends.cassandra.session import Session, Sessions
@@ -53,9 +56,16 @@ class Claims:
         found = self.sessions.find(nonce)
         return None if found is None else self._claim(name, *found)
 
-    def taken(self, session: Session, holding: Holding, until: float) -> Future[Claim | None]:
-        """Return the claim of *holding*, whose row there is; None if it is gone meanwhile."""
+    def taken(self, holding: Holding, until: float) -> Future[Claim | None]:
+        """Return the claim of *holding*, whose row there is; None if it is to be looked at again.
+
+        If the backend was closed meanwhile, the row is deleted.
+        """
         name = holding.post.name
+        try:
+            session = self.sessions.current()
+        except ClosedError:
+            return then(or_unknown(self._deleted(holding, until)), lambda _: failed(closed()))
         if self.sessions.holds(session, holding):
             return Completed(self._claim(name, session, holding))
 
@@ -101,13 +111,16 @@ class Claims:
         return self.in_turn(holding.post.place, partial(self._deleted, holding), until)
 
     def close(self) -> None:
-        """End the lease, and give up all that is held, for which this waits."""
+        """End the lease, and give up all that is held or being claimed, for which this waits."""
         until = time.monotonic() + self._calls.seconds * _CLOSING
+        held = self.sessions.close()
+        claimed = self._turns.settled(until)
         deleted = [
             self.in_turn(parcel[0].post.place, partial(self._deleted_together, parcel), until)
-            for parcel in parcels(self.sessions.close())
+            for parcel in parcels(held)
         ]
-        all_of(deleted).result()
+        with contextlib.suppress(TimeoutError):
+            all_of([*deleted, claimed]).result(until - time.monotonic())
 
     def _claim(self, name: str, session: Session, holding: Holding) -> Claim:
         order = self._calls.orders.tell()

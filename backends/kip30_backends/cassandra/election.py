@@ -19,7 +19,6 @@ from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.fences import Fences
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.posts import Holding, Post
-from kip30_backends.cassandra.session import Session
 
 _LONG_AGO = float("-inf")
 
@@ -52,7 +51,6 @@ class _Bid(NamedTuple):
     post: Post
     nonce: str
     data: bytes
-    session: Session
     until: float
 
     def holding(self, epoch: int, sent_at: float) -> Holding:
@@ -90,8 +88,8 @@ class CassandraElection(ElectionDriver):
             again = self._claims.again(candidate, nonce)
             if again is not None:
                 return Completed(again)
-            session = self._claims.sessions.current()
-            bid = _Bid(post, nonce, data, session, until)
+            self._claims.sessions.current()
+            bid = _Bid(post, nonce, data, until)
             return self._try(bid, self._known.get(service, Service()))
 
         return self._claims.in_turn(post.place, work)
@@ -159,7 +157,7 @@ class CassandraElection(ElectionDriver):
             return or_unknown(self._look(bid)) if claim is None else Completed(claim)
 
         holding = bid.holding(new.epoch or 0, sent_at)
-        return then(self._claims.taken(bid.session, holding, bid.until), held)
+        return then(self._claims.taken(holding, bid.until), held)
 
     def _look(self, bid: _Bid) -> Future[Claim | Held]:
         """Go on from what is there."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kip30.errors import (
     AuthenticationError,
+    ClosedError,
     DefiniteError,
     Kip30Error,
     OutcomeUnknownError,
@@ -16,6 +17,11 @@ from kip30.errors import (
     UnavailableError,
 )
 from kip30_backends.cassandra.advice import NEVER_SENT, advice_on
+
+
+def closed() -> ClosedError:
+    """Return the error for what comes too late."""
+    return ClosedError("the backend is closed")
 
 
 class Failure(NamedTuple):

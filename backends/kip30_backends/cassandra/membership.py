@@ -16,7 +16,6 @@ from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.posts import Holding, Post
-from kip30_backends.cassandra.session import Session
 
 _LONG_AGO = float("-inf")
 
@@ -27,7 +26,6 @@ class _Bid(NamedTuple):
     post: Post
     nonce: str
     data: bytes
-    session: Session
     until: float
 
     def entry(self, version: int) -> Entry:
@@ -51,8 +49,8 @@ class CassandraMembership(MembershipDriver):
             again = self._claims.again(member_id, nonce)
             if again is not None:
                 return Completed(again)
-            session = self._claims.sessions.current()
-            return self._claim(_Bid(post, nonce, data, session, until))
+            self._claims.sessions.current()
+            return self._claim(_Bid(post, nonce, data, until))
 
         return self._claims.in_turn(post.place, work)
 
@@ -128,7 +126,7 @@ class CassandraMembership(MembershipDriver):
             return self._claim(bid) if claim is None else Completed(claim)
 
         holding = Holding(bid.post, bid.entry(version), sent_at)
-        return then(self._claims.taken(bid.session, holding, bid.until), held)
+        return then(self._claims.taken(holding, bid.until), held)
 
     def _again(self, bid: _Bid, met: Row) -> Future[Claim]:
         """Try once more, above the revision that was met; without one, begin the partition."""

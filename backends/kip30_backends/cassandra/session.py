@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from functools import partial
 
 from kip30.driver import Context
-from kip30.errors import ClosedError
 from kip30.lease import Lease
 from kip30.pulse import Pulse
+from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.posts import Holding
 from kip30_backends.cassandra.renewals import Parcel, Renew, parcels, renew_all
@@ -67,7 +67,7 @@ class Sessions:
         """
         with self._lock:
             if self._closed:
-                raise ClosedError("the backend is closed")
+                raise closed()
             old = self._session
             if old is not None and old.lease.is_valid():
                 return old
@@ -97,11 +97,11 @@ class Sessions:
     def holds(self, session: Session, holding: Holding) -> bool:
         """Take *holding* up in *session*; false if it must be renewed before that is safe.
 
-        Its row may be older than the renewal that the lease is dated from. Whatever was held of
-        that row before is known to be gone.
+        Its row may be older than the renewal that the lease is dated from, or the session over.
+        Whatever was held of that row before is known to be gone.
         """
         with self._lock:
-            if holding.sent_at < session.since:
+            if session is not self._session or holding.sent_at < session.since:
                 return False
             others = {one for one in session.holdings if one.post.row != holding.post.row}
             session.holdings = {*others, holding}
@@ -129,13 +129,13 @@ class Sessions:
 
     def close(self) -> list[Holding]:
         """End the lease, begin no other one, and return what was held under it."""
-        holdings = self.held()
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
-        if session is not None:
-            session.lease.end("closed")
-        return holdings
+        if session is None:
+            return []
+        session.lease.end("closed")
+        return list(session.holdings)
 
     def _begun(self) -> Session:
         now = self._context.clock.now()

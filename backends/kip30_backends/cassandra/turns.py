@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kip30.following import copy, whatever
+from kip30.following import all_of, copy, whatever
 from kip30.futures import Completed
 from kip30.pulse import Pulse
 from kip30_backends.cassandra.lines import Lines
@@ -39,6 +39,14 @@ class Turns:
         turn = _Turn(work, until)
         self._lines.join(place, turn)
         return turn.answer
+
+    def settled(self, until: float) -> Future[None]:
+        """Return what is done once all that waits now has ended, or at *until*."""
+        return all_of([self.take(place, _nothing, until) for place in self._lines.places()])
+
+
+def _nothing(_until: float) -> Future[None]:
+    return Completed(None)
 
 
 def _next(line: deque[_Turn]) -> list[_Turn]:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from kip30.driver import Watch
-from kip30.errors import ClosedError
 from kip30.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.calls import Calls
+from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.orders import Orders
 from kip30_backends.cassandra.polls import NamespacePoll, Poll, Rhythm, WholePoll
@@ -86,7 +86,7 @@ class Watches:
         place = _place(target)
         with self._lock:
             if self._stopped:
-                raise ClosedError("the backend is closed")
+                raise closed()
             self._watches[watch] = place
             poll = self._polls.get(place)
             if poll is None:

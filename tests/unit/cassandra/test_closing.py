@@ -1,0 +1,90 @@
+"""What is under way when a client is closed."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from kip30 import ClosedError, OutcomeUnknownError
+from kip30.driver import Backend
+from kip30.names import Key
+from kip30.records import Condition, Version, Write, new_nonce
+from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.servers import Ensemble, Link
+
+from .admin import Admin
+from .conftest import OPERATION_SECONDS, Open
+from .test_lost_answers import PATIENT
+
+WITHIN = 5 * TIME_SCALE
+A_SECOND = 1.0
+A_MOMENT = 0.3
+
+
+@pytest.fixture
+def link(ensemble: Ensemble) -> Iterator[Link]:
+    with ensemble.link() as one:
+        yield one
+
+
+@pytest.fixture
+def backend(link: Link, open_client: Open) -> Backend:
+    return open_client(**link.settings(), **PATIENT).backend
+
+
+def test_nobody_knows_what_became_of_a_write(
+    backend: Backend, link: Link, open_client: Open
+) -> None:
+    other = open_client().storage()
+    _put(backend, "before").result(WITHIN)
+    link.swallow_answers()
+    sent, waits = _put(backend, "k"), _put(backend, "waits")
+    read = backend.storage.read([Key("n", "k")])
+    eventually(lambda: other.get("n/k"), what="it is done")
+    backend.close()
+    assert type(sent.exception(WITHIN)) is OutcomeUnknownError
+    assert type(waits.exception(WITHIN)) is ClosedError
+    assert type(read.exception(WITHIN)) is ClosedError
+
+
+def test_what_is_being_claimed_is_given_up(
+    backend: Backend, link: Link, admin: Admin, namespace: str
+) -> None:
+    backend.membership.claim("g", "first", new_nonce(), b"").result(WITHIN)
+    link.delay(A_SECOND)
+    joins: Future[Any] = backend.membership.claim("g", "m", new_nonce(), b"")
+    leads: Future[Any] = backend.election.claim("s", "c", new_nonce(), b"")
+    eventually(lambda: len(_held(admin, namespace)) == 3, what="both are there")
+    backend.close()
+    assert not _held(admin, namespace)
+    assert type(joins.exception(WITHIN)) is ClosedError
+    assert type(leads.exception(WITHIN)) is ClosedError
+
+
+def test_claims_that_nobody_answers_do_not_hold_up_the_end(link: Link, open_client: Open) -> None:
+    backend = open_client(**link.settings()).backend
+    link.swallow_answers()
+    joins = backend.membership.claim("g", "m", new_nonce(), b"")
+    late = [backend.membership.claim("g", f"m{n}", new_nonce(), b"") for n in range(3)]
+    begun = time.monotonic()
+    backend.close()
+    assert time.monotonic() - begun < OPERATION_SECONDS + A_MOMENT * TIME_SCALE
+    assert type(joins.exception(WITHIN)) is OutcomeUnknownError
+    assert {type(one.exception(WITHIN)) for one in late} == {ClosedError}
+
+
+def _put(backend: Backend, name: str) -> Future[Version]:
+    return backend.storage.write(Write(Key("n", name), new_nonce(), b"", Condition.ANY, None))
+
+
+def _held(admin: Admin, namespace: str) -> list[object]:
+    """Return what members and leaders there are."""
+    members = admin.tell(
+        "SELECT nonce FROM kip30.members WHERE root = %s AND in_group = 'g'", namespace
+    )
+    leaders = admin.tell(
+        "SELECT nonce FROM kip30.leaders WHERE root = %s AND service = 's'", namespace
+    )
+    return [row["nonce"] for row in (*members, *leaders) if row["nonce"] is not None]
