@@ -8,11 +8,10 @@ nobody; and the claim fails if a namespace was noted meanwhile.
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from functools import partial
 
 from kip30.errors import FencedError
-from kip30.following import then
-from kip30.futures import Completed
+from kip30.following import gathered, then
+from kip30.futures import mapped
 from kip30.records import Fence
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
@@ -37,11 +36,8 @@ class Fences:
 
     def raise_all(self, namespaces: Iterable[str], fence: Fence, until: float) -> Future[None]:
         """Raise the fence of a service in all *namespaces* to an epoch that is still to come."""
-        done: Future[None] = Completed(None)
         begun = [self._raised(one, fence, fence.epoch - 1, until) for one in namespaces]
-        for one in begun:
-            done = then(done, partial(_after, one))
-        return done
+        return mapped(gathered(begun), lambda _: None)
 
     def _note(self, namespace: str, fence: Fence, until: float) -> Future[None]:
         calls = self._calls
@@ -84,7 +80,3 @@ def height(row: Row, service: str) -> int | None:
 def refused(fence: Fence) -> FencedError:
     """Return the error for who writes with a fence that is over."""
     return FencedError(f"epoch {fence.epoch} is not the newest of {fence.service!r}, or is over")
-
-
-def _after(one: Future[None], _: None) -> Future[None]:
-    return one

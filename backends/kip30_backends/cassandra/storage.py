@@ -8,8 +8,8 @@ from functools import partial
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
-from kip30.following import then
-from kip30.futures import Completed, mapped
+from kip30.following import gathered
+from kip30.futures import mapped
 from kip30.names import Key
 from kip30.records import Entry, Version, Write
 from kip30_backends.cassandra.call import Answer, Ask
@@ -65,20 +65,15 @@ class CassandraStorage(StorageDriver):
             for namespace, some in names.items()
             for at in range(0, len(some), MOST)
         ]
-        found: Future[dict[str, Entries]] = Completed({namespace: {} for namespace in names})
-        for namespace, part in parts:
-            found = then(found, partial(_with, namespace, part))
-        return found
+        namespaces = [namespace for namespace, _ in parts]
+        return mapped(gathered([part for _, part in parts]), partial(_merged, namespaces))
 
 
-def _with(
-    namespace: str, part: Future[Entries], so_far: dict[str, Entries]
-) -> Future[dict[str, Entries]]:
-    def add(found: Entries) -> dict[str, Entries]:
-        so_far[namespace].update(found)
-        return so_far
-
-    return mapped(part, add)
+def _merged(namespaces: Sequence[str], parts: Sequence[Entries]) -> dict[str, Entries]:
+    merged = defaultdict[str, Entries](dict)
+    for namespace, part in zip(namespaces, parts, strict=True):
+        merged[namespace].update(part)
+    return merged
 
 
 def _names(answer: Answer) -> list[str]:

@@ -1,0 +1,68 @@
+"""Hundreds of requests for one answer, of which the first is answered last."""
+
+import time
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from kip30 import UnavailableError
+from kip30.names import Key
+from kip30.pulse import Pulse
+from kip30.records import Entry, Fence, Version
+from kip30_backends.cassandra.fences import Fences
+from kip30_backends.cassandra.storage import CassandraStorage
+
+MANY = 1000
+NAMES = [f"n{number:04d}" for number in range(MANY)]
+SOON = 10.0
+
+
+class Unanswered:
+    """Stands for `Calls`: notes what is to be answered."""
+
+    seconds = SOON
+    root = ""
+    pulse = Pulse("test-many")
+
+    def __init__(self) -> None:
+        self.asked = list[Future[Any]]()
+        self.statements = self
+
+    def bind(self, name: str, *_: object) -> str:
+        return name
+
+    def check(self) -> None:
+        pass
+
+    def until(self) -> float:
+        return SOON + time.monotonic()
+
+    def send(self, *_: object) -> Future[Any]:
+        self.asked.append(Future())
+        return self.asked[-1]
+
+
+def test_many_namespaces_are_read() -> None:
+    calls: Any = Unanswered()
+    read = CassandraStorage(calls, Fences(calls)).read([Key(name, "k") for name in NAMES])
+    for number, one in reversed([*enumerate(calls.asked)]):
+        one.set_result({"k": Entry(Version(number), "", b"")})
+    assert [entry and entry.version.major for entry in read.result(SOON)] == [*range(MANY)]
+
+
+def test_many_fences_are_raised() -> None:
+    calls: Any = Unanswered()
+    raised = Fences(calls).raise_all(NAMES, Fence("s", 2), calls.until())
+    for one in reversed(calls.asked):
+        one.set_result(None)
+    assert raised.result(SOON) is None
+
+
+def test_the_first_failure_is_told() -> None:
+    calls: Any = Unanswered()
+    raised = Fences(calls).raise_all(NAMES, Fence("s", 2), calls.until())
+    for one in reversed(calls.asked):
+        one.set_exception(UnavailableError("no answer"))
+    with pytest.raises(UnavailableError):
+        raised.result(SOON)
