@@ -1,11 +1,12 @@
 """What `kip30 doctor` says of troubles that only Consul has, and what to do about each."""
 
+import select
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack
+from http.client import HTTPConnection
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
-from socket import create_connection
 
 import pytest
 from click.testing import CliRunner, Result
@@ -144,10 +145,17 @@ def test_servers_that_do_not_let_everything_through(settings: str, tmp_path: Pat
 
 def test_too_many_connections_of_one_machine(tmp_path: Path) -> None:
     limit = "-hcl=limits { http_max_conns_per_client = 1 }"
-    with (
-        start("consul", folder=tmp_path, extra=[limit]) as servers,
-        closing(create_connection(("127.0.0.1", servers.nodes[0].port))),
-    ):
+    with start("consul", folder=tmp_path, extra=[limit]) as servers, ExitStack() as held:
+        waiting = HTTPConnection("127.0.0.1", servers.nodes[0].port)
+        held.callback(waiting.close)
+
+        def is_waiting() -> bool:
+            """Ask for what does not come, unless a connection that was closed still counts."""
+            waiting.close()
+            waiting.request("GET", "/v1/kv/none?wait=60s&index=1000000")
+            return not select.select([waiting.sock], [], [], 1.0)[0]
+
+        eventually(is_waiting)
         assert "raise http_max_conns_per_client" in _failed(_doctor(servers))["connect"]
 
 
