@@ -14,8 +14,8 @@ Rules for every method:
 * A write is sent once. Blind repetition meets its own first success.
 * Reads are linearizable: they see every write acknowledged before they began.
 * No user code runs on a backend's threads; sinks and lease callbacks are the library's own.
-* ``order`` grows over all answers of one backend object: what was read from the store later
-  never has the smaller one. It need not mean anything to the store or to other processes.
+* ``order`` grows over all answers of one backend object about one target: what was read from the
+  store later never has the smaller one. It need not mean anything to the store or to others.
 """
 
 from abc import ABC, abstractmethod
