@@ -57,7 +57,7 @@ class Claims:
         return None if found is None else self._claim(name, *found)
 
     def taken(self, holding: Holding, until: float) -> Future[Claim | None]:
-        """Return the claim of *holding*, whose row there is; None if it is to be looked at again.
+        """Return the claim of *holding*, whose row there is; None if it is gone meanwhile.
 
         If the backend was closed meanwhile, the row is deleted.
         """
@@ -70,9 +70,7 @@ class Claims:
             return Completed(self._claim(name, session, holding))
 
         def renewed(is_there: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
-            if is_there and self.sessions.holds(session, holding):
-                return Completed(self._claim(name, session, holding))
-            return Completed(None)
+            return self.taken(holding, until) if is_there else Completed(None)
 
         renewal = self._write(holding, holding.entry, until)
         return then(or_unknown(renewal), renewed)

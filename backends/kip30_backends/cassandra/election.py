@@ -10,9 +10,10 @@ from typing_extensions import override
 
 from kip30.driver import ElectionDriver
 from kip30.errors import UnavailableError
-from kip30.following import or_unknown, then
+from kip30.following import then
 from kip30.futures import Completed, mapped
 from kip30.records import Claim, Entry, Fence, Held, Snapshot, Version
+from kip30_backends.cassandra.attempts import insist
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.claims import Claims
@@ -90,7 +91,7 @@ class CassandraElection(ElectionDriver):
                 return Completed(again)
             self._claims.sessions.current()
             bid = _Bid(post, nonce, data, until)
-            return self._try(bid, self._known.get(service, Service()))
+            return insist(partial(self._try, bid))
 
         return self._claims.in_turn(post.place, work)
 
@@ -104,10 +105,14 @@ class CassandraElection(ElectionDriver):
         if known is not None and known.nonce == claim.entry.nonce:
             self._known[service] = Service(known.epoch, known.fenced)
 
-    def _try(self, bid: _Bid, known: Service) -> Future[Claim | Held]:
-        """Claim the next epoch after *known*; its fences are raised before, if it is over."""
+    def _try(self, bid: _Bid) -> Future[Claim | Held | None]:
+        """Claim the next epoch; None if that is to be tried again.
+
+        The fences of the last one are raised before, if it is over.
+        """
         if time.monotonic() >= bid.until:
             raise UnavailableError("others were quicker, again and again")
+        known = self._known.get(bid.post.scope, Service())
         if not known.fenced:
             return self._take(bid, known)
         if known.candidate is not None:
@@ -116,12 +121,12 @@ class CassandraElection(ElectionDriver):
         raised = self._fences.raise_all(known.fenced, fence, bid.until)
         return then(raised, lambda _: self._take(bid, known))
 
-    def _take(self, bid: _Bid, known: Service) -> Future[Claim | Held]:
+    def _take(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
         """Take the seat if it is empty, and the epoch and the fences are those that are *known*."""
         calls, claims, epoch = self._calls, self._claims, (known.epoch or 0) + 1
         asked_at, sent_at = calls.orders.tell(), claims.now()
 
-        def read(answer: Answer) -> Future[Claim | Held]:
+        def read(answer: Answer) -> Future[Claim | Held | None]:
             if not answer.applied:
                 return self._decide(bid, asked_at, service_of(answer.rows))
             new = Service(epoch, known.fenced, bid.post.name, bid.nonce, bid.data)
@@ -138,28 +143,23 @@ class CassandraElection(ElectionDriver):
         statement = calls.statements.batch([advance, seat])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
-    def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held]:
+    def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held | None]:
         """Go on from what was met: our own claim, somebody else's, or none."""
         self._known[bid.post.scope] = met
         if met.candidate is None:
-            return self._try(bid, met)
+            return Completed(None)
         if met.nonce == bid.nonce:
             return self._taken(bid, met, _LONG_AGO)
         cleared = self._claims.clear(met.nonce, bid.until)
         if cleared is not None:
-            return then(cleared, lambda _: self._try(bid, Service(met.epoch, met.fenced)))
+            return mapped(cleared, lambda _: None)
         return Completed(Held(Snapshot(asked_at, met.leaders())))
 
-    def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held]:
-        """Hold the seat. If it cannot be held it may be ours all the same: its fences must stay."""
+    def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held | None]:
+        taken = self._claims.taken(bid.holding(new.epoch or 0, sent_at), bid.until)
+        return mapped(taken, lambda claim: claim)
 
-        def held(claim: Claim | None) -> Future[Claim | Held]:
-            return or_unknown(self._look(bid)) if claim is None else Completed(claim)
-
-        holding = bid.holding(new.epoch or 0, sent_at)
-        return then(self._claims.taken(holding, bid.until), held)
-
-    def _look(self, bid: _Bid) -> Future[Claim | Held]:
+    def _look(self, bid: _Bid) -> Future[Claim | Held | None]:
         """Go on from what is there."""
         calls, asked_at = self._calls, self._calls.orders.tell()
         statement = calls.statements.bind("read_leaders", calls.root, bid.post.scope)

@@ -2,15 +2,16 @@
 
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple
 
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
 from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
-from kip30.following import then
 from kip30.futures import Completed, mapped
 from kip30.records import Claim, Entry, Version
+from kip30_backends.cassandra.attempts import insist
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
@@ -50,7 +51,7 @@ class CassandraMembership(MembershipDriver):
             if again is not None:
                 return Completed(again)
             self._claims.sessions.current()
-            return self._claim(_Bid(post, nonce, data, until))
+            return insist(partial(self._claim, _Bid(post, nonce, data, until)))
 
         return self._claims.in_turn(post.place, work)
 
@@ -71,8 +72,8 @@ class CassandraMembership(MembershipDriver):
         self._calls.check()
         return self._claims.give_up(claim)
 
-    def _claim(self, bid: _Bid) -> Future[Claim]:
-        """Insert a row unless there is one.
+    def _claim(self, bid: _Bid) -> Future[Claim | None]:
+        """Insert a row unless there is one; None if that is to be tried again.
 
         Its version is a revision of the partition, so that it is greater than that of any row
         before it, and an attempt that arrives late is refused.
@@ -82,7 +83,7 @@ class CassandraMembership(MembershipDriver):
         calls, claims = self._calls, self._claims
         sent_at, rev = claims.now(), calls.revisions.next()
 
-        def read(answer: Answer) -> Future[Claim]:
+        def read(answer: Answer) -> Future[Claim | None]:
             if answer.applied:
                 return self._taken(bid, rev, sent_at)
             return self._refused(bid, rev, sent_at, answer)
@@ -92,48 +93,43 @@ class CassandraMembership(MembershipDriver):
         statement = calls.statements.batch([advance, insert])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
-    def _refused(self, bid: _Bid, rev: int, sent_at: float, answer: Answer) -> Future[Claim]:
+    def _refused(self, bid: _Bid, rev: int, sent_at: float, answer: Answer) -> Future[Claim | None]:
         """Go on from what was met: our own row, somebody else's, or none."""
         met = answer.rows[0]
         found = next((row for row in answer.rows if row.get("nonce")), None)
         if found is None:
-            return self._again(bid, met)
+            return self._prepared(bid, met)
         if found["nonce"] == bid.nonce:
             version: int = found["version"]
             return self._taken(bid, version, sent_at if version == rev else _LONG_AGO)
         cleared = self._claims.clear(found["nonce"], bid.until)
         if cleared is not None:
-            return then(cleared, lambda _: self._claim(bid))
+            return mapped(cleared, lambda _: None)
         refusal = MemberExistsError(f"{bid.post.name!r} is a member of {bid.post.scope!r} already")
         if answer.is_sure or (met.get("rev") or 0) >= rev:
             raise refusal
         return self._barred(bid, rev, refusal)
 
-    def _barred(self, bid: _Bid, rev: int, refusal: MemberExistsError) -> Future[Claim]:
+    def _barred(self, bid: _Bid, rev: int, refusal: MemberExistsError) -> Future[Claim | None]:
         """Be refused, once an attempt under *rev* that was not answered cannot succeed late."""
         calls = self._calls
 
-        def read(answer: Answer) -> Future[Claim]:
+        def read(answer: Answer) -> Claim | None:
             if answer.applied:
                 raise refusal
-            return self._claim(bid)
+            return None
 
         bar = calls.statements.bind("advance_members", rev, calls.root, bid.post.scope, rev)
         return calls.send(Ask(bar, read, writes=True), bid.until)
 
-    def _taken(self, bid: _Bid, version: int, sent_at: float) -> Future[Claim]:
-        def held(claim: Claim | None) -> Future[Claim]:
-            return self._claim(bid) if claim is None else Completed(claim)
+    def _taken(self, bid: _Bid, version: int, sent_at: float) -> Future[Claim | None]:
+        return self._claims.taken(Holding(bid.post, bid.entry(version), sent_at), bid.until)
 
-        holding = Holding(bid.post, bid.entry(version), sent_at)
-        return then(self._claims.taken(holding, bid.until), held)
-
-    def _again(self, bid: _Bid, met: Row) -> Future[Claim]:
-        """Try once more, above the revision that was met; without one, begin the partition."""
+    def _prepared(self, bid: _Bid, met: Row) -> Future[Claim | None]:
+        """Be able to go above the revision that was met; without one, begin the partition."""
         calls, rev = self._calls, met.get("rev")
         if rev is not None:
             calls.revisions.saw(rev)
-            return self._claim(bid)
+            return Completed(None)
         begin = calls.statements.bind("begin_members", calls.root, bid.post.scope)
-        begun = calls.send(Ask(begin, acknowledged, writes=True), bid.until)
-        return then(begun, lambda _: self._claim(bid))
+        return mapped(calls.send(Ask(begin, acknowledged, writes=True), bid.until), lambda _: None)
