@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
-from kip30.following import all_of, then
-from kip30.futures import Completed, mapped
+from kip30.following import gathered, then
+from kip30.futures import mapped
 from kip30.pulse import Pulse
 from kip30.records import Entry, Kind, Snapshot, Target
 from kip30_backends.cassandra.few import Few
@@ -121,7 +121,12 @@ class WholePoll(Poll):
 
 
 class NamespacePoll(Poll):
-    """Reads the revision of a namespace, and what is watched of it when that has moved."""
+    """Reads the revision of a namespace, and what is watched of it when that has moved.
+
+    A write may be decided, but known to few nodes: a look may then meet its revision at one of
+    them, and what was there before at others. So once the revision is at rest, a look that misses
+    nothing decided ends what is under way.
+    """
 
     def __init__(self, namespace: str, states: States, orders: Orders, rhythm: Rhythm) -> None:
         """Read *namespace* from *states*."""
@@ -129,7 +134,7 @@ class NamespacePoll(Poll):
         self._namespace = namespace
         self._states = states
         self._orders = orders
-        self._seen = -1
+        self._seen = self._settled = -1
 
     @override
     def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
@@ -138,30 +143,31 @@ class NamespacePoll(Poll):
 
     def _compare(self, watchers: Sequence[Watcher], order: int, revision: int) -> Future[bool]:
         moved, unaware = revision != self._seen, list[Watcher]()
+        settles = not moved and revision != self._settled
         for watcher in watchers:
             known = watcher.knows()
-            if moved or known is None:
+            if moved or settles or known is None:
                 unaware.append(watcher)
             else:
                 watcher.take(known._replace(order=order))
-        reads = self._reads(unaware)
-        return then(all_of(reads), lambda _: Completed(self._read(revision, reads)))
+        reads = self._reads(unaware, surely=settles)
 
-    def _read(self, revision: int, reads: Sequence[Future[bool]]) -> bool:
-        """Take note that *revision* was seen, if all *reads* went well; say whether it is news."""
-        news = [one for one in reads if one.result()]
-        self._seen = revision
-        return bool(news)
+        def read(told: Sequence[bool]) -> bool:
+            self._seen = revision
+            self._settled = revision if settles else self._settled
+            return any(told)
 
-    def _reads(self, watchers: Sequence[Watcher]) -> list[Future[bool]]:
+        return mapped(gathered(reads), read)
+
+    def _reads(self, watchers: Sequence[Watcher], *, surely: bool) -> list[Future[bool]]:
         values = [one for one in watchers if one.target.kind is Kind.VALUE]
         others = [one for one in watchers if one.target.kind is not Kind.VALUE]
         return [
-            *(self._values(values[at : at + MOST]) for at in range(0, len(values), MOST)),
-            *(mapped(self._states.poll(one.target), one.take) for one in others),
+            *(self._values(values[at : at + MOST], surely) for at in range(0, len(values), MOST)),
+            *(mapped(self._states.poll(one.target, surely=surely), one.take) for one in others),
         ]
 
-    def _values(self, watchers: Sequence[Watcher]) -> Future[bool]:
+    def _values(self, watchers: Sequence[Watcher], surely: bool) -> Future[bool]:  # noqa: FBT001
         order = self._orders.next()
 
         def tell(entries: Mapping[str, Entry]) -> bool:
@@ -169,7 +175,8 @@ class NamespacePoll(Poll):
             return bool([one for one, state in zip(watchers, told, strict=True) if one.take(state)])
 
         names = {watcher.target.name for watcher in watchers}
-        return mapped(self._states.records(self._namespace, list(names)), tell)
+        records = self._states.records(self._namespace, list(names), surely=surely)
+        return mapped(records, tell)
 
 
 def _only(name: str, order: int, entries: Mapping[str, Entry]) -> Snapshot:

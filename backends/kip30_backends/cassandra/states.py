@@ -1,6 +1,6 @@
 """Whole targets, read at once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -33,16 +33,18 @@ class States:
         statement = self._calls.statements.bind(_READS[target.kind], *self._where(target))
         return self._calls.send(Ask(statement, partial(_snapshot, target.kind, order)))
 
-    def poll(self, target: Target) -> Future[Snapshot]:
-        """Return the state of *target* as far as it was acknowledged."""
+    def poll(self, target: Target, *, surely: bool = False) -> Future[Snapshot]:
+        """Return the state of *target* as far as it was acknowledged; *surely*: or decided."""
         order = self._calls.orders.next()
-        return self._calls.send(Ask(self._poll(target), partial(_snapshot, target.kind, order)))
+        statement = self._reading(surely)(_READS[target.kind], *self._where(target))
+        return self._calls.send(Ask(statement, partial(_snapshot, target.kind, order)))
 
-    def records(self, namespace: str, names: Sequence[str]) -> Future[Mapping[str, Entry]]:
-        """Return the records that are there, of up to `readings.MOST` *names*, as acknowledged."""
-        statement = self._calls.statements.poll(
-            "read_records", self._calls.root, namespace, sorted(names)
-        )
+    def records(
+        self, namespace: str, names: Sequence[str], *, surely: bool
+    ) -> Future[Mapping[str, Entry]]:
+        """Return the records that are there, as `poll` does, of up to `readings.MOST` *names*."""
+        where = (self._calls.root, namespace, sorted(names))
+        statement = self._reading(surely)("read_records", *where)
         return self._calls.send(Ask(statement, entries_of))
 
     def revision(self, namespace: str) -> Future[int]:
@@ -50,8 +52,8 @@ class States:
         statement = self._calls.statements.poll("read_rev", self._calls.root, namespace)
         return self._calls.send(Ask(statement, _revision))
 
-    def _poll(self, target: Target) -> Statement:
-        return self._calls.statements.poll(_READS[target.kind], *self._where(target))
+    def _reading(self, surely: bool) -> Callable[..., Statement]:  # noqa: FBT001  passed on
+        return self._calls.statements.bind if surely else self._calls.statements.poll
 
     def _where(self, target: Target) -> tuple[Any, ...]:
         names = ([target.name],) if target.kind is Kind.VALUE else ()

@@ -1,0 +1,68 @@
+"""Looks at partitions whose nodes do not agree yet."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from kip30.futures import Completed
+from kip30.pulse import Pulse
+from kip30.records import Entry, Kind, Snapshot, Target, Version
+from kip30_backends.cassandra.few import Few
+from kip30_backends.cassandra.orders import Orders
+from kip30_backends.cassandra.polls import NamespacePoll, Rhythm
+from kip30_conformance.patience import eventually
+
+OLD, NEW = Entry(Version(9), "", b"old"), Entry(Version(10), "", b"new")
+
+
+class Divided:
+    """Stands for `States`: the newest revision is everywhere, what it is of at few nodes."""
+
+    def __init__(self) -> None:
+        self.looks = list[bool]()
+
+    def revision(self, _namespace: str) -> Future[int]:
+        return Completed(10)
+
+    def records(self, *_: object, surely: bool = False) -> Future[dict[str, Entry]]:
+        self.looks.append(surely)
+        return Completed({"k": NEW if any(self.looks) else OLD})
+
+
+class Watcher:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.target = Target(Kind.VALUE, "n", "k")
+        self.told: Snapshot | None = None
+        self.looked = threading.Semaphore(0)
+
+    def take(self, snapshot: Snapshot) -> bool:
+        self.told = snapshot
+        self.looked.release()
+        return True
+
+    def knows(self) -> Snapshot | None:
+        return self.told
+
+
+@pytest.fixture
+def pulse() -> Iterator[Pulse]:
+    one = Pulse("test-looks")
+    yield one
+    one.stop()
+
+
+def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Pulse) -> None:
+    states: Any = Divided()
+    watcher = Watcher()
+    poll = NamespacePoll("n", states, Orders(), Rhythm(pulse, Few(1), 0.001))
+    poll.add(watcher)
+    eventually(lambda: watcher.told and watcher.told.entries["k"] == NEW, what="the new one")
+    for _ in range(10):
+        assert watcher.looked.acquire(timeout=10)
+    poll.remove(watcher)
+    assert states.looks == [False, True]
