@@ -61,10 +61,15 @@ def tables(keyspace_name: str) -> list[str]:
     """
     return [
         f"CREATE TABLE IF NOT EXISTS {keyspace_name}.{name} ({columns})"
-        f" WITH id = {uuid.uuid5(uuid.NAMESPACE_URL, f'kip30:{keyspace_name}.{name}')}"
+        f" WITH id = {_id(f'{keyspace_name}.{name}')}"
         f"{_OPTIONS.get(name, '')}"
         for name, columns in _TABLES.items()
     ]
+
+
+def _id(table: str) -> uuid.UUID:
+    """Return the id of a table, whose name Cassandra reads in lower case."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"kip30:{table.lower()}")
 
 
 def check_versions(nodes: Sequence[Node]) -> None:

@@ -40,6 +40,15 @@ def test_an_administrator_may_make_the_tables(open_client: Open, admin: Admin) -
     assert client.backend.describe()["keyspace"] == "prepared"
 
 
+def test_a_keyspace_is_the_same_in_any_case(open_client: Open) -> None:
+    def made(keyspace: str) -> list[str]:
+        return [one.lower() for one in ddl(build(CassandraSettings, load(_in(keyspace))))]
+
+    assert made("Mixed") == made("mixed")
+    open_client(**_in("Mixed")).storage().put("k", "v")
+    assert open_client(**_in("mixed")).storage().get("k")
+
+
 def test_tables_of_somebody_else(open_client: Open, admin: Admin) -> None:
     admin.tell(
         "CREATE KEYSPACE foreign_tables WITH replication ="
