@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kip30_backends.consul.errors import HUNG_UP, Failure, TroubleError
+from kip30_backends.consul.errors import CUT_OFF, HUNG_UP, UNSENT, Failure, TroubleError
 from kip30_backends.consul.wire import Answer, Wire
 
 _MOST_KEPT = 16
@@ -57,7 +57,7 @@ class Connections:
             return wire.ask(request, until)
         except TroubleError as error:
             if self._closed:
-                raise TroubleError(Failure(HUNG_UP, "closed")) from error
+                raise _closed(sent=error.failure.status != UNSENT) from error
             raise
 
     def dial(self, until: float) -> Wire:
@@ -66,13 +66,15 @@ class Connections:
         Raises:
             TroubleError: There is none by *until*.
         """
+        if self._closed:
+            raise _closed()
         wire = self._connect(until)
         with self._lock:
             self._open.add(wire)
             closed = self._closed
         if closed:
             self.drop(wire)
-            raise TroubleError(Failure(HUNG_UP, "closed"))
+            raise _closed()
         return wire
 
     def drop(self, wire: Wire) -> None:
@@ -121,3 +123,7 @@ class Connections:
                 self._idle.append(Idle(now, wire))
         for one in surplus:
             self.drop(one)
+
+
+def _closed(*, sent: bool = False) -> TroubleError:
+    return TroubleError(Failure(CUT_OFF if sent else HUNG_UP, "closed"))

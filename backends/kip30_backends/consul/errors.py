@@ -21,6 +21,8 @@ NO_ANSWER = 0
 UNSENT = -1
 UNTRUSTED = -2
 HUNG_UP = -3
+CUT_OFF = -4
+"""Closed before (`HUNG_UP`) or after something was sent."""
 
 
 LATE = "no answer in time"
@@ -131,6 +133,7 @@ _REFUSED = (
     Rule(413, "", StoreError, "raise limits.kv_max_value_size and limits.txn_max_req_len there"),
 )
 _LOST = {NO_ANSWER, UNSENT, UNTRUSTED}
+_CLOSED = {HUNG_UP, CUT_OFF}
 
 
 def was_never_done(failure: Failure) -> bool:
@@ -159,8 +162,9 @@ def translate(failure: Failure, *, wrote: bool, server: str) -> Kip30Error:
         wrote: Whether the request would have changed anything.
         server: Where it went.
     """
-    if failure.status == HUNG_UP:
-        return ClosedError("closed while the operation was under way")
+    if failure.status in _CLOSED:
+        lost = wrote and failure.status == CUT_OFF
+        return (OutcomeUnknownError if lost else ClosedError)("closed while it was under way")
     rule = _found(_REFUSED, failure)
     told = f"Consul at {server}: {_readable(failure)}"
     if rule is None:

@@ -11,6 +11,7 @@ from kip30 import (
     UnavailableError,
 )
 from kip30_backends.consul.errors import (
+    CUT_OFF,
     HUNG_UP,
     LATE,
     NO_ANSWER,
@@ -63,6 +64,12 @@ def test_certainly_not_done(status: int, said: str, error: type[Kip30Error]) -> 
 def test_nobody_knows(status: int, said: str) -> None:
     assert type(_translated(Failure(status, said), wrote=True)) is OutcomeUnknownError
     assert type(_translated(Failure(status, said), wrote=False)) is UnavailableError
+
+
+def test_only_what_was_sent_may_have_been_done_when_it_is_closed() -> None:
+    sent = Failure(CUT_OFF, "closed")
+    assert type(_translated(sent, wrote=True)) is OutcomeUnknownError
+    assert type(_translated(sent, wrote=False)) is ClosedError
 
 
 @pytest.mark.parametrize("said", [" ", "<html>Bad Gateway</html>"])
