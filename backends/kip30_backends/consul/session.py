@@ -147,7 +147,7 @@ class Sessions:
     def _renew(self, session: Session, sent_at: float, patience: float) -> bool:
         """Renew *session* in so many seconds; say whether the store has answered."""
         try:
-            exists = self._is_renewed(session, self._calls.talk(patience))
+            exists = self._is_renewed(session, self._calls.talk(min(patience, self._calls.seconds)))
         except Kip30Error as error:
             _log.debug("the session was not renewed: %s", error)
             return False

@@ -5,16 +5,15 @@ import io
 import select
 import socket
 import ssl
-import time
 from http.client import HTTPException, HTTPResponse
 from typing import NamedTuple, cast
 
 from typing_extensions import Buffer, override
 
 from kip30.config import Address
+from kip30_backends.consul.dialling import dial, left
 from kip30_backends.consul.errors import LATE, NO_ANSWER, UNSENT, UNTRUSTED, Failure, TroubleError
 
-_LEAST_SECONDS = 0.001
 _HTTP_1_1 = 11
 _ABOUT_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA")
 
@@ -46,7 +45,7 @@ class Wire:
             TroubleError: There is none by *until*.
         """
         try:
-            self._socket.settimeout(_left(until))
+            self._socket.settimeout(left(until))
         except TimeoutError as error:
             raise TroubleError(Failure(UNSENT, _said(error))) from error
         self.reusable = False
@@ -101,18 +100,18 @@ class _Source(io.RawIOBase):
 
     @override
     def readinto(self, buffer: Buffer) -> int:
-        self._socket.settimeout(_left(self._until))
+        self._socket.settimeout(left(self._until))
         return self._socket.recv_into(buffer)
 
 
 def _dialled(address: Address, tls: ssl.SSLContext | None, until: float) -> socket.socket:
     try:
-        connected = socket.create_connection(address, timeout=_left(until))
+        connected = dial(address, until)
     except OSError as error:
         raise TroubleError(Failure(UNSENT, _said(error))) from error
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.settimeout(_left(until))
+        connected.settimeout(left(until))
         return tls.wrap_socket(connected, server_hostname=address.host) if tls else connected
     except OSError as error:
         connected.close()
@@ -128,13 +127,6 @@ def _kind(error: Exception) -> int:
     """Say what it means that a request failed: a server may judge a certificate only by then."""
     reason = str(error.reason) if isinstance(error, ssl.SSLError) else ""
     return UNTRUSTED if any(part in reason for part in _ABOUT_CERTIFICATES) else NO_ANSWER
-
-
-def _left(until: float) -> float:
-    left = until - time.monotonic()
-    if left < 0:
-        raise TimeoutError(LATE)
-    return max(_LEAST_SECONDS, left)
 
 
 def _said(error: Exception) -> str:
