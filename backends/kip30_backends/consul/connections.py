@@ -66,8 +66,7 @@ class Connections:
         Raises:
             TroubleError: There is none by *until*.
         """
-        if self._closed:
-            raise _closed()
+        self._check()
         wire = self._connect(until)
         with self._lock:
             self._open.add(wire)
@@ -100,6 +99,10 @@ class Connections:
         self._closed = True
         self._idle.clear()
         self._open.clear()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise _closed()
 
     def _free(self) -> Wire | None:
         while (wire := self._last_used()) is not None:

@@ -3,13 +3,19 @@
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from kip30.config import Address
 from kip30_backends.consul.errors import LATE
 
-Where = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str | int | bytes, ...]]
+Where = tuple[
+    socket.AddressFamily,
+    socket.SocketKind,
+    int,
+    str,
+    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+]
 
 _LEAST_SECONDS = 0.001
 
@@ -50,7 +56,7 @@ def _connected(where: Where, seconds: float) -> socket.socket:
     return connecting
 
 
-def _resolved(address: Address, until: float) -> list[Where]:
+def _resolved(address: Address, until: float) -> Sequence[Where]:
     """Return what *address* stands for, asked for on a thread of its own, unless it is plain."""
     try:
         return _looked_up(address, socket.AI_NUMERICHOST)
@@ -58,9 +64,9 @@ def _resolved(address: Address, until: float) -> list[Where]:
         return _in_time(lambda: _looked_up(address), until)
 
 
-def _in_time(look: Callable[[], list[Where]], until: float) -> list[Where]:
+def _in_time(look: Callable[[], Sequence[Where]], until: float) -> Sequence[Where]:
     """Return what *look* does; nothing can interrupt it, so one that takes too long is left."""
-    found: Future[list[Where]] = Future()
+    found: Future[Sequence[Where]] = Future()
 
     def run() -> None:
         try:
@@ -72,7 +78,7 @@ def _in_time(look: Callable[[], list[Where]], until: float) -> list[Where]:
     return found.result(left(until))
 
 
-def _looked_up(address: Address, flags: int = 0) -> list[Where]:
+def _looked_up(address: Address, flags: int = 0) -> Sequence[Where]:
     try:
         return socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=flags)
     except UnicodeError as error:
