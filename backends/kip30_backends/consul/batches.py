@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 from typing_extensions import override
 
@@ -66,10 +67,7 @@ class Batches:
 
     def _run(self) -> None:
         while reads := self._next():
-            if len(reads) == 1:
-                reads[0].run()
-            else:
-                _read_together(reads)
+            _read(reads)
 
     def _next(self) -> list[Read]:
         """Return what is waiting, or take note that one request less is under way."""
@@ -80,12 +78,22 @@ class Batches:
             return reads
 
 
-def _read_together(reads: list[Read]) -> None:
+def _read(reads: Sequence[Read]) -> None:
+    """Do all *reads* together or, if that fails, in halves: each fails by its own key or time."""
+    if len(reads) == 1:
+        reads[0].run()
+        return
     try:
-        records = reads[0].talk.ask(transactions.read([read.key for read in reads]))
-    except Exception as error:  # noqa: BLE001  a future carries whatever it is
-        for read in reads:
-            read.fail(error)
+        records = min((read.talk for read in reads), key=_end).ask(
+            transactions.read([read.key for read in reads])
+        )
+    except Exception:  # noqa: BLE001  each tells what is the matter with it alone
+        _read(reads[: len(reads) // 2])
+        _read(reads[len(reads) // 2 :])
     else:
         for read, record in zip(reads, records, strict=True):
             read.answer(record)
+
+
+def _end(talk: Talk) -> float:
+    return talk.until
