@@ -6,62 +6,24 @@ have one each; the others share one that tells whether anything has changed at a
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-from typing_extensions import override
-
-from kip30.driver import Watch
 from kip30.errors import ClosedError, Kip30Error
-from kip30.records import Kind, Snapshot, Target
-from kip30_backends.consul import transactions
+from kip30.records import Target
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.followers import Ear, Follower, Hear, Patience
-from kip30_backends.consul.orders import Course, Mark
-from kip30_backends.consul.records import Record, found
-from kip30_backends.consul.states import Place, States
+from kip30_backends.consul.observation import ConsulWatch, Sink
+from kip30_backends.consul.orders import Mark
+from kip30_backends.consul.records import found
+from kip30_backends.consul.rounds import Round, look
+from kip30_backends.consul.states import States
 from kip30_backends.consul.talk import Talk, understood
 from kip30_backends.consul.wire import Answer
-
-Sink = Callable[[Snapshot], None]
 
 _log = logging.getLogger(__name__)
 
 _MOST_ALONE = 4
-_UNTOLD = -1
-_SINGLE = frozenset({Kind.VALUE, Kind.SERVICE})
-
-
-class ConsulWatch(Watch):
-    """One observation, and the order it has told last."""
-
-    def __init__(
-        self, place: Place, course: Course, sink: Sink, forget: Callable[["ConsulWatch"], None]
-    ) -> None:
-        """Tell *sink* of *place*, whose *course* this holds; call *forget* in the end."""
-        self.place = place
-        self._course = course
-        self._order = _UNTOLD
-        self._sink = sink
-        self._forget = forget
-        self._closed = False
-        self._lock = threading.RLock()
-
-    def tell(self, order: int, records: Sequence[Record]) -> None:
-        """Tell what was found, unless that is no news."""
-        with self._lock:
-            if order > self._order and not self._closed:
-                self._order = order
-                self._sink(Snapshot(order, self.place.entries(records, self._leave_out)))
-
-    @override
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-        self._forget(self)
-
-    def _leave_out(self, error: Exception) -> None:
-        _log.warning("somebody else writes to %s: %s", self.place.target, error)
 
 
 class Watches:
@@ -98,7 +60,8 @@ class Watches:
                 return watch
             self._shared.add(watch)
             bell = self._bell = self._bell or self._follow_all()
-        self._calls.crew.do(partial(self._read_first, watch, bell))
+        talk = self._calls.talk(self._calls.seconds)
+        self._calls.crew.do(partial(self._read_first, watch, bell, talk))
         return watch
 
     def stop(self) -> None:
@@ -134,43 +97,17 @@ class Watches:
         there = understood(answer, found)
         watch.tell(self._states.order(there.at, sent), there.records)
 
-    def _read_first(self, watch: ConsulWatch, bell: Follower) -> None:
+    def _read_first(self, watch: ConsulWatch, bell: Follower, talk: Talk) -> None:
         try:
-            self._read(watch, self._calls.talk(self._calls.seconds))
+            look(watch, self._states, talk)
         except Kip30Error as error:
             _log.info("the watch of %s goes on after: %s", watch.place.target, error)
             bell.again()
 
     def _read_shared(self, _answer: Answer) -> None:
-        """Read all that share the bell: single keys together, and whatever else by itself."""
-        talk = self._calls.talk(self._calls.seconds)
         with self._lock:
             watches = list(self._shared)
-        single = [watch for watch in watches if watch.place.target.kind in _SINGLE]
-        left = [watch for watch in watches if watch.place.target.kind not in _SINGLE]
-        for at in range(0, len(single), transactions.MAX_OPS):
-            left += self._read_together(single[at : at + transactions.MAX_OPS], talk)
-        for watch in left:
-            self._read(watch, talk)
-
-    def _read_together(self, watches: Sequence[ConsulWatch], talk: Talk) -> list[ConsulWatch]:
-        """Read the keys of *watches*; return those of keys that are not there.
-
-        A transaction does not tell as of when a key is not there.
-        """
-        marks = [self._states.mark(watch.place) for watch in watches]
-        records = talk.ask(transactions.read([watch.place.key for watch in watches]))
-        absent: list[ConsulWatch] = []
-        for watch, sent, record in zip(watches, marks, records, strict=True):
-            if record is None:
-                absent.append(watch)
-            else:
-                watch.tell(self._states.order(record.modified, sent), [record])
-        return absent
-
-    def _read(self, watch: ConsulWatch, talk: Talk) -> None:
-        order, there = self._states.look(watch.place, talk)
-        watch.tell(order, there.records)
+        Round(self._states, self._calls).read(watches)
 
     def _forget(self, watch: ConsulWatch) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30 import PluginLocator, UnavailableError, ValueChange
+from kip30.records import Kind, Target
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
@@ -88,3 +89,16 @@ def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) 
         started = time.monotonic()
         client.close()
         assert time.monotonic() - started < OPERATION_SECONDS * TIME_SCALE
+
+
+def test_what_begins_to_be_observed_holds_no_call_up(ensemble: Ensemble, open_client: Open) -> None:
+    client = open_client()
+    storage, observe = client.storage(), client.backend.observe
+    with ensemble.frozen():
+        for number in range(40):
+            observe.watch(Target(Kind.VALUE, "observed", str(number)), lambda _state: None)
+        started = time.monotonic()
+        future = storage.fetch("k")
+        assert not future.done()  # which has it done by a thread of the backend
+        assert type(future.exception()) is UnavailableError
+        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 0.3 * TIME_SCALE

@@ -9,6 +9,7 @@ import pytest
 
 from kip30 import AuthenticationError, PluginLocator, ValueChange
 from kip30.config import Written
+from kip30.records import Kind, Snapshot, Target
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
@@ -19,6 +20,7 @@ from .conftest import Open
 ROOT = "8f0d6c0e-0000-4000-8000-0123456789ab"
 WRONG = "8f0d6c0e-0000-4000-8000-ba9876543210"
 KEYS = 'key_prefix "mine/" { policy = "write" }'
+DARK = 'key_prefix "mine/kv/dark" { policy = "deny" }'
 NUMBERS = itertools.count()
 SESSIONS = 'session_prefix "" { policy = "write" }'
 
@@ -112,6 +114,35 @@ def test_what_may_not_be_read_is_not_taken_for_absent(open_client: Open, admin: 
     client = open_client(**{"plugin.consul.token": admin.make_token("half-blind", rules)})
     with pytest.raises(AuthenticationError):
         client.group_membership("hidden").membership_list()
+
+
+def test_what_may_not_be_observed_keeps_nothing_else_from_being_told(
+    open_client: Open, admin: Admin
+) -> None:
+    token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {DARK}")
+    client = open_client(**{"plugin.consul.token": token})
+    places = [(place, str(number)) for number in range(8) for place in ("dark", "bright")]
+    told = {place: list[Snapshot]() for place in places}
+    for (scope, name), heard in told.items():
+        client.backend.observe.watch(Target(Kind.VALUE, scope, name), heard.append)
+    for number in range(8):
+        client.storage().put(f"bright/{number}", "v")
+    for number in range(8):
+        heard = told["bright", str(number)]
+        eventually(lambda heard=heard: heard and heard[-1].entries, what=f"{number} is told")
+
+
+def test_what_may_not_be_read_is_an_error_to_its_reader_alone(
+    open_client: Open, admin: Admin
+) -> None:
+    token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {DARK}")
+    storage = open_client(**{"plugin.consul.token": token}).storage()
+    storage.put("bright/k", "v")
+    futures = [storage.fetch(key) for _ in range(100) for key in ("bright/k", "dark/k")]
+    for future in futures:
+        future.add_done_callback(lambda _done: None)
+    assert {future.result() for future in futures[::2]} == {"v"}
+    assert {type(future.exception()) for future in futures[1::2]} == {AuthenticationError}
 
 
 def test_a_token_that_was_taken_away_makes_no_storm(
