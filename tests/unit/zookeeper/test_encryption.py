@@ -116,7 +116,7 @@ def test_the_wrong_host(
     elsewhere = authority.sign("elsewhere", host="DNS:elsewhere.test")
     with _started(tmp_path_factory, authority, elsewhere) as servers, servers.link() as link:
         with pytest.raises(AuthenticationError, match="IP address mismatch"):
-            _open(link, mine)
+            _open(link, mine, **{"plugin.connect.timeout.ms": 10_000})
         with _open(link, mine, **{"plugin.zookeeper.tls.verify.host": False}) as client:
             client.storage().put("k", "v")
 
