@@ -126,7 +126,7 @@ class Claims:
         return Refused(self._calls.orders.of(found.at, mark), holder)
 
     def _taken(self, bid: Bid, session: Session, record: Record, mark: Mark) -> Claim:
-        session.held[bid.key] = record.modified
+        session.held.add(bid.key)
         order = self._calls.orders.of(record.modified, mark)
         entry = bid.entry(record.created)
         return Claim(bid.name, entry, session.lease, order, Hold(session, record.modified))
@@ -149,7 +149,7 @@ class Claims:
             delete = transactions.delete(key)
             outcome = talk.ask(transactions.write([_still_held(key, hold), delete]))
             if not outcome.refusals:
-                hold.session.held.pop(key, None)
+                hold.session.held.discard(key)
                 return
             hold = _held_by_now(key, claim, outcome, talk)
 

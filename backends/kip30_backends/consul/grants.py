@@ -27,14 +27,14 @@ class Session:
     """A session of the store, how long it may be believed in, and what it holds.
 
     Attributes:
-        held: When each key that it holds was written last.
+        held: The keys that it holds.
     """
 
     def __init__(self, ident: str, lease: Lease) -> None:
         """Hold nothing yet."""
         self.ident = ident
         self.lease = lease
-        self.held: dict[str, int] = {}
+        self.held: set[str] = set()
 
 
 class Grants:

@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 _RENEWALS_PER_TIMEOUT = 6
 _PATIENCE_AFTER_TROUBLE = 2
 _AFTER_TROUBLE = 0.1
+_MOST_FREED = transactions.MAX_OPS // 2
 _ENDED = "the store ended the session"
 
 
@@ -145,23 +146,30 @@ class Sessions:
             self._threads.discard(threading.current_thread())
 
     def _renew(self, session: Session, sent_at: float, patience: float) -> bool:
-        """Renew *session* in so many seconds; say whether the store has answered."""
+        """Renew *session* in so many seconds; say whether the store has done so."""
         try:
-            exists = self._is_renewed(session, self._calls.talk(min(patience, self._calls.seconds)))
+            renewed = self._is_renewed(
+                session, self._calls.talk(min(patience, self._calls.seconds))
+            )
         except Kip30Error as error:
             _log.debug("the session was not renewed: %s", error)
             return False
-        if not exists:
-            self.lost(session)
-        session.lease.renewed(sent_at)
-        return True
+        if renewed:
+            session.lease.renewed(sent_at)
+        return renewed
 
     def _is_renewed(self, session: Session, talk: Talk) -> bool:
-        """Renew *session*, and have a quorum confirm that it exists.
+        """Have a quorum confirm that *session* exists, and renew it by the same server.
 
-        A leader that was cut off from the others renews sessions alone until it notices.
+        A leader that was cut off or frozen renews sessions alone until it notices. Whoever
+        confirms leads after this was sent, so a later leader counts the timeout from later; and
+        that server knows of no earlier leader any more whom it could ask for the renewal.
         """
-        return talk.ask(_renewal(session)) and talk.ask(_look_up(session))
+        if not talk.ask(_look_up(session)):
+            self.lost(session)
+            return False
+        confirmed_by = talk.answered_by
+        return talk.ask(_renewal(session)) and talk.answered_by is confirmed_by
 
     @property
     def _interval(self) -> float:
@@ -170,14 +178,20 @@ class Sessions:
 
 def _end_in_store(session: Session, talk: Talk) -> None:
     """Free what *session* holds, lest its lock-delay keep others out, and end it."""
-    held = list(session.held.items())
-    for at in range(0, len(held), transactions.MAX_OPS):
-        part = [transactions.delete_over(*one) for one in held[at : at + transactions.MAX_OPS]]
-        refused = {one.number for one in talk.ask(transactions.write(part)).refusals}
-        rest = [one for number, one in enumerate(part) if number not in refused]
+    held = list(session.held)
+    for at in range(0, len(held), _MOST_FREED):
+        part = held[at : at + _MOST_FREED]
+        refused = {part[one.number // 2] for one in _free(session, part, talk).refusals}
+        rest = [key for key in part if key not in refused]
         if refused and rest:
-            talk.ask(transactions.write(rest))
+            _free(session, rest, talk)
     talk.ask(_destroy(session))
+
+
+def _free(session: Session, keys: list[str], talk: Talk) -> transactions.Outcome:
+    """Delete *keys*, unless another session holds one of them, or none does."""
+    checked = [(transactions.is_held(key, session.ident), transactions.delete(key)) for key in keys]
+    return talk.ask(transactions.write([one for pair in checked for one in pair]))
 
 
 def _renewal(session: Session) -> Ask[bool]:
@@ -186,7 +200,7 @@ def _renewal(session: Session) -> Ask[bool]:
 
 def _look_up(session: Session) -> Ask[bool]:
     target = f"/v1/session/info/{session.ident}?consistent"
-    return Ask("GET", target, _is_there, answers=OK_OR_ABSENT)
+    return Ask("GET", target, _is_there)
 
 
 def _destroy(session: Session) -> Ask[None]:
@@ -194,7 +208,7 @@ def _destroy(session: Session) -> Ask[None]:
 
 
 def _is_there(answer: Answer) -> bool:
-    return answer.status == HTTPStatus.OK and bool(json.loads(answer.body))
+    return answer.status == HTTPStatus.OK and len(json.loads(answer.body)) > 0
 
 
 def _nothing(_answer: Answer) -> None:

@@ -43,13 +43,18 @@ class Ask(NamedTuple, Generic[T]):
 
 
 class Talk:
-    """Asks the server in use, by *until* at the latest. One thread uses it at a time."""
+    """Asks the server in use, by *until* at the latest. One thread uses it at a time.
+
+    Attributes:
+        answered_by: Who gave the last answer.
+    """
 
     def __init__(self, endpoints: Endpoints, closing: threading.Event, until: float) -> None:
         """Be over at *until*, a time of `time.monotonic`, or when *closing* is set."""
         self._endpoints = endpoints
         self._closing = closing
         self.until = until
+        self.answered_by: Agent | None = None
 
     def ask(self, ask: Ask[T]) -> T:
         """Return what the store answers.
@@ -63,7 +68,7 @@ class Talk:
             agent = self._endpoints.current
             tried += 1
             try:
-                return self._sent(ask, agent, self._patience(tried, writes=ask.writes))
+                answer = self._sent(ask, agent, self._patience(tried, writes=ask.writes))
             except TroubleError as error:
                 failure = error.failure
                 if is_lost(failure):
@@ -73,6 +78,9 @@ class Talk:
                 before = failure.after(before).said
                 if tried >= len(self._endpoints):
                     self._closing.wait(_PAUSE)
+            else:
+                self.answered_by = agent
+                return answer
 
     def pause(self, seconds: float) -> None:
         """Wait so long before something is tried again, of which nothing was done so far.
@@ -127,5 +135,5 @@ def understood(answer: Answer, read: Callable[[Answer], T]) -> T:
     """
     try:
         return read(answer)
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise TroubleError(Failure(answer.status, _STRANGE)) from error

@@ -81,6 +81,11 @@ def was_modified(key: str, modified: int) -> Operation:
     return _operation("check-index", key, Index=modified)
 
 
+def is_held(key: str, session: str) -> Operation:
+    """Refuse unless *session* holds *key*."""
+    return _operation("check-session", key, Session=session)
+
+
 def write(operations: Sequence[Operation]) -> Ask[Outcome]:
     """Return the request that does *operations*."""
     body = json.dumps(operations).encode()

@@ -30,6 +30,11 @@ class Admin:
     def put(self, key: str, value: bytes) -> None:
         assert self.tell("PUT", f"kv/{key}", value) is True
 
+    def take(self, key: str, session: str) -> bool:
+        """Say whether *session* could take *key* at once."""
+        taken: bool = self.tell("PUT", f"kv/{key}?acquire={session}", b"")
+        return taken
+
     def get(self, key: str) -> dict[str, Any]:
         """Return what the server knows of *key*, which is there."""
         (found,) = self.tell("GET", f"kv/{key}?consistent")

@@ -1,5 +1,6 @@
 """What claims hang on: how long it lasts, how it ends, and what comes after."""
 
+import base64
 import time
 from collections.abc import Iterator
 
@@ -81,6 +82,17 @@ def test_nothing_is_left_of_a_closed_client(open_client: Open, admin: Admin) -> 
     for number in range(100):
         again.join(f"m{number}", "")
     assert time.monotonic() - started < 2 * TIME_SCALE
+
+
+def test_what_was_written_unheard_is_free_without_a_lock_delay(
+    open_client: Open, namespace: str, admin: Admin
+) -> None:
+    key, margin = f"{namespace}/group/g/m", 600
+    first = open_client(**{"plugin.lease.margin.ms": margin})
+    first.group_membership("g").join("m", "")
+    admin.put(key, base64.b64decode(admin.get(key)["Value"]))
+    first.close()
+    assert admin.take(key, admin.tell("PUT", "session/create", {})["ID"])
 
 
 def test_an_id_waits_for_the_lock_delay_of_who_was_ended(
