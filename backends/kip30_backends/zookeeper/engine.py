@@ -18,6 +18,7 @@ from kip30_backends.zookeeper.watches import Watches
 from kip30_backends.zookeeper.wire import AddWatch, Exists, GetChildren, MultiRead, RemoveWatches
 
 _PATIENCE = 0.95
+_TRIES_TO_CONNECT = 2
 _GLANCES_PER_TIMEOUT = 20
 _RESERVED = "/zookeeper"
 
@@ -112,12 +113,13 @@ class Engine:
 
 
 def _server(context: Context, settings: ZookeeperSettings) -> Server:
+    tries = max(_TRIES_TO_CONNECT, len(settings.connect.hosts.split(",")))
     return Server(
         settings.connect.hosts,
         security.tls_context(settings),
         security.digest(settings),
         security.sasl(settings),
-        context.connect_timeout_seconds,
+        context.connect_timeout_seconds / tries,
     )
 
 

@@ -27,7 +27,7 @@ class Handler:
     rlock_object = staticmethod(threading.RLock)
 
     def __init__(self, tls: ssl.SSLContext | None, connect_seconds: float) -> None:
-        """Connect with *tls*, and wait no longer than *connect_seconds* for that."""
+        """Connect with *tls*, and wait *connect_seconds* for that, and for each word afterwards."""
         self._tls = tls
         self._connect_seconds = connect_seconds
 
@@ -49,13 +49,17 @@ class Handler:
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _: Sequence[Any], timeout: float
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Return who of *readers* and *writers* is ready within *timeout* seconds."""
-        poller = select.poll()
+        """Return who of *readers* and *writers* is ready within *timeout* seconds.
+
+        kazoo asks only while it introduces itself, and would wait for a whole session timeout. A
+        server that is just starting may accept a connection and never answer on it.
+        """
+        poller, patience = select.poll(), min(timeout, self._connect_seconds)
         for one in readers:
             poller.register(one, select.POLLIN)
         for one in writers:
             poller.register(one, select.POLLOUT)
-        ready = {descriptor for descriptor, _ in poller.poll(max(0.0, timeout) * 1000)}
+        ready = {descriptor for descriptor, _ in poller.poll(max(0.0, patience) * 1000)}
         return _among(ready, readers), _among(ready, writers), []
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:

@@ -1,5 +1,6 @@
 """What is kept, and what is noticed, when the server is killed, emptied or written to by others."""
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -50,6 +51,21 @@ def test_values_and_claims_outlive_a_quick_restart(open_client: Open, ensemble: 
     assert (found.value, found.version) == ("v", version)
     assert member.is_valid()
     assert client.group_membership("g").membership_list() == {"m"}
+
+
+def test_a_server_that_accepts_but_never_answers(open_client: Open, ensemble: Ensemble) -> None:
+    real = ensemble.settings()["zookeeper.connect"]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        both = f"127.0.0.1:{silent.getsockname()[1]},{real}"
+        for number in range(5):  # in which order they are asked is chance
+            client = open_client(
+                {
+                    "zookeeper.connect": both,
+                    "plugin.session.timeout.ms": 60_000,
+                    "plugin.connect.timeout.ms": 4_000,
+                }
+            )
+            client.storage().put(f"k{number}", "v")
 
 
 def test_a_server_that_lost_everything(open_client: Open, ensemble: Ensemble) -> None:
