@@ -77,7 +77,7 @@ class Checkup:
 
     def _list(self) -> str:
         if self._key not in self._storage.list(_NAME):
-            raise StoreError(f"the key {self._key} is there, but not listed")
+            raise StoreError(f"the key {self._key} is not among those listed")
         return "found"
 
     def _listen(self) -> str:
