@@ -1,27 +1,16 @@
 """Clients of a real server of the tests' own."""
 
-import itertools
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Protocol
 
 import pytest
 
-from kip30 import PluginLocator
-from kip30.config import Written
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
+from tests.unit.clients import Open, opening, unused_namespace
 
 from .admin import Admin
 
 OPERATION_SECONDS = 3.0
-_NAMESPACES = itertools.count()
-
-
-class Open(Protocol):
-    """Opens a client that is closed when the test ends."""
-
-    def __call__(self, **more: Written) -> PluginLocator: ...
 
 
 @pytest.fixture(scope="session")
@@ -39,21 +28,11 @@ def admin(ensemble: Ensemble) -> Iterator[Admin]:
 
 @pytest.fixture
 def namespace() -> str:
-    return f"unit-{next(_NAMESPACES)}"
+    return unused_namespace()
 
 
 @pytest.fixture
 def open_client(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
-    with ExitStack() as clients:
-
-        def open_one(**more: Written) -> PluginLocator:
-            properties: dict[str, Written] = {
-                "plugin.session.timeout.ms": 3000,
-                "plugin.operation.timeout.ms": round(1000 * OPERATION_SECONDS),
-                **ensemble.settings(),
-                "plugin.namespace": namespace,
-                **more,
-            }
-            return clients.enter_context(PluginLocator().startup(properties))
-
+    operation_ms = round(1000 * OPERATION_SECONDS)
+    with opening(ensemble, namespace, session_ms=3000, operation_ms=operation_ms) as open_one:
         yield open_one

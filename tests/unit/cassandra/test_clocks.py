@@ -4,8 +4,7 @@ import pytest
 
 from kip30 import StoreError
 from kip30_backends.cassandra.clocks import Reading, judge
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 MARGIN = 1.0
 

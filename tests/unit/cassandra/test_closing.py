@@ -12,9 +12,10 @@ from kip30.names import Key
 from kip30.records import Condition, Version, Write, new_nonce
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble, Link
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import OPERATION_SECONDS, Open
+from .conftest import OPERATION_SECONDS
 from .test_lost_answers import PATIENT
 
 WITHIN = 5 * TIME_SCALE

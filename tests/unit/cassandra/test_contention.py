@@ -10,8 +10,7 @@ from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.peer import Peer
 from kip30_conformance.servers import SIZES, Ensemble
 from kip30_conformance.servers.needing import needed
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 PROCESSES = 20
 WITHIN_SECONDS = 10.0

@@ -11,9 +11,9 @@ from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.posts import Holding
 from kip30_backends.cassandra.session import Session, Sessions
 from kip30_conformance.patience import TIME_SCALE, eventually
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 from .rows import row
 
 WITHIN = 10 * TIME_SCALE

@@ -9,9 +9,9 @@ from kip30.clock import SystemClock
 from kip30_conformance.patience import eventually, throughout
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 from .rows import ROW_SECONDS, ends, row
 
 SESSION_SECONDS = 3.0

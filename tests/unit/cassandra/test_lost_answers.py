@@ -10,8 +10,7 @@ from kip30 import KeyMissingError, Storage, Version
 from kip30.config import Written
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble, Link
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 T = TypeVar("T")
 

@@ -11,8 +11,9 @@ from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
+from tests.unit.clients import Open
 
-from .conftest import OPERATION_SECONDS, Open
+from .conftest import OPERATION_SECONDS
 
 A_MOMENT = 0.3
 

@@ -10,8 +10,7 @@ from typing_extensions import override
 from kip30 import PluginLocator, UnavailableError
 from kip30_conformance.patience import eventually
 from kip30_conformance.servers import Ensemble
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 DRIVER = "cassandra.pool"
 RECONNECTION = "Error attempting to reconnect"

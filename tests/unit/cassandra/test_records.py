@@ -5,8 +5,7 @@ from kip30.names import Key
 from kip30.records import Condition, Write, new_nonce
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 MANY = 6000
 LARGE = 200 * 1024

@@ -14,9 +14,9 @@ from kip30_backends.cassandra.renewals import Parcel, parcels, renew_all
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 
 MEMBERS = 120
 LANES = 16

@@ -11,9 +11,9 @@ from kip30.config import Written
 from kip30_conformance.patience import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 from .doctor import diagnosis, visit
 
 SECRET = "geheim-1"  # noqa: S105  the test's own

@@ -11,9 +11,9 @@ from kip30_backends.cassandra.schema import ddl
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 
 CHECKED: dict[str, Written] = {"plugin.cassandra.create": False}
 READS_A_SECOND = 2

@@ -5,8 +5,7 @@ import pytest
 from kip30 import UnavailableError
 from kip30_backends.consul import ConsulBackend
 from kip30_backends.consul.batches import Read, _read
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 
 @pytest.mark.parametrize("place", [0, 5, 9])

@@ -14,8 +14,7 @@ from kip30 import OutcomeUnknownError
 from kip30.config import Written
 from kip30_conformance.patience import eventually
 from kip30_conformance.servers import Ensemble
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 
 class Between(ThreadingHTTPServer):

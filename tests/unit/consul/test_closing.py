@@ -6,8 +6,7 @@ from kip30.records import Condition, Write
 from kip30_backends.consul import ConsulBackend
 from kip30_conformance.patience import eventually
 from kip30_conformance.servers import Ensemble
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 KEY = Key("closing", "k")
 PUT = Write(KEY, "00" * 16, b"v", Condition.ANY)

@@ -10,8 +10,7 @@ from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
 from kip30_backends.consul.library import Adapter, Agent
 from kip30_conformance.servers import Ensemble
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 base: Any = consul.base
 

@@ -7,8 +7,7 @@ import pytest
 
 from kip30_backends.consul import ConsulBackend
 from kip30_backends.consul.orders import Mark, Orders
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 HERE, THERE = "here", "there"
 

@@ -8,9 +8,9 @@ import pytest
 from kip30 import BYTES, KeySetChange, PartialWriteError, StoreError, ValueChange, Version
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 
 MANY = 5_000
 LARGE = 256 * 1024

@@ -13,9 +13,9 @@ from kip30.records import Kind, Snapshot, Target
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 
 ROOT = "8f0d6c0e-0000-4000-8000-0123456789ab"
 WRONG = "8f0d6c0e-0000-4000-8000-ba9876543210"

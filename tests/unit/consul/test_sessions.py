@@ -10,9 +10,9 @@ from kip30 import ConfigError, PluginLocator
 from kip30.config import Written
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble, start
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 
 
 @pytest.fixture(scope="module")

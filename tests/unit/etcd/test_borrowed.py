@@ -14,8 +14,7 @@ from kip30_backends.etcd.messages import MESSAGES
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 CANARY = "hunter2-canary"
 lent: list[SimpleNamespace] = []

@@ -10,8 +10,7 @@ from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError, ValueCha
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 OPERATION_SECONDS = 1.5
 

@@ -6,9 +6,9 @@ from kip30 import BYTES, KeySetChange, StoreError, ValueChange
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 
 MANY = 12_000
 LARGE = 200 * 1024

@@ -12,9 +12,9 @@ from kip30.config import Written
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
+from tests.unit.clients import Open
 
 from .admin import Admin
-from .conftest import Open
 
 SECRET = "geheim-1"  # noqa: S105  the test's own
 ALICE: dict[str, Written] = {"plugin.etcd.user": "alice", "plugin.etcd.password": SECRET}

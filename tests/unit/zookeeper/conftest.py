@@ -1,25 +1,11 @@
 """Clients of a real server of the tests' own."""
 
-import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from typing import Protocol
+from collections.abc import Iterator
 
 import pytest
 
-from kip30 import PluginLocator
-from kip30.config import Written
 from kip30_conformance.servers import Ensemble, start
-
-_NAMESPACES = itertools.count()
-
-
-class Open(Protocol):
-    """Opens a client that is closed when the test ends."""
-
-    def __call__(
-        self, more: Mapping[str, Written] | None = None, *, namespace: str | None = None
-    ) -> PluginLocator: ...
+from tests.unit.clients import Open, opening, unused_namespace
 
 
 @pytest.fixture(scope="module")
@@ -30,24 +16,10 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 @pytest.fixture
 def namespace() -> str:
-    return f"unit-{next(_NAMESPACES)}"
+    return unused_namespace()
 
 
 @pytest.fixture
 def open_client(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
-    with ExitStack() as clients:
-        own = namespace
-
-        def open_one(
-            more: Mapping[str, Written] | None = None, *, namespace: str | None = None
-        ) -> PluginLocator:
-            properties: dict[str, Written] = {
-                "plugin.session.timeout.ms": 2000,
-                "plugin.operation.timeout.ms": 1500,
-                **ensemble.settings(),
-                "plugin.namespace": namespace or own,
-                **(more or {}),
-            }
-            return clients.enter_context(PluginLocator().startup(properties))
-
+    with opening(ensemble, namespace) as open_one:
         yield open_one

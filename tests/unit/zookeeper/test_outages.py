@@ -14,14 +14,14 @@ from kip30 import (
     VersionConflictError,
     Versioned,
 )
+from kip30.config import Written
 from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_backends.zookeeper.outbox import Ask, Steps
 from kip30_backends.zookeeper.wire import SetData
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_epochs_go_on_after_a_restart(open_client: Open, ensemble: Ensemble) -> 
 
 
 def test_values_and_claims_outlive_a_quick_restart(open_client: Open, ensemble: Ensemble) -> None:
-    client = open_client({"plugin.session.timeout.ms": 60_000})
+    client = open_client(**{"plugin.session.timeout.ms": 60_000})
     version = client.storage().put("k", "v")
     member = client.group_membership("g").join("m", "")
     ensemble.restart()
@@ -56,15 +56,13 @@ def test_values_and_claims_outlive_a_quick_restart(open_client: Open, ensemble: 
 def test_a_server_that_accepts_but_never_answers(open_client: Open, ensemble: Ensemble) -> None:
     real = ensemble.settings()["zookeeper.connect"]
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        both = f"127.0.0.1:{silent.getsockname()[1]},{real}"
+        settings: dict[str, Written] = {
+            "zookeeper.connect": f"127.0.0.1:{silent.getsockname()[1]},{real}",
+            "plugin.session.timeout.ms": 60_000,
+            "plugin.connect.timeout.ms": 4_000,
+        }
         for number in range(5):  # in which order they are asked is chance
-            client = open_client(
-                {
-                    "zookeeper.connect": both,
-                    "plugin.session.timeout.ms": 60_000,
-                    "plugin.connect.timeout.ms": 4_000,
-                }
-            )
+            client = open_client(**settings)
             client.storage().put(f"k{number}", "v")
 
 

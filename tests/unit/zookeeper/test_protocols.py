@@ -9,15 +9,14 @@ from kip30.driver import Backend
 from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 both = pytest.mark.parametrize("protocol", ["3.5", "3.6"])
 
 
 @both
 def test_values_are_watched(open_client: Open, protocol: str) -> None:
-    client, other = open_client({"plugin.zookeeper.protocol": protocol}), open_client()
+    client, other = open_client(**{"plugin.zookeeper.protocol": protocol}), open_client()
     heard = Recorder[ValueChange[str]]()
     client.listener_registry().add_value_change_listener("n/k", heard)
     storage = other.storage()
@@ -33,7 +32,7 @@ def test_values_are_watched(open_client: Open, protocol: str) -> None:
 
 @both
 def test_key_sets_are_watched(open_client: Open, protocol: str) -> None:
-    client, other = open_client({"plugin.zookeeper.protocol": protocol}), open_client()
+    client, other = open_client(**{"plugin.zookeeper.protocol": protocol}), open_client()
     heard = Recorder[KeySetChange]()
     client.listener_registry().add_key_set_change_listener("n", heard)
     storage = other.storage()
@@ -46,7 +45,7 @@ def test_key_sets_are_watched(open_client: Open, protocol: str) -> None:
 
 @both
 def test_groups_are_watched(open_client: Open, protocol: str) -> None:
-    client, other = open_client({"plugin.zookeeper.protocol": protocol}), open_client()
+    client, other = open_client(**{"plugin.zookeeper.protocol": protocol}), open_client()
     heard = Recorder[MembershipChange[str]]()
     client.group_membership("g").add_listener(heard)
     group = other.group_membership("g")
@@ -62,7 +61,7 @@ def test_groups_are_watched(open_client: Open, protocol: str) -> None:
 
 @both
 def test_leaders_are_watched(open_client: Open, protocol: str) -> None:
-    client, other = open_client({"plugin.zookeeper.protocol": protocol}), open_client()
+    client, other = open_client(**{"plugin.zookeeper.protocol": protocol}), open_client()
     heard = Recorder[LeaderChange[str]]()
     client.leader_election("s").add_listener(heard)
     for epoch in (1, 2, 3):
@@ -78,7 +77,7 @@ def _is_of(epoch: int, event: LeaderChange[str]) -> bool:
 
 @both
 def test_many_are_read_at_once(open_client: Open, protocol: str) -> None:
-    storage = open_client({"plugin.zookeeper.protocol": protocol}).storage()
+    storage = open_client(**{"plugin.zookeeper.protocol": protocol}).storage()
     storage.put_many({f"n/{number}": str(number) for number in range(0, 1200, 2)})
     found = storage.fetch_many(f"n/{number}" for number in range(1200)).result()
     assert found == {f"n/{number}": str(number) for number in range(0, 1200, 2)}

@@ -15,8 +15,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from kip30 import AuthenticationError, PluginLocator
 from kip30.config import Written
 from kip30_conformance.servers import Ensemble, start
-
-from .conftest import Open
+from tests.unit.clients import Open
 
 MOST_ATTEMPTS = 20
 SECRET = "geheim-1"  # noqa: S105  the test's own
@@ -66,19 +65,19 @@ def _started(folders: pytest.TempPathFactory, *demands: str) -> Ensemble:
 
 @pytest.mark.parametrize("credentials", [_DIGEST, _SASL], ids=["digest", "sasl"])
 def test_nodes_belong_to_who_made_them(open_client: Open, credentials: dict[str, Written]) -> None:
-    mine = open_client(credentials)
+    mine = open_client(**credentials)
     mine.storage().put("n/k", "mine")
     mine.group_membership("g").join("m", "")
     assert mine.leader_election("s").nominate("c", "")
-    assert open_client(credentials).storage().fetch("n/k").result() == "mine"
+    assert open_client(**credentials).storage().fetch("n/k").result() == "mine"
     with pytest.raises(AuthenticationError):
         open_client()
 
 
 def test_wrong_password_of_digest(open_client: Open) -> None:
-    open_client(_DIGEST).storage().put("n/k", "mine")
+    open_client(**_DIGEST).storage().put("n/k", "mine")
     with pytest.raises(AuthenticationError) as raised:
-        open_client({**_DIGEST, "plugin.zookeeper.digest.password": "wrong"})
+        open_client(**{**_DIGEST, "plugin.zookeeper.digest.password": "wrong"})
     assert "wrong" not in str(raised.value)
 
 
@@ -89,17 +88,17 @@ def test_wrong_password_of_sasl(
     wrong: dict[str, Written] = {**_SASL, "plugin.zookeeper.sasl.password": "falsch-1"}
     with ensemble.link() as link:
         with pytest.raises(AuthenticationError, match=r"plugin\.zookeeper\.sasl") as raised:
-            open_client({**wrong, **link.settings()})
+            open_client(**{**wrong, **link.settings()})
         assert link.counted().connections == 1
     assert "falsch-1" not in f"{raised.value!r} {caplog.text}"
 
 
 def test_who_says_nothing_is_not_let_in(strict: Ensemble, open_client: Open) -> None:
     with strict.link() as link:
-        open_client({**_SASL, **link.settings()}).storage().put("n/k", "mine")
+        open_client(**{**_SASL, **link.settings()}).storage().put("n/k", "mine")
         before = link.counted().connections
         with pytest.raises(AuthenticationError, match=r"plugin\.zookeeper\.sasl"):
-            open_client(link.settings())
+            open_client(**link.settings())
         assert link.counted().connections - before <= MOST_ATTEMPTS
 
 
@@ -107,7 +106,7 @@ def test_who_says_nothing_is_not_let_in(strict: Ensemble, open_client: Open) -> 
 def test_nothing_is_open_to_the_world(
     ensemble: Ensemble, open_client: Open, namespace: str, credentials: dict[str, Written]
 ) -> None:
-    mine = open_client(credentials)
+    mine = open_client(**credentials)
     mine.storage().put("n/k", "mine")
     mine.group_membership("g").join("m", "")
     assert mine.leader_election("s").nominate("c", "")
@@ -140,7 +139,7 @@ def anonymous(ensemble: Ensemble) -> Iterator[Any]:
 
 
 def test_open_to_be_read(open_client: Open) -> None:
-    mine = open_client({**_DIGEST, "plugin.zookeeper.acl": "creator-world-read"})
+    mine = open_client(**{**_DIGEST, "plugin.zookeeper.acl": "creator-world-read"})
     mine.storage().put("n/k", "mine")
     reader = open_client()
     assert reader.storage().fetch("n/k").result() == "mine"
@@ -151,22 +150,19 @@ def test_open_to_be_read(open_client: Open) -> None:
 
 def test_a_chroot_is_made_and_kept_to(open_client: Open, ensemble: Ensemble) -> None:
     address = ensemble.nodes[0].address
-    inner = open_client(_chrooted(f"{address}/made/for/us"), namespace="zookeeper")
+    inner = open_client(**_chrooted(f"{address}/made/for/us"))
     inner.storage().put("n/k", "inner")
     assert inner.backend.describe()["root"] == "/made/for/us/zookeeper"
-    assert (
-        open_client(_chrooted(f"{address}/made"), namespace="zookeeper").storage().get("n/k")
-        is None
-    )
+    assert open_client(**_chrooted(f"{address}/made")).storage().get("n/k") is None
 
 
 def _chrooted(connect: str) -> dict[str, Written]:
-    return {"zookeeper.connect": connect}
+    return {"zookeeper.connect": connect, "plugin.namespace": "zookeeper"}
 
 
 def test_nothing_secret_is_shown(open_client: Open, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    client: PluginLocator = open_client(_DIGEST)
+    client: PluginLocator = open_client(**_DIGEST)
     shown = f"{client!r} {client.backend!r} {client.backend.describe()} {vars(client.backend)}"
     assert SECRET not in shown
     assert SECRET not in caplog.text

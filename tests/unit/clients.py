@@ -1,0 +1,43 @@
+"""Clients of a real server of the tests' own: what the tests of all stores on servers share."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
+
+from kip30 import PluginLocator
+from kip30.config import Written
+from kip30_conformance.servers import Ensemble
+
+_NAMESPACES = itertools.count()
+
+
+class Open(Protocol):
+    """Opens a client with more properties than it would have; it is closed when the test ends."""
+
+    def __call__(self, **more: Written) -> PluginLocator: ...
+
+
+def unused_namespace() -> str:
+    """Return a namespace that no other test has."""
+    return f"unit-{next(_NAMESPACES)}"
+
+
+@contextmanager
+def opening(
+    ensemble: Ensemble, namespace: str, *, session_ms: int = 2000, operation_ms: int = 1500
+) -> Iterator[Open]:
+    """Yield what opens clients of *ensemble* in *namespace*."""
+    with ExitStack() as clients:
+
+        def open_one(**more: Written) -> PluginLocator:
+            properties: dict[str, Written] = {
+                "plugin.session.timeout.ms": session_ms,
+                "plugin.operation.timeout.ms": operation_ms,
+                **ensemble.settings(),
+                "plugin.namespace": namespace,
+                **more,
+            }
+            return clients.enter_context(PluginLocator().startup(properties))
+
+        yield open_one
