@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kip30.errors import Kip30Error
 from kip30_backends.consul.endpoints import Endpoints
-from kip30_backends.consul.errors import Failure, TroubleError, is_lost
+from kip30_backends.consul.errors import HUNG_UP, Failure, TroubleError, is_lost
 from kip30_backends.consul.library import Agent
 from kip30_backends.consul.records import index_of
 from kip30_backends.consul.talk import OK_OR_ABSENT, understood
@@ -25,6 +25,7 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
 _JITTER = 1 / 16
 """How much longer than asked for a server may wait with its answer."""
+_INTERRUPTED = Failure(HUNG_UP, "interrupted")
 
 
 class Patience(NamedTuple):
@@ -45,30 +46,34 @@ class Patience(NamedTuple):
 
 
 class Ear:
-    """One connection to the server in use. For one thread; the others may only interrupt it."""
+    """One connection to the server in use. For one thread; the others may only interrupt it.
+
+    An interruption lasts until a question has failed, of which the thread that asks learns.
+    """
 
     def __init__(self, endpoints: Endpoints) -> None:
         """Connect when something is asked."""
         self._endpoints = endpoints
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._agent = endpoints.current
         self._wire: Wire | None = None
-        self._interrupted = self._closed = False
+        self._interrupted = False
 
     def ask(self, target: str, patience: Patience) -> Answer:
         """Return what the server answers.
 
         Raises:
-            TroubleError: Nothing of use, as long as there was *patience*.
+            TroubleError: Nothing of use, as long as there was *patience*, or this was interrupted
+                since a question failed last.
         """
         agent = self._endpoints.current
-        self._interrupted = self._closed
         try:
             answer = self._asked(agent, target, patience)
         except TroubleError as error:
             self.let_go()
             if is_lost(error.failure) and not self._interrupted:
                 self._endpoints.leave(agent)
+            self._interrupted = False
             raise
         if not self._wire or not self._wire.reusable:
             self.let_go()
@@ -76,20 +81,16 @@ class Ear:
 
     def move(self) -> None:
         """End what is asked of another server than the one in use."""
-        if self._agent is not self._endpoints.current:
-            self.interrupt()
+        with self._lock:
+            if self._agent is not self._endpoints.current:
+                self.interrupt()
 
     def interrupt(self) -> None:
-        """End what is asked now."""
+        """End what is asked now, or else next."""
         with self._lock:
             self._interrupted = True
             if self._wire is not None:
                 self._wire.hang_up()
-
-    def close(self) -> None:
-        """Ask nothing any more."""
-        self._closed = True
-        self.interrupt()
 
     def let_go(self) -> None:
         """Give the connection up, on the thread that asks."""
@@ -108,15 +109,20 @@ class Ear:
         return answer
 
     def _connected(self, agent: Agent, until: float) -> Wire:
-        if self._wire is not None and agent is self._agent and self._wire.is_idle():
-            return self._wire
-        self.let_go()
-        wire = agent.http.connections.dial(until)
-        with self._lock:
-            self._agent, self._wire = agent, wire
-            if self._closed:
-                wire.hang_up()
+        self._check(agent)
+        wire = self._wire
+        if wire is None or agent is not self._agent or not wire.is_idle():
+            self.let_go()
+            wire = agent.http.connections.dial(until)
+            with self._lock:
+                self._agent, self._wire = agent, wire
+            # Nothing could be hung up before, and it may have been another server's turn since.
+            self._check(agent)
         return wire
+
+    def _check(self, agent: Agent) -> None:
+        if self._interrupted or agent is not self._endpoints.current:
+            raise TroubleError(_INTERRUPTED)
 
 
 class Follower:
@@ -148,7 +154,7 @@ class Follower:
     def close(self) -> None:
         """End, soon; `thread` tells when."""
         self._closing.set()
-        self._ear.close()
+        self._ear.interrupt()
 
     def _run(self) -> None:
         known, pause = 0, _FIRST_PAUSE
