@@ -14,6 +14,8 @@ from tests.unit.clients import Open
 
 from .admin import Admin
 
+DAY_SECONDS = 24 * 3600
+
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
@@ -43,6 +45,13 @@ def test_a_timeout_that_was_asked_for_is_refused(strict: Ensemble, milliseconds:
 def test_a_timeout_that_servers_grant_is_had(strict: Ensemble) -> None:
     with PluginLocator().startup({**strict.settings(), "plugin.session.timeout.ms": 20_000}) as one:
         assert one.group_membership("g").join("m", "").timeout_seconds == 20
+
+
+def test_the_longest_timeout_that_can_be_written_is_had(strict: Ensemble) -> None:
+    """Consul's longest TTL is a day, of which kip30's longest timeout takes half."""
+    longest: dict[str, Written] = {"plugin.session.timeout.ms": DAY_SECONDS * 1000}
+    with PluginLocator().startup({**strict.settings(), **longest}) as one:
+        assert one.group_membership("g").join("m", "").timeout_seconds == DAY_SECONDS
 
 
 def test_the_default_becomes_the_least_there_is(
