@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import takewhile
 from random import Random
 
 from kip30_conformance.patience import TIME_SCALE
@@ -31,12 +32,13 @@ class Weather:
         self.interrupted = False
 
     def rage(self, episodes: Iterable[Episode], seconds: float) -> None:
-        """Let all *episodes* happen, which take *seconds*; Ctrl-C ends that early."""
+        """Let *episodes* happen, as many as begin within *seconds*; Ctrl-C ends that early."""
         self._until(lambda: self._crew.have_said("ready"), _READY_SECONDS, "the clients start")
         self._display.begin(seconds)
+        over = time.monotonic() + seconds
         try:
             self._calm(time.monotonic(), ())
-            for episode in episodes:
+            for episode in takewhile(lambda _: time.monotonic() < over, episodes):
                 self._happen(episode)
         except KeyboardInterrupt:
             self.interrupted = True
