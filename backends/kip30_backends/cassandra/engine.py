@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from kip30 import forks
+from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
 from kip30.errors import Kip30Error, StoreError, UnavailableError
 from kip30.following import attempt, copy
@@ -54,8 +55,7 @@ class Engine:
         self.pulse = Pulse("kip30-cassandra")
         self._repairing = threading.Lock()
         self._waiting: list[Callable[[], None]] = []
-        self._closing = threading.Lock()
-        self._gone = threading.Event()
+        self._ending = Ending(on_thread_of("kip30-cassandra", "event_loop"))
         begun = time.monotonic()
         try:
             statements = self._connected()
@@ -95,11 +95,7 @@ class Engine:
 
     def close(self) -> None:
         """End the lease, all watches, calls, threads and connections. Idempotent."""
-        if self._closing.acquire(blocking=False):
-            self._close()
-            self._gone.set()
-        elif not self._is_own_thread():
-            self._gone.wait()
+        self._ending.once(self._close)
 
     def drop(self) -> None:
         """Close, because nobody can use this any more; on a thread that may be doing anything."""
@@ -107,8 +103,7 @@ class Engine:
 
     def abandon(self) -> None:
         """In a forked child: leave everything to the parent."""
-        self._closing.acquire(blocking=False)
-        self._gone.set()
+        self._ending.forgo()
         self.wire.abandon()
 
     def _close(self) -> None:
@@ -118,9 +113,6 @@ class Engine:
         self.calls.close()
         self.pulse.stop()
         self.wire.close(max(0.0, until - time.monotonic()))
-
-    def _is_own_thread(self) -> bool:
-        return threading.current_thread().name.startswith(("kip30-cassandra", "event_loop"))
 
     def _connected(self) -> Statements:
         """Connect and prepare, on a thread that is left alone if it takes too long."""

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 
 from kip30 import forks
+from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
 from kip30.errors import AuthenticationError, UnavailableError
 from kip30.paths import Paths
@@ -47,8 +48,7 @@ class Engine:
         self.states = States(self.paths, self.calls)
         wait = min(max(_LEAST_WAIT_SECONDS, context.session_timeout_seconds), _LONGEST_WAIT_SECONDS)
         self.watches = Watches(self.states, self.calls, Patience(wait, seconds))
-        self._closing = threading.Lock()
-        self._gone = threading.Event()
+        self._ending = Ending(on_thread_of("kip30-consul"))
         try:
             self._connect(context.connect_timeout_seconds)
         except BaseException:
@@ -72,11 +72,7 @@ class Engine:
 
     def close(self) -> None:
         """End the session, all watches, calls, threads and connections. Idempotent."""
-        if self._closing.acquire(blocking=False):
-            self._close()
-            self._gone.set()
-        elif not self._is_own_thread():
-            self._gone.wait()
+        self._ending.once(self._close)
 
     def drop(self) -> None:
         """Close, because nobody can use this any more; on a thread that may be doing anything."""
@@ -84,8 +80,7 @@ class Engine:
 
     def abandon(self) -> None:
         """In a forked child: leave everything to the parent."""
-        self._closing.acquire(blocking=False)
-        self._gone.set()
+        self._ending.forgo()
         self.calls.endpoints.abandon()
 
     def _close(self) -> None:
@@ -94,9 +89,6 @@ class Engine:
         self.calls.close()
         self.sessions.join()
         self.watches.join()
-
-    def _is_own_thread(self) -> bool:
-        return threading.current_thread().name.startswith("kip30-consul")
 
     def _connect(self, seconds: float) -> None:
         """Read something, so that it is known to work, and open a session."""

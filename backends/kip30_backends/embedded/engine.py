@@ -1,8 +1,8 @@
 """What the drivers of one backend share, put together, and taken apart in the right order."""
 
 import logging
-import threading
 
+from kip30.closing import Ending
 from kip30.driver import Context
 from kip30_backends.embedded import forks, locks, schema
 from kip30_backends.embedded.answers import Answers
@@ -51,8 +51,6 @@ class Engine:
         file = schema.prepare(directory, context.connect_timeout_seconds)
         self._settings = settings
         self._directory = directory
-        self._gone = threading.Event()
-        self._closing = threading.Lock()
         self.doorbell = Doorbell(directory / schema.DOORBELL)
         self.faults = Faults(context.operation_timeout_seconds)
         self.answers = Answers(file, self.faults)
@@ -70,15 +68,12 @@ class Engine:
         self.pulse = Pulse(self._make_ear, self.sessions, self.watches, vigil)
         self.sessions.on_open = self.pulse.wake
         self.faults.end_session = self._end_session
+        self._ending = Ending(self.pulse.is_this_thread)
         forks.register(self)
 
     def close(self) -> None:
         """End the session, all watches, the thread and the connections. Idempotent."""
-        if self._closing.acquire(blocking=False):
-            self._close()
-            self._gone.set()
-        elif not self.pulse.is_this_thread():
-            self._gone.wait()
+        self._ending.once(self._close)
 
     def drop(self) -> None:
         """Close, because nobody can use this any more; on a thread that may be doing anything."""
@@ -91,8 +86,7 @@ class Engine:
 
     def abandon(self) -> None:
         """In a forked child: leave everything to the parent."""
-        self._closing.acquire(blocking=False)
-        self._gone.set()
+        self._ending.forgo()
         self.connections.abandon()
         self.sessions.abandon()
         self.watches.abandon()

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from kip30 import forks
+from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
 from kip30.following import otherwise
 from kip30.futures import Completed
@@ -51,8 +52,7 @@ class Engine:
         self.sessions = Sessions(context, self.calls, self.pulse)
         self.states = States(self.paths, self.calls)
         self.watches = Watches(self.states, self.calls, self.pulse)
-        self._closing = threading.Lock()
-        self._gone = threading.Event()
+        self._ending = Ending(on_thread_of("kip30-etcd"))
         try:
             self._connect(context.connect_timeout_seconds)
         except BaseException:
@@ -63,11 +63,7 @@ class Engine:
 
     def close(self) -> None:
         """End the lease, all watches, calls, threads and connections. Idempotent."""
-        if self._closing.acquire(blocking=False):
-            self._close()
-            self._gone.set()
-        elif not self._is_own_thread():
-            self._gone.wait()
+        self._ending.once(self._close)
 
     def drop(self) -> None:
         """Close, because nobody can use this any more; on a thread that may be doing anything."""
@@ -75,8 +71,7 @@ class Engine:
 
     def abandon(self) -> None:
         """In a forked child: leave everything to the parent."""
-        self._closing.acquire(blocking=False)
-        self._gone.set()
+        self._ending.forgo()
 
     def _close(self) -> None:
         self.watches.stop()
@@ -84,9 +79,6 @@ class Engine:
         self.calls.close()
         self.pulse.stop()
         self.watches.join()
-
-    def _is_own_thread(self) -> bool:
-        return threading.current_thread().name.startswith("kip30-etcd")
 
     def _connect(self, seconds: float) -> None:
         """Read something, so that it is known to work."""

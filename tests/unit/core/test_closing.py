@@ -1,0 +1,58 @@
+"""An end that comes once, whoever asks for it and however often."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from kip30.closing import Ending, on_thread_of
+from kip30_conformance.patience import TIME_SCALE
+
+SOON = 10 * TIME_SCALE
+OWN = "own"
+
+
+@pytest.fixture
+def ending() -> Ending:
+    return Ending(on_thread_of(OWN))
+
+
+def test_one_of_many_does_it_and_all_wait(ending: Ending) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def end() -> None:
+        begun.set()
+        ended.append(may_end.wait(SOON))
+
+    with ThreadPoolExecutor(8) as pool:
+        calls = [pool.submit(ending.once, end) for _ in range(8)]
+        assert begun.wait(SOON)
+        assert not any(call.done() for call in calls)
+        may_end.set()
+        assert all(call.result(SOON) is None for call in calls)
+    assert ended == [True]
+
+
+def test_who_is_waited_for_does_not_wait(ending: Ending) -> None:
+    def end() -> None:
+        own = threading.Thread(target=ending.once, args=(end,), name=f"{OWN}-1")
+        own.start()
+        own.join(SOON)
+        assert not own.is_alive()
+
+    ending.once(end)
+
+
+def test_nobody_waits_for_an_end_that_failed(ending: Ending) -> None:
+    def end() -> None:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError, match="broken"):
+        ending.once(end)
+    ending.once(end)
+
+
+def test_what_is_forgone_never_comes(ending: Ending) -> None:
+    ending.forgo()
+    ending.once(lambda: pytest.fail("it came"))
