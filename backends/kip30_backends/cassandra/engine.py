@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 
 from kip30 import forks
 from kip30.closing import Ending, on_thread_of
@@ -17,6 +18,7 @@ from kip30_backends.cassandra.call import Answer, Ask, Route
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.cluster import Patience
+from kip30_backends.cassandra.departed import Departed
 from kip30_backends.cassandra.errors import is_missing, translate
 from kip30_backends.cassandra.library import Row, Wire, failure_of
 from kip30_backends.cassandra.nodes import Nodes
@@ -67,7 +69,8 @@ class Engine:
             raise
         self.claims = Claims(context, self.calls, self._interval)
         self.states = States(self.calls)
-        self.watches = Watches(self.states, self.calls, settings.pull_seconds)
+        departed = partial(Departed, context.clock, context.session_timeout_seconds)
+        self.watches = Watches(self.states, self.calls, settings.pull_seconds, departed)
         forks.register(self)
 
     def describe(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from kip30.following import gathered, then
 from kip30.futures import mapped
 from kip30.pulse import Pulse
 from kip30.records import Entry, Kind, Snapshot, Target
+from kip30_backends.cassandra.departed import Departed
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.orders import Orders
 from kip30_backends.cassandra.readings import MOST
@@ -106,15 +107,17 @@ class Poll:
 class WholePoll(Poll):
     """Reads a group or a service, whose records may expire without a trace."""
 
-    def __init__(self, target: Target, states: States, rhythm: Rhythm) -> None:
-        """Read *target* from *states*."""
+    def __init__(self, target: Target, states: States, rhythm: Rhythm, departed: Departed) -> None:
+        """Read *target* from *states*, without those who are back from *departed*."""
         super().__init__(rhythm)
         self._target = target
         self._states = states
+        self._departed = departed
 
     @override
     def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
-        def tell(snapshot: Snapshot) -> bool:
+        def tell(read: Snapshot) -> bool:
+            snapshot = read._replace(entries=self._departed.left_out(read.entries))
             return bool([one for one in watchers if one.take(snapshot)])
 
         return mapped(self._states.poll(self._target), tell)

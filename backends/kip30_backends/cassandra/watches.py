@@ -8,6 +8,7 @@ from typing_extensions import override
 from kip30.driver import Watch
 from kip30.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.calls import Calls
+from kip30_backends.cassandra.departed import Departed
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.orders import Orders
@@ -64,10 +65,13 @@ class CassandraWatch(Watch):
 class Watches:
     """All watches of one backend. Those of one namespace share a look. Thread-safe."""
 
-    def __init__(self, states: States, calls: Calls, seconds: float) -> None:
-        """Look at *states* every so many *seconds*."""
+    def __init__(
+        self, states: States, calls: Calls, seconds: float, departed: Callable[[], Departed]
+    ) -> None:
+        """Look at *states* every so many *seconds*, and keep *departed* for each observer."""
         self._states = states
         self._calls = calls
+        self._departed = departed
         self._rhythm = Rhythm(calls.pulse, Few(_AT_ONCE), seconds)
         self._polls: dict[Target, Poll] = {}
         self._watches: dict[CassandraWatch, Target] = {}
@@ -104,7 +108,7 @@ class Watches:
 
     def _made(self, place: Target) -> Poll:
         if place.kind is not Kind.NAMESPACE:
-            return WholePoll(place, self._states, self._rhythm)
+            return WholePoll(place, self._states, self._rhythm, self._departed())
         return NamespacePoll(place.scope, self._states, self._calls.orders, self._rhythm)
 
     def _forget(self, watch: CassandraWatch) -> None:

@@ -1,0 +1,37 @@
+"""Who was seen to have gone, and may be seen again although nobody believes in it any more.
+
+A conditional write judges what has expired by the time at which it began. So a renewal that a node
+held up can bring back a row which a read has missed already. By then its holder has given it up:
+the lease ends before the row can be missed, and a lease that has ended is not renewed again.
+"""
+
+from collections.abc import Mapping
+
+from kip30.clock import Clock
+from kip30.records import Entry, Version
+
+_LASTS = 2.0
+"""For how many session timeouts a row can be back at most, with time to spare: it has its old end
+plus less than one."""
+
+
+class Departed:
+    """Leaves out who is back from the dead. For one observer."""
+
+    def __init__(self, clock: Clock, timeout_seconds: float) -> None:
+        """Have seen nobody; sessions last *timeout_seconds*."""
+        self._clock = clock
+        self._seconds = _LASTS * timeout_seconds
+        self._there: set[tuple[str, Version]] = set()
+        self._until: dict[tuple[str, Version], float] = {}
+
+    def left_out(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
+        """Return *entries*, the newest state, without those that had gone a short while ago."""
+        now = self._clock.now()
+        there = {(name, entry.version) for name, entry in entries.items()}
+        until = {claim: end for claim, end in self._until.items() if end > now}
+        until.update(dict.fromkeys(self._there - there - until.keys(), now + self._seconds))
+        self._there, self._until = there, until
+        return {
+            name: entry for name, entry in entries.items() if (name, entry.version) not in until
+        }

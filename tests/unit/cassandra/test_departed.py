@@ -1,0 +1,83 @@
+"""Rows that are back after they were missed, as a renewal leaves them which a node held up."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kip30 import LeaderChange, MembershipChange
+from kip30_conformance.patience import eventually
+from kip30_conformance.recorder import Recorder
+from tests.unit.clients import Open
+
+from .admin import Admin
+
+
+class Statements(NamedTuple):
+    """How a row is read, and made again."""
+
+    read: str
+    make: str
+
+
+MEMBER = Statements(
+    "SELECT JSON root, in_group, id, version, nonce, data FROM kip30.members"
+    " WHERE root = %s AND in_group = 'g'",
+    "INSERT INTO kip30.members JSON %s DEFAULT UNSET IF NOT EXISTS USING TTL 60",
+)
+LEADER = Statements(
+    "SELECT JSON root, service, seat, candidate, nonce, data FROM kip30.leaders"
+    " WHERE root = %s AND service = 's'",
+    "INSERT INTO kip30.leaders JSON %s DEFAULT UNSET IF NOT EXISTS USING TTL 60",
+)
+
+
+def test_a_member_who_had_gone_is_not_told_again_for_a_while(
+    open_client: Open, admin: Admin, namespace: str
+) -> None:
+    heard = Recorder[MembershipChange[str]]()
+    open_client().group_membership("g").add_listener(heard)
+    group = open_client().group_membership("g")
+    group.join("m", "")
+    heard.expect(lambda event: set(event.members) == {"m"})
+    bring_back = _remembered(admin, MEMBER, namespace)
+    group.leave("m")
+    eventually(lambda: not heard.events[-1].members, what="the listener is told")
+    bring_back()
+    assert group.membership_list() == {"m"}, "a read finds it"
+    group.join("new", "")
+    event = heard.expect(lambda event: "new" in event.members)
+    assert set(event.members) == {"new"}
+    assert set(group.membership_list()) == {"m", "new"}
+    heard.expect(lambda event: set(event.members) == {"m", "new"}, within=20)
+
+
+def test_a_term_that_was_over_is_not_told_again(
+    open_client: Open, admin: Admin, namespace: str
+) -> None:
+    heard = Recorder[LeaderChange[str]]()
+    open_client().leader_election("s").add_listener(heard)
+    election = open_client().leader_election("s")
+    with election.lead("c", "") as term:
+        heard.expect(lambda event: event.leader is not None)
+        bring_back = _remembered(admin, LEADER, namespace)
+    eventually(lambda: heard.events[-1].leader is None, what="the listener is told")
+    bring_back()
+    found = election.get_leader()
+    assert found is not None
+    assert found.epoch == term.epoch, "a read finds it"
+    admin.tell(
+        "DELETE FROM kip30.leaders WHERE root = %s AND service = 's' AND seat = 0 IF EXISTS",
+        namespace,
+    )
+    with election.lead("c", "") as new:
+        eventually(lambda: _epochs(heard)[-1:] == [new.epoch], what="the listener is told")
+    assert _epochs(heard) == [term.epoch, new.epoch]
+
+
+def _epochs(heard: Recorder[LeaderChange[str]]) -> list[int]:
+    return [event.leader.epoch for event in heard.events if event.leader is not None]
+
+
+def _remembered(admin: Admin, statements: Statements, namespace: str) -> Callable[[], object]:
+    """Return what makes anew the only row there is now."""
+    (row,) = admin.tell(statements.read, namespace)
+    return lambda: admin.tell(statements.make, row["[json]"])
