@@ -49,7 +49,12 @@ _ALL = (
         "plugin.cassandra.tls.ca must hold the authority that signed its certificate",
     ),
     Advice(_TLS, "ALERT", _UNTRUSTED),
-    Advice(_TLS, "EOF occurred", _UNTRUSTED),
+    Advice(
+        _TLS,
+        "EOF occurred",
+        "it wants to see a certificate: set plugin.cassandra.tls.cert and plugin.cassandra.tls.key;"
+        " if they are set, " + _UNTRUSTED,
+    ),
     Advice(_TLS, "", "check plugin.cassandra.tls.*"),
     Advice(
         "Unauthorized",

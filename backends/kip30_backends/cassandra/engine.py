@@ -152,7 +152,7 @@ class Engine:
         try:
             self.wire.connect()
             schema.check_versions(self.wire.known())
-            schema.ensure(self.wire, self._settings)
+            schema.ensure(self.wire, self._settings, self._context.connect_timeout_seconds / 2)
             return self._prepared()
         except Kip30Error:
             raise
@@ -198,7 +198,7 @@ class Engine:
 
     def _mend(self) -> None:
         try:
-            schema.ensure(self.wire, self._settings)
+            schema.ensure(self.wire, self._settings, seconds=0)
         except Exception as error:  # noqa: BLE001  what goes on will fail, and say why
             _log.info("the tables were not made: %s", error)
         with self._repairing:

@@ -1,16 +1,18 @@
 """The keyspace and its tables: what they are, making them, and which servers may hold them."""
 
 import re
+import time
 import uuid
 from collections.abc import Sequence
 
-from kip30.errors import StoreError
+from kip30.errors import StoreError, UnavailableError
 from kip30_backends.cassandra.library import Node, Wire
 from kip30_backends.cassandra.settings import CassandraSettings, Replication
 
 COPIES = 3
 _SOME_DATACENTER = "datacenter1"
 _DAY = 86_400
+_PAUSE = 0.1
 _NUMBERS = re.compile(r"\d+")
 
 _Numbers = tuple[int, ...]
@@ -89,19 +91,27 @@ def check_versions(nodes: Sequence[Node]) -> None:
 
 def is_recent(version: str) -> bool:
     """Say whether a release has serial reads that miss nothing."""
-    numbers = tuple(map(int, _NUMBERS.findall(version)[:3]))
+    numbers = _numbers(version)
     return numbers >= _FIXED.get(numbers[:2], _NEW)
 
 
-def ensure(wire: Wire, settings: CassandraSettings) -> None:
+def _numbers(version: str) -> _Numbers:
+    return tuple(map(int, _NUMBERS.findall(version)[:3]))
+
+
+def ensure(wire: Wire, settings: CassandraSettings, seconds: float) -> None:
     """Make the keyspace and the tables unless they are there.
 
     One node makes all of it: others may hear of it late.
 
     Raises:
         StoreError: They are not, and are not to be made.
+        UnavailableError: They are not, and for *seconds* there were fewer nodes than copies; or
+            no node can be reached.
     """
     node = wire.reached()
+    if node is None:
+        raise UnavailableError("no node can be reached")
     found = wire.execute(
         "SELECT table_name FROM system_schema.tables"  # noqa: S608  a name that was checked
         f" WHERE keyspace_name = '{settings.keyspace.lower()}'",
@@ -115,6 +125,7 @@ def ensure(wire: Wire, settings: CassandraSettings) -> None:
             f"keyspace {settings.keyspace!r} lacks the tables {', '.join(sorted(missing))}:"
             " make them (`kip30 config --ddl` shows how) or set plugin.cassandra.create=true"
         )
+    _await_ring(wire, settings, node, seconds)
     for statement in (keyspace(settings, _copies_for(wire)), *tables(settings.keyspace)):
         wire.execute(statement, node)
 
@@ -122,6 +133,34 @@ def ensure(wire: Wire, settings: CassandraSettings) -> None:
 def _copies_for(wire: Wire) -> int:
     near = [node for node in wire.known() if node.datacenter == wire.datacenter]
     return max(1, min(COPIES, len(near)))
+
+
+def _await_ring(wire: Wire, settings: CassandraSettings, node: Node, seconds: float) -> None:
+    """Wait until *node* has met enough others to hold the copies there are to be.
+
+    A conditional write asks most of the nodes in the ring that its coordinator sees, not most of
+    the copies there ought to be: in a ring that has only begun to form, one alone may decide it.
+    """
+    replication = dict(settings.replication or (("", _copies_for(wire)),))
+    copies = replication.get("", replication.get(wire.datacenter, 0))
+    until = time.monotonic() + seconds
+    while (seen := _seen_by(wire, node)) < copies:
+        if time.monotonic() > until:
+            raise UnavailableError(
+                f"keyspace {settings.keyspace} is to have {copies} copies in {wire.datacenter},"
+                f" where {node.endpoint} sees {seen} of the nodes: start the others,"
+                " or set plugin.cassandra.replication"
+            )
+        time.sleep(_PAUSE)
+
+
+def _seen_by(wire: Wire, node: Node) -> int:
+    """Return how many nodes of the data centre *node* has in its ring, with itself."""
+    tells_ports = _numbers(node.release_version or "") >= _NEW
+    peers = "SELECT data_center, tokens FROM system.peers"
+    rows = wire.execute(f"{peers}_v2" if tells_ports else peers, node)
+    others = [row for row in rows if row["tokens"] and row["data_center"] == wire.datacenter]
+    return 1 + len(others)
 
 
 def _copies(replication: Replication, center: str) -> str:

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip30.config import Written
+from kip30.config import Written, build, load
+from kip30_backends.cassandra import CassandraSettings
+from kip30_backends.cassandra.schema import ddl
 from kip30_conformance.servers import Ensemble
 
 from .admin import Admin
@@ -74,9 +76,20 @@ def test_a_missing_keyspace(reached: dict[str, Written]) -> None:
 
 def test_more_copies_than_nodes(reached: dict[str, Written]) -> None:
     three = {"plugin.cassandra.replication": "3", "plugin.cassandra.keyspace": "three"}
-    assert "more nodes must be up to hold a quorum of the copies of keyspace three" in diagnosis(
-        **reached, **three
+    told = diagnosis(**reached, **three)
+    assert told.startswith("keyspace three is to have 3 copies in datacenter1, where ")
+    assert told.endswith(
+        "sees 1 of the nodes: start the others, or set plugin.cassandra.replication"
     )
+
+
+def test_fewer_nodes_than_a_quorum_of_the_copies(reached: dict[str, Written], admin: Admin) -> None:
+    few = {**reached, "plugin.cassandra.keyspace": "few"}
+    there = {"plugin.cassandra.datacenter": "datacenter1", "plugin.cassandra.replication": "3"}
+    for statement in ddl(build(CassandraSettings, load({**few, **there}))):
+        admin.tell(statement)
+    told = diagnosis(**few)
+    assert "more nodes must be up to hold a quorum of the copies of keyspace few" in told
 
 
 def test_copies_in_a_data_centre_that_is_not_there(reached: dict[str, Written]) -> None:

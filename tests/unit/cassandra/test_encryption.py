@@ -89,8 +89,8 @@ def test_what_the_doctor_says(servers: Ensemble, authority: Authority, tmp_path:
 
     assert told().endswith("if it demands TLS, or another certificate, see plugin.cassandra.tls.*")
     nameless = told(**{"plugin.cassandra.tls.ca": authority.certificate})
-    assert "set plugin.cassandra.tls.cert and plugin.cassandra.tls.key" in nameless
     # How it says so is up to who is first: its alert, or the end of the connection.
+    assert "set plugin.cassandra.tls.cert and plugin.cassandra.tls.key" in nameless
     assert "plugin.cassandra.tls" in told(
         **{**_identified(stranger), "plugin.cassandra.tls.ca": authority.certificate}
     )
