@@ -8,7 +8,7 @@ the lease ends before the row can be missed, and a lease that has ended is not r
 from collections.abc import Mapping
 
 from kip30.clock import Clock
-from kip30.records import Entry, Version
+from kip30.records import Entry
 
 _LASTS = 2.0
 """For how many session timeouts a row can be back at most, with time to spare: it has its old end
@@ -22,16 +22,17 @@ class Departed:
         """Have seen nobody; sessions last *timeout_seconds*."""
         self._clock = clock
         self._seconds = _LASTS * timeout_seconds
-        self._there: set[tuple[str, Version]] = set()
-        self._until: dict[tuple[str, Version], float] = {}
+        self._there: set[str] = set()
+        self._until: dict[str, float] = {}
 
     def left_out(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Return *entries*, the newest state, without those that had gone a short while ago."""
+        """Return *entries*, the newest state, without those that had gone a short while ago.
+
+        They are told by their nonces: versions begin again in a cluster that lost everything.
+        """
         now = self._clock.now()
-        there = {(name, entry.version) for name, entry in entries.items()}
-        until = {claim: end for claim, end in self._until.items() if end > now}
+        there = {entry.nonce for entry in entries.values()}
+        until = {nonce: end for nonce, end in self._until.items() if end > now}
         until.update(dict.fromkeys(self._there - there - until.keys(), now + self._seconds))
         self._there, self._until = there, until
-        return {
-            name: entry for name, entry in entries.items() if (name, entry.version) not in until
-        }
+        return {name: entry for name, entry in entries.items() if entry.nonce not in until}
