@@ -3,12 +3,19 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import pytest
+
 from kip30 import LeaderChange, MembershipChange
+from kip30.clock import ManualClock
+from kip30.records import Entry, Version
+from kip30_backends.cassandra.departed import Departed
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from tests.unit.clients import Open
 
 from .admin import Admin
+
+SESSION_SECONDS = 3.0
 
 
 class Statements(NamedTuple):
@@ -28,6 +35,35 @@ LEADER = Statements(
     " WHERE root = %s AND service = 's'",
     "INSERT INTO kip30.leaders JSON %s DEFAULT UNSET IF NOT EXISTS USING TTL 60",
 )
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def departed(clock: ManualClock) -> Departed:
+    return Departed(clock, SESSION_SECONDS)
+
+
+def test_what_was_missed_is_left_out_for_two_sessions(
+    clock: ManualClock, departed: Departed
+) -> None:
+    old, other = {"m": Entry(Version(1), "old", b"")}, {"n": Entry(Version(2), "other", b"")}
+    assert departed.left_out(old) == old
+    assert departed.left_out(other) == other
+    clock.advance(1.9 * SESSION_SECONDS)
+    assert departed.left_out({**old, **other}) == other
+    clock.advance(0.2 * SESSION_SECONDS)
+    assert departed.left_out({**old, **other}) == {**old, **other}
+
+
+def test_a_version_that_begins_again_is_told(departed: Departed) -> None:
+    for nonce in ("before all was lost", "after"):
+        entries = {"m": Entry(Version(1), nonce, b"")}
+        assert departed.left_out(entries) == entries
+        assert departed.left_out({}) == {}
 
 
 def test_a_member_who_had_gone_is_not_told_again_for_a_while(
