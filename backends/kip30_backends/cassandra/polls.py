@@ -166,11 +166,14 @@ class NamespacePoll(Poll):
         values = [one for one in watchers if one.target.kind is Kind.VALUE]
         others = [one for one in watchers if one.target.kind is not Kind.VALUE]
         return [
-            *(self._values(values[at : at + MOST], surely) for at in range(0, len(values), MOST)),
+            *(
+                self._values(values[at : at + MOST], surely=surely)
+                for at in range(0, len(values), MOST)
+            ),
             *(mapped(self._states.poll(one.target, surely=surely), one.take) for one in others),
         ]
 
-    def _values(self, watchers: Sequence[Watcher], surely: bool) -> Future[bool]:  # noqa: FBT001
+    def _values(self, watchers: Sequence[Watcher], *, surely: bool) -> Future[bool]:
         order = self._orders.next()
 
         def tell(entries: Mapping[str, Entry]) -> bool:

@@ -36,7 +36,7 @@ class States:
     def poll(self, target: Target, *, surely: bool = False) -> Future[Snapshot]:
         """Return the state of *target* as far as it was acknowledged; *surely*: or decided."""
         order = self._calls.orders.next()
-        statement = self._reading(surely)(_READS[target.kind], *self._where(target))
+        statement = self._reading(surely=surely)(_READS[target.kind], *self._where(target))
         return self._calls.send(Ask(statement, partial(_snapshot, target.kind, order)))
 
     def records(
@@ -44,7 +44,7 @@ class States:
     ) -> Future[Mapping[str, Entry]]:
         """Return the records that are there, as `poll` does, of up to `readings.MOST` *names*."""
         where = (self._calls.root, namespace, sorted(names))
-        statement = self._reading(surely)("read_records", *where)
+        statement = self._reading(surely=surely)("read_records", *where)
         return self._calls.send(Ask(statement, entries_of))
 
     def revision(self, namespace: str) -> Future[int]:
@@ -52,7 +52,7 @@ class States:
         statement = self._calls.statements.poll("read_rev", self._calls.root, namespace)
         return self._calls.send(Ask(statement, _revision))
 
-    def _reading(self, surely: bool) -> Callable[..., Statement]:  # noqa: FBT001  passed on
+    def _reading(self, *, surely: bool) -> Callable[..., Statement]:
         return self._calls.statements.bind if surely else self._calls.statements.poll
 
     def _where(self, target: Target) -> tuple[Any, ...]:

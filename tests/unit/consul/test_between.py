@@ -45,7 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(told)
 
-    do_PUT = do_GET  # noqa: N815
+    do_PUT = do_GET  # noqa: N815  the name that http.server looks for
 
     @override
     def log_message(self, *_arguments: Any) -> None:

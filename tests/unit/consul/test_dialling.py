@@ -23,7 +23,7 @@ def silent() -> Iterator[int]:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(8):
             waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)  # noqa: FBT003
+            waiting.settimeout(0)
             waiting.connect_ex(listening.getsockname())
         yield listening.getsockname()[1]
 
