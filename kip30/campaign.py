@@ -27,6 +27,7 @@ from kip30.errors import (
 from kip30.ghosts import Ghosts
 from kip30.observation import Feed
 from kip30.records import Claim, Entry, Held, Kind, Target, new_nonce
+from kip30.settlement import given_back
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -236,13 +237,8 @@ class Campaign:
 
     def _release(self, claim: Claim) -> bool:
         """Give *claim* back; false if the store did not confirm it, and the lease is over."""
-        try:
-            self._connection.asking()(self._driver.release(self._service, claim))
-        except Kip30Error:
-            if claim.lease.is_valid():
-                raise
-            return False
-        return True
+        ask = self._connection.asking
+        return given_back(lambda: ask()(self._driver.release(self._service, claim)), claim.lease)
 
     def _finish_leaving(self) -> None:
         """Tell those who resigned that the store knows, once it does."""

@@ -22,7 +22,7 @@ from kip30.errors import (
     UnavailableError,
 )
 from kip30.records import Claim, Kind, Snapshot, Target, Version, new_nonce
-from kip30.settlement import Wait, insist
+from kip30.settlement import Wait, given_back, insist
 from kip30.tenure import Tenure
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -277,13 +277,8 @@ class Enrolment:
 
     def _release(self, claim: Claim) -> bool:
         """Give the id up; false if the store did not confirm it, and the lease is over anyway."""
-        try:
-            self._connection.asking()(self._driver.release(self._group, claim))
-        except Kip30Error:
-            if claim.lease.is_valid():
-                raise
-            return False
-        return True
+        ask = self._connection.asking
+        return given_back(lambda: ask()(self._driver.release(self._group, claim)), claim.lease)
 
     def _retry_later(self, error: Kip30Error) -> None:
         log.info("member %r goes on after: %s", self._id, str(error))

@@ -26,6 +26,7 @@ from kip30.errors import (
     StoreError,
     UnavailableError,
 )
+from kip30.lease import Lease
 from kip30.records import Entry, Version, Write
 
 T = TypeVar("T")
@@ -62,6 +63,21 @@ def insist(ask: Callable[[], T], wait: Wait, attempts: int = _ATTEMPTS) -> T:
             return insist(ask, wait, attempts - 1)
         except _TOLD_NOTHING as error:
             raise lost from error
+
+
+def given_back(release: Callable[[], object], lease: Lease) -> bool:
+    """Have a claim under *lease* released; false if nobody confirms it, but the lease is over.
+
+    Raises:
+        Kip30Error: Nobody confirms it, and the lease goes on.
+    """
+    try:
+        release()
+    except Kip30Error:
+        if lease.is_valid():
+            raise
+        return False
+    return True
 
 
 def write_and_settle(driver: StorageDriver, write: Write, wait: Wait) -> Version:
