@@ -125,8 +125,9 @@ def ensure(wire: Wire, settings: CassandraSettings, seconds: float) -> None:
             f"keyspace {settings.keyspace!r} lacks the tables {', '.join(sorted(missing))}:"
             " make them (`kip30 config --ddl` shows how) or set plugin.cassandra.create=true"
         )
-    _await_ring(wire, settings, node, seconds)
-    for statement in (keyspace(settings, _copies_for(wire)), *tables(settings.keyspace)):
+    copies = _copies_for(wire)
+    _await_ring(wire, settings, node, copies, seconds)
+    for statement in (keyspace(settings, copies), *tables(settings.keyspace)):
         wire.execute(statement, node)
 
 
@@ -135,19 +136,21 @@ def _copies_for(wire: Wire) -> int:
     return max(1, min(COPIES, len(near)))
 
 
-def _await_ring(wire: Wire, settings: CassandraSettings, node: Node, seconds: float) -> None:
-    """Wait until *node* has met enough others to hold the copies there are to be.
+def _await_ring(
+    wire: Wire, settings: CassandraSettings, node: Node, copies: int, seconds: float
+) -> None:
+    """Wait until *node* has met enough others to hold the *copies*, or those of the settings.
 
     A conditional write asks most of the nodes in the ring that its coordinator sees, not most of
     the copies there ought to be: in a ring that has only begun to form, one alone may decide it.
     """
-    replication = dict(settings.replication or (("", _copies_for(wire)),))
-    copies = replication.get("", replication.get(wire.datacenter, 0))
+    replication = dict(settings.replication or (("", copies),))
+    needed = replication.get("", replication.get(wire.datacenter, 0))
     until = time.monotonic() + seconds
-    while (seen := _seen_by(wire, node)) < copies:
+    while (seen := _seen_by(wire, node)) < needed:
         if time.monotonic() > until:
             raise UnavailableError(
-                f"keyspace {settings.keyspace} is to have {copies} copies in {wire.datacenter},"
+                f"keyspace {settings.keyspace} is to have {needed} copies in {wire.datacenter},"
                 f" where {node.endpoint} sees {seen} of the nodes: start the others,"
                 " or set plugin.cassandra.replication"
             )
