@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kip30.clock import Clock
+from kip30.threads import started
 
 E = TypeVar("E")
 
@@ -137,14 +138,14 @@ class Dispatcher:
 
     def _start_worker(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True)
-        if _started(thread):
+        if started(thread):
             self._threads.add(thread)
 
     def _need_keeper(self) -> None:
         if self._keeper is None:
             name = f"{self._name}-timer"
             keeper = threading.Thread(target=self._keep, name=name, daemon=True)
-            self._keeper = keeper if _started(keeper) else None
+            self._keeper = keeper if started(keeper) else None
 
     def _serve(self) -> None:
         while task := self._next():
@@ -196,16 +197,6 @@ class Dispatcher:
         if self._starved():
             return _STARVED_SECONDS
         return max(0.0, self._timers[0][0] - self.clock.now()) if self._timers else None
-
-
-def _started(thread: threading.Thread) -> bool:
-    """Start *thread*; false if the system has none to spare, so that the work has to wait."""
-    try:
-        thread.start()
-    except RuntimeError as error:
-        log.warning("no thread: %s", str(error))
-        return False
-    return True
 
 
 class Delivery(Generic[E]):

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from kip30.threads import started
+
 Action = Callable[[], None]
 
 
@@ -26,7 +28,8 @@ class Due:
 class Pulse:
     """Calls actions at their time, on one thread that runs while there are any. Thread-safe.
 
-    An action neither waits nor raises.
+    An action neither waits nor raises. While the system has no thread to spare, actions are late:
+    each call of `after` tries to start one again.
     """
 
     def __init__(self, name: str) -> None:
@@ -47,8 +50,8 @@ class Pulse:
             entry = (time.monotonic() + seconds, next(self._numbers), due)
             heapq.heappush(self._due, entry)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread = thread if started(thread) else None
             if self._due[0] is entry:
                 self._changed.notify_all()
         return due

@@ -61,3 +61,18 @@ def test_a_stopped_pulse_calls_all_that_was_not_cancelled_and_takes_no_more() ->
     assert called == ["called"]
     assert pulse.after(0, lambda: called.append("too late")) is None
     assert "pulse-of-a-test" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_pulse_that_could_have_no_thread_goes_on_when_it_can(
+    pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        pulse.after(0.0, lambda: called.append("first"))
+    pulse.after(0.0, lambda: called.append("second"))
+    eventually(lambda: called == ["first", "second"], what="both were called")
