@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from kip30.dispatch import Delivery, Dispatcher
 from kip30.errors import DefiniteError, Kip30Error, LeadershipLostError
+from kip30.futures import fail, succeed
 from kip30.records import Claim, new_nonce
 from kip30.tenure import Tenure
 
@@ -83,9 +84,7 @@ class Candidacy:
 
     def first_try_done(self, error: Kip30Error | None = None) -> None:
         """Let `nominate` return, or raise *error*."""
-        if self.tried.done():
-            return
         if error is None:
-            self.tried.set_result(None)
+            succeed(self.tried, None)
         else:
-            self.tried.set_exception(error)
+            fail(self.tried, error)

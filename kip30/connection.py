@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from contextlib import ExitStack
 from typing import Any, Protocol, TypeVar
 
 from typing_extensions import override
@@ -193,15 +194,14 @@ class Connection:
 
     def _end(self, pursuits: list[Pursuit]) -> None:
         atexit.unregister(self.close)
-        try:
-            self.sessions.close()
+        with ExitStack() as last_first:
+            last_first.callback(self._gone.set)
+            last_first.callback(self.callbacks.close)
+            last_first.callback(self.dispatcher.close, self._patience)
+            last_first.callback(self.backend.close)
             for pursuit in pursuits:
-                pursuit.close()
-            self.backend.close()
-        finally:
-            self.dispatcher.close(self._patience)
-            self.callbacks.close()
-            self._gone.set()
+                last_first.callback(pursuit.close)
+            last_first.callback(self.sessions.close)
 
 
 class _Asking(Wait):

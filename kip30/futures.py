@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from typing_extensions import override
@@ -47,6 +48,18 @@ class Handed(Future[T]):
             super().add_done_callback(fn)
         else:
             super().add_done_callback(lambda done: self._call(lambda: fn(done)))
+
+
+def succeed(future: Future[T], result: T) -> None:
+    """Have *future* end with *result*, unless it has ended, perhaps on another thread just now."""
+    with suppress(InvalidStateError):
+        future.set_result(result)
+
+
+def fail(future: Future[Any], error: BaseException) -> None:
+    """Have *future* end with *error*, unless it has ended, perhaps on another thread just now."""
+    with suppress(InvalidStateError):
+        future.set_exception(error)
 
 
 def failed(error: BaseException) -> Future[Any]:

@@ -3,7 +3,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
 
 import pytest
 
-from kip30.futures import Completed, failed, mapped
+from kip30.futures import Completed, fail, failed, mapped, succeed
 
 
 def test_a_completed_future_answers_like_any_other() -> None:
@@ -59,3 +59,16 @@ def test_cancelling_a_mapped_future_leaves_the_source_alone() -> None:
     source.set_result(1)
     assert target.cancelled()
     assert source.result() == 1
+
+
+def test_the_first_end_of_a_future_counts() -> None:
+    future: Future[int] = Future()
+    succeed(future, 1)
+    succeed(future, 2)
+    fail(future, ValueError())
+    assert future.result(0) == 1
+    error = ValueError()
+    fallen: Future[int] = Future()
+    fail(fallen, error)
+    succeed(fallen, 1)
+    assert fallen.exception(0) is error

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kip30 import KeySetChange, LifecycleError, PluginLocator, ValueChange
+from kip30 import ClosedError, KeySetChange, LifecycleError, PluginLocator, ValueChange
 from kip30.dispatch import Dispatcher
 from kip30_conformance.patience import eventually
 
@@ -195,3 +195,22 @@ def test_a_system_without_threads_to_spare_delays_and_breaks_nothing(
         task.wake()
     dispatcher.task(lambda: None, "another").wake()
     assert ran.wait(10)
+
+
+class _Broken:
+    """What is held and cannot be closed."""
+
+    def close(self) -> None:
+        raise ValueError("broken")
+
+
+def test_what_cannot_be_closed_keeps_nothing_else_open(client: PluginLocator) -> None:
+    member = client.group_membership("g").join("m", "x")
+    connection = client.__dict__["_connection"]
+    connection.keep(_Broken())
+    with pytest.raises(ValueError, match="broken"):
+        client.close()
+    assert not member.is_valid()
+    with pytest.raises(ClosedError):
+        client.backend.storage.read(()).result()
+    assert not [one for one in threading.enumerate() if one.name.startswith("kip30-worker")]
