@@ -11,6 +11,7 @@ import math
 import random
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 
 from kip30.candidacy import Candidacy, Leadership
 from kip30.connection import Connection
@@ -24,6 +25,7 @@ from kip30.errors import (
     OutcomeUnknownError,
     StoreError,
 )
+from kip30.futures import fail, succeed
 from kip30.ghosts import Ghosts
 from kip30.observation import Feed
 from kip30.records import Claim, Entry, Held, Kind, Target, new_nonce
@@ -157,8 +159,8 @@ class Campaign:
         candidacy.first_try_done(ClosedError("closed while nominating"))
         if candidacy.leadership is not None:
             candidacy.leadership.end("closed")
-        if candidacy.resigned is not None and not candidacy.resigned.done():
-            candidacy.resigned.set_exception(ClosedError("closed while resigning"))
+        if candidacy.resigned is not None:
+            fail(candidacy.resigned, ClosedError("closed while resigning"))
 
     # -- the task
 
@@ -205,6 +207,7 @@ class Campaign:
                 self._surplus.append(term.claim)
                 self._lose(candidacy, term.lease.ended or "not renewed in time")
             elif self._taken_away(term):
+                self._surplus.append(term.claim)
                 self._lose(candidacy, "the store has another leader, or none")
 
     def _taken_away(self, term: Leadership) -> bool:
@@ -248,20 +251,20 @@ class Campaign:
                 self._resolve(candidacy)
             self._remember(candidacy)
             is_told = candidacy.held is None or self._release(candidacy.held)
-            self._leaving.pop(0)
-            if candidacy.resigned is not None and not candidacy.resigned.done():
+            with suppress(ValueError):  # closed meanwhile
+                self._leaving.remove(candidacy)
+            if candidacy.resigned is not None:
                 self._tell(candidacy.resigned, candidacy.candidate, is_told=is_told)
 
     def _tell(self, resigned: Future[None], candidate: str, *, is_told: bool) -> None:
         if is_told:
-            resigned.set_result(None)
+            succeed(resigned, None)
             return
-        resigned.set_exception(
-            OutcomeUnknownError(
-                f"{candidate!r} has resigned, but the store has not confirmed it: others can lead"
-                f" {self._service!r} when the session is over there"
-            )
+        error = OutcomeUnknownError(
+            f"{candidate!r} has resigned, but the store has not confirmed it: others can lead"
+            f" {self._service!r} when the session is over there"
         )
+        fail(resigned, error)
 
     def _resolve(self, candidacy: Candidacy) -> None:
         """Take back a claim whose answer was lost, if it was granted."""
@@ -292,7 +295,7 @@ class Campaign:
                 candidacy.first_try_done()
 
     def _one_leads(self) -> bool:
-        return any(candidacy.leads() for candidacy in self._candidacies.values())
+        return any(candidacy.leads() for candidacy in list(self._candidacies.values()))
 
     def _seems_free(self, candidacy: Candidacy) -> bool:
         latest = self._feed.latest if self._feed else None

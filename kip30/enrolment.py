@@ -21,6 +21,8 @@ from kip30.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
+from kip30.futures import fail, succeed
+from kip30.ghosts import LATE_SECONDS, forget_at
 from kip30.records import Claim, Kind, Snapshot, Target, Version, new_nonce
 from kip30.settlement import Wait, given_back, insist
 from kip30.tenure import Tenure
@@ -94,7 +96,7 @@ class Enrolment:
         with self._busy:
             try:
                 member = self._claim(new_nonce(), data)
-            except Kip30Error:
+            except BaseException:
                 self.leave()
                 raise
         if self._left is not None:
@@ -106,10 +108,11 @@ class Enrolment:
         if self.member is None:
             raise NotMemberError(f"{self._id!r} is not a member of {self._group!r}")
         self.member.check()
+        wait = self._connection.asking()
         if not self._busy.acquire(timeout=self._connection.context.operation_timeout_seconds):
             raise UnavailableError(f"{self._id!r} is waiting for the store: nothing was changed")
         try:
-            self._replace(self.member, new_nonce(), data)
+            self._replace(self.member, new_nonce(), data, wait)
         except NotMemberError:
             self._lose("the store knows no such member")
             raise
@@ -130,8 +133,8 @@ class Enrolment:
         self._over = True
         if self.member is not None:
             self.member.end("closed")
-        if self._left is not None and not self._left.done():
-            self._left.set_exception(ClosedError("closed while leaving"))
+        if self._left is not None:
+            fail(self._left, ClosedError("closed while leaving"))
 
     def _begin_to_leave(self) -> Future[None]:
         if self._left is None:
@@ -139,7 +142,7 @@ class Enrolment:
         self._over = True
         if self.member is not None:
             self.member.end("left")
-        self._forget_at = self._now() + self._connection.context.session_timeout_seconds
+        self._forget_at = forget_at(self._connection.context)
         self._task.wake()
         return self._left
 
@@ -174,8 +177,7 @@ class Enrolment:
         self._connection.sessions.adopt(claim.lease)
         return self.member
 
-    def _replace(self, member: Member, nonce: str, data: bytes) -> None:
-        wait = self._connection.asking()
+    def _replace(self, member: Member, nonce: str, data: bytes, wait: Wait) -> None:
         try:
             claim = wait(self._driver.replace(self._group, member.claim, nonce, data))
         except OutcomeUnknownError as error:
@@ -224,29 +226,34 @@ class Enrolment:
         if self._unresolved is None or self._now() >= self._forget_at:
             self._finish()
         else:
-            self._task.wake_at(self._now() + _LONGEST_PAUSE)
+            self._task.wake_at(self._now() + self._look_out())
 
     def _tell(self, left: Future[None], *, is_told: bool) -> None:
         if is_told:
-            left.set_result(None)
+            succeed(left, None)
             return
-        left.set_exception(
-            OutcomeUnknownError(
-                f"{self._id!r} has left {self._group!r}, but the store has not confirmed it: the id"
-                " is free when the session is over there"
-            )
+        error = OutcomeUnknownError(
+            f"{self._id!r} has left {self._group!r}, but the store has not confirmed it: the id"
+            " is free when the session is over there"
         )
+        fail(left, error)
 
     def _take_back(self, nonce: str, data: bytes) -> None:
         """Release what was asked for and never answered, should it have been granted.
 
-        A request that was delayed on its way may arrive yet, so this is done again for as long
-        as the session it asks for could last.
+        A request that was delayed on its way may arrive yet, so this is done again for as long as
+        that is possible (`kip30.ghosts`).
         """
         wait = self._connection.asking()
         entry = self._snapshot(wait).entries.get(self._id)
         if entry is not None and entry.nonce == nonce:
             self._release(wait(self._asked(nonce, data)))
+
+    def _look_out(self) -> float:
+        """Return in how many seconds to look again: soon, while a request is likeliest to come."""
+        session_seconds = self._connection.context.session_timeout_seconds
+        is_new = self._forget_at - self._now() > LATE_SECONDS - session_seconds
+        return _LONGEST_PAUSE if is_new else max(_LONGEST_PAUSE, session_seconds)
 
     def _finish(self) -> None:
         self._task.close()

@@ -1,18 +1,28 @@
 """Claims to lead that were asked for and never answered, after nobody wants them any more.
 
 A request that was delayed on its way may arrive yet, even when a later one with the same nonce was
-answered or refused. Its nonce is remembered for as long as the session that it asks for could last.
+answered or refused. What it is granted then lasts as long as the session of this client, which goes
+on being renewed; so its nonce is remembered for longer than a server can hold it up.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from kip30.connection import Connection
+from kip30.driver import Context
 from kip30.records import Claim, Snapshot
+
+LATE_SECONDS = 600.0
+"""How late a request may arrive: longer than servers stand still that clients go on to count on."""
+
+
+def forget_at(context: Context) -> float:
+    """Return until when a request may arrive that was sent by now, and not answered."""
+    return context.clock.now() + max(LATE_SECONDS, context.session_timeout_seconds)
 
 
 class Ghost(NamedTuple):
-    """What was asked for, and when its session must be over."""
+    """What was asked for, and until when it may arrive."""
 
     candidate: str
     nonce: str
@@ -38,9 +48,7 @@ class Ghosts:
 
     def remember(self, candidate: str, nonce: str, data: bytes) -> None:
         """Take back what is granted under *nonce* from now on."""
-        context = self._connection.context
-        forget_at = context.clock.now() + context.session_timeout_seconds
-        self._ghosts.append(Ghost(candidate, nonce, data, forget_at))
+        self._ghosts.append(Ghost(candidate, nonce, data, forget_at(self._connection.context)))
 
     def lay(self, latest: Snapshot | None) -> float | None:
         """Take back what *latest* shows; return when this is due again at the latest, if at all."""

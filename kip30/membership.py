@@ -20,7 +20,7 @@ from kip30.enrolment import Enrolment, Member, MemberListener
 from kip30.errors import MemberExistsError, NotMemberError, OutcomeUnknownError
 from kip30.handle import Handle
 from kip30.names import check_id
-from kip30.records import Kind, Snapshot, Target
+from kip30.records import Kind, Snapshot, Target, Version
 
 T = TypeVar("T")
 
@@ -207,11 +207,15 @@ def _members(codec: Codec[T], snapshot: Snapshot) -> Mapping[str, T]:
     return {name: codec.decode(entry.data) for name, entry in snapshot.entries.items()}
 
 
+def _records(snapshot: Snapshot) -> Mapping[str, tuple[Version, str]]:
+    """Return what tells one incarnation, and one record of it, from the next."""
+    return {name: (entry.version, entry.nonce) for name, entry in snapshot.entries.items()}
+
+
 def _change(
     group: str, codec: Codec[T], old: Snapshot | None, new: Snapshot
 ) -> MembershipChange[T] | None:
-    before = {name: entry.nonce for name, entry in old.entries.items()} if old else {}
-    after = {name: entry.nonce for name, entry in new.entries.items()}
+    before, after = _records(old) if old else {}, _records(new)
     if old is not None and before == after:
         return None
     return MembershipChange(

@@ -1,14 +1,24 @@
 """Membership under trouble that only the core has to deal with."""
 
+import signal
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kip30 import Member, MemberExistsError, NotMemberError, OutcomeUnknownError
+from kip30 import (
+    Kip30Error,
+    Member,
+    MemberExistsError,
+    MembershipChange,
+    NotMemberError,
+    OutcomeUnknownError,
+)
 from kip30.clock import ManualClock
 from kip30.records import Kind, Target
 from kip30_backends.embedded.faults import Effect, Fault
-from kip30_conformance.patience import eventually
+from kip30_conformance.patience import eventually, throughout
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
@@ -164,3 +174,65 @@ def test_everyone_sees_the_same_incarnation(open_client: OpenClient) -> None:
     target = Target(Kind.GROUP, "g")
     seen = other.backend.observe.snapshot(target).result().entries["m"]
     assert seen.version == member.incarnation
+
+
+def test_a_join_that_arrives_after_a_whole_session_is_undone(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    group = client.group_membership("g")
+    faults(client).arrive_late("membership.claim", 4)
+    group.join("m", "mine")
+    group.leave("m")
+    eventually(has_arrived)
+    eventually(lambda: not other.group_membership("g").membership_list())
+
+
+def test_updates_that_wait_for_each_other_wait_one_operation_timeout(
+    open_client: OpenClient,
+) -> None:
+    client = open_client(
+        **{"plugin.operation.timeout.ms": 3000, "plugin.session.timeout.ms": 60000}
+    )
+    group = client.group_membership("g")
+    group.join("m", "x")
+    silence = Fault(operation="membership.replace", effect=Effect.CUT_OFF, times=None, seconds=60)
+    faults(client).add(silence)
+
+    def update(number: int) -> float:
+        began = time.monotonic()
+        with pytest.raises(Kip30Error):
+            group.update("m", str(number))
+        return time.monotonic() - began
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(update, 1)
+        throughout(lambda: not first.done(), seconds=0.5)
+        second = pool.submit(update, 2)
+        assert max(first.result(), second.result()) < 1.7 * 3
+
+
+def test_a_join_that_is_interrupted_is_undone(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    faults(client).delay("membership.claim", 1)
+    interrupting = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        client.group_membership("g").join("m", "mine")
+    eventually(has_arrived)
+    eventually(lambda: not other.group_membership("g").membership_list())
+    assert client.group_membership("g").join("m", "again").is_valid()
+
+
+def test_a_new_incarnation_under_an_old_nonce_is_told(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    group = client.group_membership("g")
+    told: list[MembershipChange[str]] = []
+    faults(client).lose_answers("membership.claim", times=1)
+    first = group.join("m", "x")
+    other.group_membership("g").add_listener(told.append)
+    faults(other).watches_paused = True
+    faults(client).expire_session()
+    eventually(lambda: group.member("m") not in {None, first})
+    faults(other).watches_paused = False
+    eventually(lambda: told, what="the listener is told")
+    assert not told[-1].joined | told[-1].left
+    assert told[-1].updated == frozenset({"m"})
