@@ -172,12 +172,14 @@ class Campaign:
             self._lay_ghosts()
             self._try_to_lead()
             self._end_if_retired()
-        except Kip30Error as error:
+        except Exception as error:
             self._retry_later(error)
+            if not isinstance(error, Kip30Error):
+                raise
         else:
             self._pause = _FIRST_PAUSE
 
-    def _retry_later(self, error: Kip30Error) -> None:
+    def _retry_later(self, error: Exception) -> None:
         log.info("campaign for %r goes on after: %s", self._service, str(error))
         if self._now() < self._retry_at:
             return

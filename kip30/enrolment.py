@@ -207,8 +207,10 @@ class Enrolment:
                     self._rejoin(self.member)
             except MemberExistsError as error:
                 self._give_up(error)
-            except Kip30Error as error:
+            except Exception as error:
                 self._retry_later(error)
+                if not isinstance(error, Kip30Error):
+                    raise
             else:
                 self._pause = _FIRST_PAUSE
 
@@ -287,7 +289,7 @@ class Enrolment:
         ask = self._connection.asking
         return given_back(lambda: ask()(self._driver.release(self._group, claim)), claim.lease)
 
-    def _retry_later(self, error: Kip30Error) -> None:
+    def _retry_later(self, error: Exception) -> None:
         log.info("member %r goes on after: %s", self._id, str(error))
         pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
         self._task.wake_at(self._now() + pause)

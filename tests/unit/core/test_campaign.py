@@ -109,6 +109,28 @@ def test_a_hopeless_store_is_told_to_who_nominates(
         election.resign("a")
 
 
+def test_a_campaign_goes_on_after_an_error_that_nobody_foresaw(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    struck = threading.Event()
+
+    def fall(*_: object) -> None:
+        struck.set()
+        raise RuntimeError("unforeseen")
+
+    election = client.leader_election("s")
+    with monkeypatch.context() as patch:
+        patch.setattr(faults(client), "apply", fall)
+        faults(client).fail("election.claim")
+        with ThreadPoolExecutor(1) as pool:
+            nominated = pool.submit(election.nominate, "a", "x")
+            assert struck.wait(10)
+            patch.undo()
+            faults(client).clear()
+            assert nominated.result()
+    assert "unforeseen" in caplog.text
+
+
 def test_resigning_is_done_locally_even_if_the_store_is_silent(open_client: OpenClient) -> None:
     client = open_client()
     election = client.leader_election("s")
