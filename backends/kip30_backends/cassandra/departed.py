@@ -3,16 +3,23 @@
 A conditional write judges what has expired by the time at which it began. So a renewal that a node
 held up can bring back a row which a read has missed already. By then its holder has given it up:
 the lease ends before the row can be missed, and a lease that has ended is not renewed again.
+
+A row that is back has the nonce and the version that were missed. A nonce alone does not tell: who
+does not know what became of a claim claims again with the same one, and gets a greater version. Nor
+does a version: in a cluster that lost everything they begin again.
 """
 
 from collections.abc import Mapping
 
 from kip30.clock import Clock
-from kip30.records import Entry
+from kip30.records import Entry, Version
 
 _LASTS = 2.0
 """For how many session timeouts a row can be back at most, with time to spare: it has its old end
 plus less than one."""
+
+_Row = tuple[str, Version]
+"""The nonce and the version, which only a row that is back has in common with one that had gone."""
 
 
 class Departed:
@@ -22,17 +29,18 @@ class Departed:
         """Have seen nobody; sessions last *timeout_seconds*."""
         self._clock = clock
         self._seconds = _LASTS * timeout_seconds
-        self._there: set[str] = set()
-        self._until: dict[str, float] = {}
+        self._there: set[_Row] = set()
+        self._until: dict[_Row, float] = {}
 
     def left_out(self, entries: Mapping[str, Entry]) -> Mapping[str, Entry]:
-        """Return *entries*, the newest state, without those that had gone a short while ago.
-
-        They are told by their nonces: versions begin again in a cluster that lost everything.
-        """
+        """Return *entries*, the newest state, without those that had gone a short while ago."""
         now = self._clock.now()
-        there = {entry.nonce for entry in entries.values()}
-        until = {nonce: end for nonce, end in self._until.items() if end > now}
+        there = {_row(entry) for entry in entries.values()}
+        until = {row: end for row, end in self._until.items() if end > now}
         until.update(dict.fromkeys(self._there - there - until.keys(), now + self._seconds))
         self._there, self._until = there, until
-        return {name: entry for name, entry in entries.items() if entry.nonce not in until}
+        return {name: entry for name, entry in entries.items() if _row(entry) not in until}
+
+
+def _row(entry: Entry) -> _Row:
+    return entry.nonce, entry.version

@@ -59,6 +59,14 @@ def test_what_was_missed_is_left_out_for_two_sessions(
     assert departed.left_out({**old, **other}) == {**old, **other}
 
 
+def test_who_claims_again_under_the_same_nonce_is_told(departed: Departed) -> None:
+    old, new = ({"m": Entry(Version(number), "same", b"")} for number in (1, 2))
+    assert departed.left_out(old) == old
+    assert departed.left_out({}) == {}
+    assert departed.left_out(new) == new
+    assert departed.left_out(old) == {}
+
+
 def test_a_version_that_begins_again_is_told(departed: Departed) -> None:
     for nonce in ("before all was lost", "after"):
         entries = {"m": Entry(Version(1), nonce, b"")}
