@@ -42,10 +42,13 @@ class Answer(NamedTuple):
     Attributes:
         rows: What was found; of a write, what its condition met if it was refused.
         is_sure: Whether no attempt before this one may have been heard.
+        is_last: Whether no other attempt can be done later. One that a node gave up, and said so,
+            is done by now, or never.
     """
 
     rows: Sequence[Row]
     is_sure: bool
+    is_last: bool = True
 
     @property
     def applied(self) -> bool:
@@ -92,6 +95,7 @@ class Call(Future[T]):
         self._attempts = 0
         self._over = False
         self._may_be_done = False
+        self._may_be_late = False
         self._is_sent = False
         self._repaired = False
         self._last = _NOBODY
@@ -148,7 +152,7 @@ class Call(Future[T]):
         if not self._ends():
             return
         try:
-            result = self._ask.read(Answer(rows, not self._may_be_done))
+            result = self._ask.read(Answer(rows, not self._may_be_done, not self._may_be_late))
         except Exception as error:  # noqa: BLE001  a future carries whatever it is
             if self.set_running_or_notify_cancel():
                 self.set_exception(error)
@@ -162,7 +166,7 @@ class Call(Future[T]):
         if self._is_old(number):
             return
         self._route.nodes.suspect(node)
-        self._may_be_done = True
+        self._may_be_done = self._may_be_late = True
         self._last = _SILENCE
         if self._left() > _LEAST_SECONDS:
             self.start()
@@ -205,6 +209,7 @@ class Call(Future[T]):
             self._tried.clear()
             self._later(_PAUSE * self._attempts)
         else:
+            self._may_be_late = True
             self.start()
 
     def _is_old(self, number: int) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.errors import UnavailableError
+from kip30.errors import OutcomeUnknownError, UnavailableError
 from kip30.following import then
 from kip30.futures import Completed, mapped
 from kip30.records import Claim, Entry, Fence, Held, Snapshot, Version
@@ -40,6 +40,10 @@ class Service(NamedTuple):
     candidate: str | None = None
     nonce: str = ""
     data: bytes = b""
+
+    def admits(self, other: "Service") -> bool:
+        """Say whether a claim that knew *other* can be granted once nobody leads."""
+        return (self.epoch, self.fenced) == (other.epoch, other.fenced)
 
     def leaders(self) -> dict[str, Entry]:
         """Return who leads, as a snapshot has it."""
@@ -128,7 +132,11 @@ class CassandraElection(ElectionDriver):
 
         def read(answer: Answer) -> Future[Claim | Held | None]:
             if not answer.applied:
-                return self._decide(bid, asked_at, service_of(answer.rows))
+                met = service_of(answer.rows)
+                self._known[bid.post.scope] = met
+                if not answer.is_last and met.admits(known):
+                    raise OutcomeUnknownError("a claim that was not answered may be granted yet")
+                return self._decide(bid, asked_at, met)
             new = Service(epoch, known.fenced, bid.post.name, bid.nonce, bid.data)
             self._known[bid.post.scope] = new
             return self._taken(bid, new, sent_at)
@@ -145,7 +153,6 @@ class CassandraElection(ElectionDriver):
 
     def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held | None]:
         """Go on from what was met: our own claim, somebody else's, or none."""
-        self._known[bid.post.scope] = met
         if met.candidate is None:
             return Completed(None)
         if met.nonce == bid.nonce:
@@ -162,10 +169,10 @@ class CassandraElection(ElectionDriver):
     def _look(self, bid: _Bid) -> Future[Claim | Held | None]:
         """Go on from what is there."""
         calls, asked_at = self._calls, self._calls.orders.tell()
+
+        def read(answer: Answer) -> Future[Claim | Held | None]:
+            met = self._known[bid.post.scope] = service_of(answer.rows)
+            return self._decide(bid, asked_at, met)
+
         statement = calls.statements.bind("read_leaders", calls.root, bid.post.scope)
-        found = calls.send(Ask(statement, _service), bid.until)
-        return then(found, partial(self._decide, bid, asked_at))
-
-
-def _service(answer: Answer) -> Service:
-    return service_of(answer.rows)
+        return calls.send(Ask(statement, read), bid.until)

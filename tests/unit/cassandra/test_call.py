@@ -1,0 +1,74 @@
+"""What a request knows of its own attempts when an answer comes."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from kip30.pulse import Pulse
+from kip30_backends.cassandra.call import Answer, Ask, Call, Route
+from kip30_backends.cassandra.errors import Failure
+from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.nodes import Nodes
+from kip30_conformance.patience import TIME_SCALE, eventually
+
+SECONDS = 5 * TIME_SCALE
+DONE: Row = {"[applied]": True}
+
+
+class Attempt(NamedTuple):
+    """What was sent, to be answered by hand."""
+
+    answered: Callable[[Sequence[Row]], None]
+    failed: Callable[[Failure], None]
+
+
+class ByHand:
+    """Stands for the connections to one node: nothing is sent, and tests answer."""
+
+    def __init__(self) -> None:
+        self.attempts = list[Attempt]()
+
+    def nodes(self) -> list[object]:
+        return [self]
+
+    def known(self) -> list[object]:
+        return []
+
+    def send(self, _statement: object, _node: object, *callbacks: Any) -> None:
+        self.attempts.append(Attempt(*callbacks))
+
+
+@pytest.fixture
+def wire() -> ByHand:
+    return ByHand()
+
+
+@pytest.fixture
+def route(wire: Any) -> Iterator[Route]:
+    pulse = Pulse("test-call")
+    yield Route(wire, Nodes(wire.nodes), pulse, lambda go_on: go_on(), "k")
+    pulse.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_last"), [("WriteTimeout", True), ("ConnectionShutdown", False)]
+)
+def test_what_a_node_gave_up_is_not_done_later(
+    route: Route, wire: ByHand, kind: str, *, is_last: bool
+) -> None:
+    call = _started(route)
+    wire.attempts[0].failed(Failure(kind, ""))
+    eventually(lambda: len(wire.attempts) == 2, what="it is sent again")
+    wire.attempts[1].answered([DONE])
+    answer = call.result(SECONDS)
+    assert not answer.is_sure
+    assert answer.is_last == is_last
+
+
+def _started(route: Route) -> Call[Answer]:
+    ask = Ask[Answer]("statement", lambda answer: answer, writes=True)
+    call = Call(route, ask, time.monotonic() + SECONDS)
+    call.start()
+    return call

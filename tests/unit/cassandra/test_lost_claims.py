@@ -1,0 +1,62 @@
+"""A claim whose answer was lost is refused only if it cannot be granted any more."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from kip30 import OutcomeUnknownError
+from kip30.driver import Backend
+from kip30.records import Claim, Held, new_nonce
+from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.servers import Ensemble, Link
+from tests.unit.clients import Open
+
+from .test_lost_answers import PATIENT
+
+WITHIN = 10 * TIME_SCALE
+
+
+@pytest.fixture
+def link(ensemble: Ensemble) -> Iterator[Link]:
+    with ensemble.link() as one:
+        yield one
+
+
+@pytest.fixture
+def deaf(link: Link, open_client: Open) -> Backend:
+    return open_client(**link.settings(), **PATIENT).backend
+
+
+@pytest.fixture
+def other(open_client: Open) -> Backend:
+    return open_client().backend
+
+
+def test_a_term_that_may_come_once_the_leader_resigns(
+    deaf: Backend, link: Link, other: Backend
+) -> None:
+    assert isinstance(_claim(other).result(WITHIN), Claim)
+    assert isinstance(_claim(deaf).result(WITHIN), Held)
+    claiming = _unheard(deaf, link)
+    assert type(claiming.exception(WITHIN)) is OutcomeUnknownError
+    assert isinstance(_claim(deaf).result(WITHIN), Held)
+
+
+def test_a_term_that_another_one_has(deaf: Backend, link: Link, other: Backend) -> None:
+    assert isinstance(_claim(other).result(WITHIN), Claim)
+    claiming = _unheard(deaf, link)
+    assert isinstance(claiming.result(WITHIN), Held)
+
+
+def _unheard(deaf: Backend, link: Link) -> Future[Claim | Held]:
+    """Claim, and hear of it only once a first answer is lost."""
+    link.swallow_answers()
+    claiming = _claim(deaf)
+    eventually(lambda: link.counted().dropped_to_client, what="an answer is lost")
+    link.heal()
+    return claiming
+
+
+def _claim(backend: Backend) -> Future[Claim | Held]:
+    return backend.election.claim("s", "c", new_nonce(), b"")
