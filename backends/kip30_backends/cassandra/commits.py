@@ -87,8 +87,19 @@ class Commits:
 
     def _settled(self, namespace: str, rev: int, answer: Answer, until: float) -> Future[bool]:
         """Return whether what was sent under *rev* has been done; if not, it never will be."""
-        if (answer.rows[0].get("rev") or 0) >= rev:
+        met = answer.rows[0].get("rev")
+        if met is None:
+            begun = self._begin(namespace, until)
+            return then(begun, lambda _: self._barred(namespace, rev, until))
+        if met >= rev:
             return self._was_done(namespace, rev, until)
+        return self._barred(namespace, rev, until)
+
+    def _barred(self, namespace: str, rev: int, until: float) -> Future[bool]:
+        """Raise the revision to *rev*, which nothing can be sent under any more; or see it done.
+
+        A partition without a revision takes no other one, so it must have been begun.
+        """
         bar = self._calls.statements.bind("advance_records", rev, self._calls.root, namespace, rev)
 
         def read(barred: Answer) -> Future[bool]:

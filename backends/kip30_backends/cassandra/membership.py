@@ -9,13 +9,13 @@ from typing_extensions import override
 
 from kip30.driver import MembershipDriver
 from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
-from kip30.futures import Completed, mapped
+from kip30.following import or_unknown, then
+from kip30.futures import Completed, failed, mapped
 from kip30.records import Claim, Entry, Version
 from kip30_backends.cassandra.attempts import insist
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.posts import Holding, Post
 
 _LONG_AGO = float("-inf")
@@ -98,7 +98,7 @@ class CassandraMembership(MembershipDriver):
         met = answer.rows[0]
         found = next((row for row in answer.rows if row.get("nonce")), None)
         if found is None:
-            return self._prepared(bid, met)
+            return self._prepared(bid, rev, answer)
         if found["nonce"] == bid.nonce:
             version: int = found["version"]
             return self._taken(bid, version, sent_at if version == rev else _LONG_AGO)
@@ -108,28 +108,39 @@ class CassandraMembership(MembershipDriver):
         refusal = MemberExistsError(f"{bid.post.name!r} is a member of {bid.post.scope!r} already")
         if answer.is_sure or (met.get("rev") or 0) >= rev:
             raise refusal
-        return self._barred(bid, rev, refusal)
+        return self._barred(bid, rev, failed(refusal))
 
-    def _barred(self, bid: _Bid, rev: int, refusal: MemberExistsError) -> Future[Claim | None]:
-        """Be refused, once an attempt under *rev* that was not answered cannot succeed late."""
+    def _barred(self, bid: _Bid, rev: int, end: Future[Claim | None]) -> Future[Claim | None]:
+        """Return *end*, once an attempt under *rev* that was not answered cannot succeed late.
+
+        If it has succeeded, claim again at once, in the same turn: so its row is met.
+        """
         calls = self._calls
 
-        def read(answer: Answer) -> Claim | None:
-            if answer.applied:
-                raise refusal
-            return None
+        def go_on(is_barred: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
+            return end if is_barred else self._claim(bid)
 
         bar = calls.statements.bind("advance_members", rev, calls.root, bid.post.scope, rev)
-        return calls.send(Ask(bar, read, writes=True), bid.until)
+        return then(or_unknown(calls.send(Ask(bar, _applied, writes=True), bid.until)), go_on)
 
     def _taken(self, bid: _Bid, version: int, sent_at: float) -> Future[Claim | None]:
         return self._claims.taken(Holding(bid.post, bid.entry(version), sent_at), bid.until)
 
-    def _prepared(self, bid: _Bid, met: Row) -> Future[Claim | None]:
-        """Be able to go above the revision that was met; without one, begin the partition."""
-        calls, rev = self._calls, met.get("rev")
-        if rev is not None:
-            calls.revisions.saw(rev)
+    def _prepared(self, bid: _Bid, rev: int, answer: Answer) -> Future[Claim | None]:
+        """Be able to go above the revision that was met; without one, begin the partition.
+
+        That admits an attempt which was not answered, too.
+        """
+        calls, met = self._calls, answer.rows[0].get("rev")
+        if met is not None:
+            calls.revisions.saw(met)
             return Completed(None)
         begin = calls.statements.bind("begin_members", calls.root, bid.post.scope)
-        return mapped(calls.send(Ask(begin, acknowledged, writes=True), bid.until), lambda _: None)
+        begun = calls.send(Ask(begin, acknowledged, writes=True), bid.until)
+        if answer.is_sure:
+            return then(begun, lambda _: Completed(None))
+        return then(or_unknown(begun), lambda _: self._barred(bid, rev, Completed(None)))
+
+
+def _applied(answer: Answer) -> bool:
+    return answer.applied
