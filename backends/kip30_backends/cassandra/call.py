@@ -104,8 +104,6 @@ class Call(Future[T]):
 
     def start(self) -> None:
         """Make an attempt, unless there has been an answer."""
-        if self._over:
-            return
         chosen = self._route.nodes.choose(self._tried)
         if chosen is None:
             self._tried.clear()
@@ -113,11 +111,11 @@ class Call(Future[T]):
             return
         node, others = chosen
         self._tried.add(id(node))
-        self._attempts += 1
-        number = self._attempts
+        number = self._begun()
+        if number is None:
+            return
         patience = self._left() / (others + 1)
         self._silence = self._route.pulse.after(patience, partial(self._was_silent, number, node))
-        self._is_sent = True
         self._route.wire.send(
             self._ask.statement,
             node,
@@ -127,14 +125,24 @@ class Call(Future[T]):
 
     def close(self) -> None:
         """Be done, unless there has been an answer."""
+        if not self._ends():
+            return
         if self._ask.writes and (self._is_sent or self._may_be_done):
             self._fail(OutcomeUnknownError("closed before Cassandra answered"))
         else:
             self._fail(closed())
 
+    def _begun(self) -> int | None:
+        """Return the number of an attempt that is as good as sent; None if there is an answer."""
+        with self._lock:
+            if self._over:
+                return None
+            self._attempts += 1
+            self._is_sent = True
+            return self._attempts
+
     def _fail(self, error: BaseException) -> None:
-        """Be done, with *error*, unless there has been an answer."""
-        if self._ends() and self.set_running_or_notify_cancel():
+        if self.set_running_or_notify_cancel():
             self.set_exception(error)
 
     def _left(self) -> float:
@@ -154,8 +162,7 @@ class Call(Future[T]):
         try:
             result = self._ask.read(Answer(rows, not self._may_be_done, not self._may_be_late))
         except Exception as error:  # noqa: BLE001  a future carries whatever it is
-            if self.set_running_or_notify_cancel():
-                self.set_exception(error)
+            self._fail(error)
             return
         if isinstance(result, Future):
             cast("Future[T]", result).add_done_callback(lambda last: copy(last, self))
@@ -177,6 +184,10 @@ class Call(Future[T]):
         if self._is_old(number):
             return
         self._last = failure
+        # In this order, for who closes at this moment goes by both.
+        self._may_be_done = self._may_be_done or not (
+            was_never_sent(failure) or is_refused(failure)
+        )
         self._is_sent = False
         if was_never_sent(failure):
             self.start()
@@ -185,7 +196,6 @@ class Call(Future[T]):
         elif is_refused(failure):
             self._give_up(failure)
         else:
-            self._may_be_done = True
             self._go_on(failure)
 
     def _await_tables(self) -> None:
@@ -200,8 +210,8 @@ class Call(Future[T]):
 
     def _give_up_if(self, number: int) -> None:
         """Give up unless there has been another attempt than *number*."""
-        if number == self._attempts:
-            self._give_up(self._last)
+        if self._ends(number):
+            self._fail(self._translated(self._last))
 
     def _go_on(self, failure: Failure) -> None:
         """Ask again, later if it was others who were in the way."""
@@ -220,15 +230,22 @@ class Call(Future[T]):
             self._attempts += 1
             return False
 
-    def _ends(self) -> bool:
+    def _ends(self, number: int | None = None) -> bool:
+        """Make no more attempts; false if there is an answer, or another attempt than *number*.
+
+        Only then it is settled what has been sent, and so what is to be said of it.
+        """
         with self._lock:
-            first, self._over = not self._over, True
+            if self._over or number not in {None, self._attempts}:
+                return False
+            self._over = True
         if self._silence is not None:
             self._silence.cancel()
-        return first
+        return True
 
     def _give_up(self, failure: Failure) -> None:
-        self._fail(self._translated(failure))
+        if self._ends():
+            self._fail(self._translated(failure))
 
     def _translated(self, failure: Failure) -> Kip30Error:
         wrote = self._ask.writes

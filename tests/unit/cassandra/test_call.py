@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.pulse import Pulse
 from kip30_backends.cassandra.call import Answer, Ask, Call, Route
 from kip30_backends.cassandra.errors import Failure
@@ -29,8 +30,10 @@ class ByHand:
 
     def __init__(self) -> None:
         self.attempts = list[Attempt]()
+        self.before_each: Callable[[], None] = lambda: None
 
     def nodes(self) -> list[object]:
+        self.before_each()
         return [self]
 
     def known(self) -> list[object]:
@@ -58,7 +61,8 @@ def route(wire: Any) -> Iterator[Route]:
 def test_what_a_node_gave_up_is_not_done_later(
     route: Route, wire: ByHand, kind: str, *, is_last: bool
 ) -> None:
-    call = _started(route)
+    call = _call(route)
+    call.start()
     wire.attempts[0].failed(Failure(kind, ""))
     eventually(lambda: len(wire.attempts) == 2, what="it is sent again")
     wire.attempts[1].answered([DONE])
@@ -67,8 +71,45 @@ def test_what_a_node_gave_up_is_not_done_later(
     assert answer.is_last == is_last
 
 
-def _started(route: Route) -> Call[Answer]:
-    ask = Ask[Answer]("statement", lambda answer: answer, writes=True)
-    call = Call(route, ask, time.monotonic() + SECONDS)
+def test_what_is_closed_before_it_is_sent_is_not_sent(route: Route, wire: ByHand) -> None:
+    call = _call(route)
+    wire.before_each = call.close
     call.start()
-    return call
+    assert type(call.exception(SECONDS)) is ClosedError
+    assert not wire.attempts
+
+
+def test_what_is_given_up_before_it_is_sent_is_not_sent(route: Route, wire: ByHand) -> None:
+    call = _call(route)
+    wire.before_each = lambda: call._give_up_if(0)
+    call.start()
+    assert type(call.exception(SECONDS)) is UnavailableError
+    assert not wire.attempts
+
+
+def test_what_is_sent_is_not_given_up_with_what_was_before(route: Route, wire: ByHand) -> None:
+    call = _call(route)
+    call.start()
+    call._give_up_if(0)
+    assert not call.done()
+    wire.attempts[0].answered([DONE])
+    assert call.result(SECONDS).applied
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("NeverSent", ClosedError), ("WriteTimeout", OutcomeUnknownError)]
+)
+def test_what_a_close_says_goes_by_what_was_sent(
+    route: Route, wire: ByHand, kind: str, error: type[Exception]
+) -> None:
+    call = _call(route)
+    call.start()
+    wire.before_each = call.close
+    wire.attempts[0].failed(Failure(kind, ""))
+    assert type(call.exception(SECONDS)) is error
+    assert len(wire.attempts) == 1
+
+
+def _call(route: Route) -> Call[Answer]:
+    ask = Ask[Answer]("statement", lambda answer: answer, writes=True)
+    return Call(route, ask, time.monotonic() + SECONDS)
