@@ -191,4 +191,8 @@ class Sessions:
         session.lease.end(reason)
         with self._lock:
             self._former.add(session)
-        self._pulse.after(2 * self.row_seconds, partial(self._former.discard, session))
+        self._pulse.after(2 * self.row_seconds, partial(self._forget_former, session))
+
+    def _forget_former(self, session: Session) -> None:
+        with self._lock:
+            self._former.discard(session)

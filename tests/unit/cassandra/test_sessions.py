@@ -1,0 +1,52 @@
+"""Sessions that have ended, whose rows may still be there."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kip30.clock import ManualClock
+from kip30.driver import Context
+from kip30.futures import Completed
+from kip30.records import Entry, Version
+from kip30_backends.cassandra.posts import Holding, Post
+from kip30_backends.cassandra.session import Sessions
+
+A_MOMENT = 0.2
+LONG = 10.0
+
+
+class Alarm:
+    """Stands for a `Pulse`: keeps what is to be done last, until a test does it."""
+
+    def __init__(self) -> None:
+        self.action: Callable[[], object] = lambda: None
+
+    def after(self, _seconds: float, action: Callable[[], object]) -> None:
+        self.action = action
+
+
+def test_none_is_forgotten_while_somebody_looks_for_it() -> None:
+    alarm: Any = Alarm()
+    sessions = Sessions(_context(), alarm, lambda _: Completed(()), 1.0)
+    session = sessions.current()
+    holding = Holding(Post("members", "g", "m"), Entry(Version(1), "n", b""), session.since)
+    assert sessions.holds(session, holding)
+    sessions._end(session, "it is gone")
+    with sessions._lock:
+        forgetting = threading.Thread(target=alarm.action)
+        forgetting.start()
+        forgetting.join(A_MOMENT)
+        assert session in sessions._former
+    forgetting.join(LONG)
+    assert sessions.former("n") is None
+
+
+def _context() -> Context:
+    return Context(
+        clock=ManualClock(),
+        namespace="",
+        session_timeout_seconds=3.0,
+        operation_timeout_seconds=3.0,
+        connect_timeout_seconds=3.0,
+        margin_seconds=0.3,
+    )
