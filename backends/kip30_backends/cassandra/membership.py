@@ -2,7 +2,6 @@
 
 import time
 from concurrent.futures import Future
-from functools import partial
 from typing import NamedTuple
 
 from typing_extensions import override
@@ -45,15 +44,17 @@ class CassandraMembership(MembershipDriver):
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
         self._calls.check()
         post = Post("members", group, member_id)
+        bid = _Bid(post, nonce, data, self._calls.until())
 
-        def work(until: float) -> Future[Claim]:
+        def work(until: float) -> Future[Claim | None]:
             again = self._claims.again(member_id, nonce)
             if again is not None:
                 return Completed(again)
             self._claims.sessions.current()
-            return insist(partial(self._claim, _Bid(post, nonce, data, until)))
+            return self._claim(bid._replace(until=until))
 
-        return self._claims.in_turn(post.place, work)
+        # A turn for each attempt: renewals of the same group do not wait until others let us in.
+        return insist(lambda: self._claims.in_turn(post.place, work, bid.until))
 
     @override
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:

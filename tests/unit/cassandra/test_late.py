@@ -1,10 +1,13 @@
 """What arrives late: answers to claims, and requests that nobody counts on any more."""
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from kip30 import MemberExistsError, PluginLocator
+from kip30.futures import Completed
 from kip30.names import Key
 from kip30.records import Claim, Condition, Entry, Fence, Write, new_nonce
 from kip30_backends.cassandra import CassandraBackend
@@ -82,6 +85,30 @@ def test_what_somebody_else_holds_is_in_the_way(
         _joined(backend_of(open_client()), "m")
     with pytest.raises(MemberExistsError):
         _joined(backend, "m")
+
+
+def test_a_join_that_is_tried_again_holds_up_nothing_else_of_the_group(
+    backend: CassandraBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, refused = list[str](), Future[Claim | None]()
+    membership: Any = backend.membership
+    claim = membership._claim
+
+    def attempt(bid: object) -> Future[Claim | None]:
+        done.append("join")
+        return refused if len(done) == 1 else claim(bid)
+
+    def renew(_until: float) -> Future[None]:
+        done.append("renew")
+        return Completed(None)
+
+    monkeypatch.setattr(membership, "_claim", attempt)
+    joining = membership.claim("g", "m", new_nonce(), b"")
+    renewed = backend._engine.claims.in_turn(("members", "g"), renew)
+    refused.set_result(None)
+    renewed.result(WITHIN)
+    joining.result(WITHIN)
+    assert done[:3] == ["join", "renew", "join"]
 
 
 def _joined(backend: CassandraBackend, member_id: str) -> Claim:
