@@ -141,16 +141,19 @@ class Claims:
             (one,) = parcel
             renewal = self._write(one, one.entry, until)
             return mapped(renewal, lambda is_there: () if is_there else parcel)
-        sent_at = self.now()
+        sent_at, beat = self.now(), self._calls.revisions.next()
+        nonces = {one.entry.nonce for one in parcel}
 
         def read(answer: Answer) -> Parcel | Future[Parcel]:
-            if not answer.applied:
+            if not answer.applied and not nonces <= _written(answer, beat):
                 return self._renew_halves(parcel, until)
             for one in parcel:
                 one.renewed(one.entry, sent_at)
             return ()
 
-        statements = [self.table.write(one.post, one.entry, one.entry.nonce) for one in parcel]
+        statements = [
+            self.table.write(one.post, one.entry, one.entry.nonce, beat) for one in parcel
+        ]
         together = self._calls.statements.batch(statements)
         return self._calls.send(Ask(together, read, writes=True), until)
 
@@ -164,10 +167,10 @@ class Claims:
 
     def _write(self, holding: Holding, entry: Entry, until: float) -> Future[bool]:
         """Write *entry* in place of what is held; false if that is gone."""
-        sent_at = self.now()
+        sent_at, beat = self.now(), self._calls.revisions.next()
 
         def read(answer: Answer) -> bool | Future[bool]:
-            if answer.applied or _found(answer) == entry.nonce != holding.entry.nonce:
+            if answer.applied or entry.nonce in _written(answer, beat):
                 holding.renewed(entry, sent_at)
                 return True
             if not _resolved(holding, answer):
@@ -175,7 +178,7 @@ class Claims:
             return self._write(holding, entry if is_new else holding.entry, until)
 
         is_new = entry.nonce != holding.entry.nonce
-        statement = self.table.write(holding.post, entry, holding.entry.nonce)
+        statement = self.table.write(holding.post, entry, holding.entry.nonce, beat)
         return self._calls.send(Ask(statement, read, writes=True), until)
 
     def _deleted_together(self, parcel: Parcel, until: float) -> Future[None]:
@@ -207,6 +210,11 @@ def _found(answer: Answer) -> str | None:
     """Return the nonce that a refused write met."""
     found: str | None = answer.rows[0].get("nonce")
     return found
+
+
+def _written(answer: Answer, beat: int) -> set[str]:
+    """Return the nonces that a refused write met which an attempt before it had written."""
+    return {row["nonce"] for row in answer.rows if row.get("beat") == beat}
 
 
 def _resolved(holding: Holding, answer: Answer) -> bool:

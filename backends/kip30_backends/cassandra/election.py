@@ -145,9 +145,7 @@ class CassandraElection(ElectionDriver):
         advance = calls.statements.bind(
             "advance_leaders", epoch, *where, known.epoch, set(known.fenced) or None
         )
-        seat = calls.statements.bind(
-            "take_seat", claims.table.seconds, bid.post.name, bid.nonce, bid.data, *where
-        )
+        seat = claims.table.take(bid.post, bid.nonce, bid.data, calls.revisions.next())
         statement = calls.statements.batch([advance, seat])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 

@@ -41,32 +41,29 @@ class Table:
         self._bind = statements.bind
         self._root = root
 
-    def write(self, post: Post, entry: Entry, held: str) -> Statement:
-        """Return what writes *entry*, all of it and for its whole time, if the nonce is *held*."""
+    def write(self, post: Post, entry: Entry, held: str, beat: int) -> Statement:
+        """Return what writes *entry*, all of it and for its whole time, if the nonce is *held*.
+
+        And if the row has a lower *beat*: what was sent before does not come after this, with
+        which the row would end sooner again.
+        """
         version, nonce, data = entry
         if post.kind == "leaders":
-            return self._bind(
-                "renew_seat", self.seconds, post.name, nonce, data, self._root, post.scope, held
-            )
-        where = (self._root, post.scope, post.name)
-        return self._bind(
-            "write_member",
-            self.seconds,
-            version.major,
-            nonce,
-            data,
-            *where,
-            held,
-            version.major,
-        )
+            seat = (post.name, nonce, data, beat, self._root, post.scope)
+            return self._bind("renew_seat", self.seconds, *seat, held, beat)
+        member = (version.major, nonce, data, beat, self._root, post.scope, post.name)
+        return self._bind("write_member", self.seconds, *member, held, version.major, beat)
 
     def insert(self, post: Post, entry: Entry) -> Statement:
         """Return what writes *entry* of a member if there is no such row."""
-        version, nonce, data = entry
+        (rev, _), nonce, data = entry
         where = (self._root, post.scope, post.name)
-        return self._bind(
-            "write_member", self.seconds, version.major, nonce, data, *where, None, None
-        )
+        return self._bind("insert_member", self.seconds, rev, nonce, data, rev, *where)
+
+    def take(self, post: Post, nonce: str, data: bytes, beat: int) -> Statement:
+        """Return what writes who leads if nobody does."""
+        where = (self._root, post.scope)
+        return self._bind("take_seat", self.seconds, post.name, nonce, data, beat, *where)
 
     def delete(self, post: Post, held: str) -> Statement:
         """Return what deletes the row if the nonce is *held*."""

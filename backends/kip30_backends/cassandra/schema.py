@@ -27,11 +27,11 @@ _TABLES = {
     " PRIMARY KEY ((root, namespace), name)",
     "members": "root text, in_group text, id text,"
     " rev bigint static,"
-    " version bigint, nonce text, data blob,"
+    " version bigint, nonce text, data blob, beat bigint,"
     " PRIMARY KEY ((root, in_group), id)",
     "leaders": "root text, service text, seat tinyint,"
     " epoch bigint static, fenced set<text> static,"
-    " candidate text, nonce text, data blob,"
+    " candidate text, nonce text, data blob, beat bigint,"
     " PRIMARY KEY ((root, service), seat)",
 }
 _OPTIONS = {

@@ -17,6 +17,8 @@ _PARTS = {
     "newer": "IF rev < ? AND fences[?] = ? AND nonce != ''",
     "put": "UPDATE $ks.records SET rev = ?, version = ?, nonce = ?, data = ?",
     "delete": "UPDATE $ks.records SET rev = ?, version = null, nonce = null, data = null",
+    "member": "UPDATE $ks.members USING TTL ? SET version = ?, nonce = ?, data = ?, beat = ?",
+    "seat": "UPDATE $ks.leaders USING TTL ? SET candidate = ?, nonce = ?, data = ?, beat = ?",
 }
 
 _CQL = {
@@ -36,15 +38,13 @@ _CQL = {
     "read_rev": "SELECT DISTINCT root, namespace, rev FROM $ks.records $here",
     "begin_members": "UPDATE $ks.members SET rev = 0 $group IF rev = null",
     "advance_members": "UPDATE $ks.members SET rev = ? $group IF rev < ?",
-    "write_member": "UPDATE $ks.members USING TTL ? SET version = ?, nonce = ?, data = ?"
-    " $group AND id = ? IF nonce = ? AND version = ?",
+    "insert_member": "$member $group AND id = ? IF nonce = null AND version = null",
+    "write_member": "$member $group AND id = ? IF nonce = ? AND version = ? AND beat < ?",
     "delete_member": "DELETE FROM $ks.members $group AND id = ? IF nonce = ?",
     "read_members": "SELECT id, version, nonce, data FROM $ks.members $group",
     "advance_leaders": "UPDATE $ks.leaders SET epoch = ? $service IF epoch = ? AND fenced = ?",
-    "take_seat": "UPDATE $ks.leaders USING TTL ? SET candidate = ?, nonce = ?, data = ?"
-    " $service AND seat = 0 IF nonce = null AND candidate = null AND data = null",
-    "renew_seat": "UPDATE $ks.leaders USING TTL ? SET candidate = ?, nonce = ?, data = ?"
-    " $service AND seat = 0 IF nonce = ?",
+    "take_seat": "$seat $service AND seat = 0 IF nonce = null AND candidate = null AND data = null",
+    "renew_seat": "$seat $service AND seat = 0 IF nonce = ? AND beat < ?",
     "leave_seat": "DELETE FROM $ks.leaders $service AND seat = 0 IF nonce = ?",
     "fence_off": "UPDATE $ks.leaders SET fenced = fenced + ? $service AND seat = 0"
     " IF epoch = ? AND nonce != null",
