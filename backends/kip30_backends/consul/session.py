@@ -79,10 +79,13 @@ class Sessions:
             self._calls.talk(self._calls.seconds).ask(_destroy(session))
 
     def close(self) -> None:
-        """End the session, here and in the store, and open no other one."""
+        """End the session, here and in the store, and open no other one.
+
+        One that was lost may still be there, with all that it held, until it is cleared away.
+        """
         with self._lock:
             self._closing.set()
-            session = self._session
+            session = self._session or self._over
         if session is not None:
             self.lost(session, "closed")
             self._end_quietly(session)
