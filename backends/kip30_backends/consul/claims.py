@@ -118,7 +118,7 @@ class Claims:
         (holder,) = found.records
         nonce = holder.unsealed().nonce
         if not holder.session:  # as after a backup was restored
-            talk.ask(transactions.write([transactions.delete_over(holder.key, holder.modified)]))
+            talk.ask(transactions.clear([transactions.delete_over(holder.key, holder.modified)]))
             return free
         if (holder.session, nonce) == (session.ident, bid.nonce):
             since_ever = self._calls.orders.mark(bid.place)._replace(at=0)

@@ -192,9 +192,12 @@ def _end_in_store(session: Session, talk: Talk) -> None:
 
 
 def _free(session: Session, keys: list[str], talk: Talk) -> transactions.Outcome:
-    """Delete *keys*, unless another session holds one of them, or none does."""
+    """Delete *keys*, unless another session holds one of them, or none does.
+
+    What was deleted unheard is refused the next time: *session* does not hold it any more.
+    """
     checked = [(transactions.is_held(key, session.ident), transactions.delete(key)) for key in keys]
-    return talk.ask(transactions.write([one for pair in checked for one in pair]))
+    return talk.ask(transactions.clear([one for pair in checked for one in pair]))
 
 
 def _renewal(session: Session) -> Ask[bool]:

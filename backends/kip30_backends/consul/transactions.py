@@ -87,9 +87,17 @@ def is_held(key: str, session: str) -> Operation:
 
 
 def write(operations: Sequence[Operation]) -> Ask[Outcome]:
-    """Return the request that does *operations*."""
+    """Return the request that does *operations*, once."""
     body = json.dumps(operations).encode()
     return Ask("PUT", "/v1/txn", _outcome, body, writes=True, answers=OK_OR_CONFLICT)
+
+
+def clear(operations: Sequence[Operation]) -> Ask[Outcome]:
+    """Return the same for what is in the way: it may be asked again if nobody answers.
+
+    So *operations* have to be harmless however often they are done.
+    """
+    return write(operations)._replace(writes=False)
 
 
 def read(keys: Sequence[str]) -> Ask[list[Record | None]]:

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from kip30 import UnavailableError
+from kip30.records import Claim
 from kip30_backends.consul import ConsulBackend
 from kip30_conformance.servers import Ensemble, Link
 from tests.unit.clients import Open
@@ -25,10 +27,14 @@ def loser(open_client: Open, link: Link) -> ConsulBackend:
     backend = open_client(**link.settings()).backend
     assert isinstance(backend, ConsulBackend)
     backend.membership.claim("g", "m", NONCE, b"").result()
+    _lose(backend)
+    return backend
+
+
+def _lose(backend: ConsulBackend) -> None:
     sessions = backend._engine.sessions
     assert sessions._session is not None
     sessions.lost(sessions._session)
-    return backend
 
 
 def test_it_is_ended_when_the_client_closes(loser: ConsulBackend, admin: Admin) -> None:
@@ -36,3 +42,30 @@ def test_it_is_ended_when_the_client_closes(loser: ConsulBackend, admin: Admin) 
     loser.close()
     assert len(admin.sessions()) == before - 1
     assert not loser._engine.sessions._threads
+
+
+def test_a_claim_that_was_never_sent_is_certainly_not_made(
+    loser: ConsulBackend, link: Link
+) -> None:
+    link.swallow_answers()
+    claim = loser.election.claim("s", "c", NONCE, b"")
+    assert type(claim.exception()) is UnavailableError
+    link.heal()
+    assert isinstance(loser.election.claim("s", "c", NONCE, b"").result(), Claim)
+
+
+def test_what_nobody_answered_is_cleared_away_by_the_next_server(
+    ensemble: Ensemble, open_client: Open, link: Link, admin: Admin
+) -> None:
+    """Both of the addresses are those of one server, which has done it twice in the end."""
+    addresses = f"{link.settings()['plugin.consul.address']},{ensemble.nodes[0].address}"
+    settings = {**link.settings(), "plugin.consul.address": addresses}
+    backend = open_client(**settings).backend
+    assert isinstance(backend, ConsulBackend)
+    backend.membership.claim("g", "m", NONCE, b"").result()
+    _lose(backend)
+    before = len(admin.sessions())
+    link.swallow_answers()
+    assert isinstance(backend.election.claim("s", "c", NONCE, b"").result(), Claim)
+    assert len(admin.sessions()) == before
+    link.heal()
