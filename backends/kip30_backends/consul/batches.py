@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from kip30.errors import ClosedError, Kip30Error
+from kip30.errors import Kip30Error
 from kip30.records import Entry
 from kip30_backends.consul import transactions
-from kip30_backends.consul.call import CLOSED, Call
+from kip30_backends.consul.call import Call
 from kip30_backends.consul.crew import Crew
 from kip30_backends.consul.records import Record, at_key, entry_of
 from kip30_backends.consul.talk import Talk
@@ -61,13 +61,19 @@ class Batches:
             if self._under_way == _MAX_UNDER_WAY:
                 return
             self._under_way += 1
-        if not self.crew.do(self._run):
-            for left in self._next():
-                left.fail(ClosedError(CLOSED))
+        try:
+            self.crew.do(self._run)
+        except Kip30Error as error:
+            self._fail(error)
 
     def _run(self) -> None:
         while reads := self._next():
             _read(reads)
+
+    def _fail(self, error: Kip30Error) -> None:
+        while reads := self._next():
+            for one in reads:
+                one.fail(error)
 
     def _next(self) -> list[Read]:
         """Return what is waiting, or take note that one request less is under way."""

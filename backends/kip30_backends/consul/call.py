@@ -8,15 +8,13 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from kip30.errors import ClosedError
+from kip30.errors import Kip30Error
 from kip30_backends.consul.crew import Crew
 from kip30_backends.consul.talk import Talk
 
 T = TypeVar("T")
 
 Work = Callable[[Talk], T]
-
-CLOSED = "the backend is closed"
 
 
 class Call(Future[T]):
@@ -40,8 +38,10 @@ class Call(Future[T]):
             self._send()
 
     def _send(self) -> None:
-        if not self._crew.do(self.run):
-            self.fail(ClosedError(CLOSED))
+        try:
+            self._crew.do(self.run)
+        except Kip30Error as error:
+            self.fail(error)
 
     @override
     def result(self, timeout: float | None = None) -> T:

@@ -10,8 +10,8 @@ from kip30.errors import ClosedError, Kip30Error, LifecycleError
 from kip30.futures import failed
 from kip30.records import Entry
 from kip30_backends.consul.batches import Batches, Read
-from kip30_backends.consul.call import CLOSED, Call, Work
-from kip30_backends.consul.crew import Crew
+from kip30_backends.consul.call import Call, Work
+from kip30_backends.consul.crew import CLOSED, Crew
 from kip30_backends.consul.endpoints import Endpoints
 from kip30_backends.consul.orders import Orders
 from kip30_backends.consul.talk import Talk

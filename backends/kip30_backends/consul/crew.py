@@ -1,17 +1,24 @@
 """Threads for whoever does not want to wait: as many as are busy, up to a limit, and none later."""
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 
+from kip30.errors import ClosedError, UnavailableError
+
 Work = Callable[[], object]
+
+_log = logging.getLogger(__name__)
+
+CLOSED = "the backend is closed"
 
 _MOST = 4
 _IDLE_SECONDS = 2.0
 
 
 class Crew:
-    """Does work on threads of its own. Thread-safe. Work does not raise."""
+    """Does work on threads of its own. Thread-safe. What work raises is logged."""
 
     def __init__(self) -> None:
         """Have no thread yet."""
@@ -21,19 +28,21 @@ class Crew:
         self._stopped = False
         self._changed = threading.Condition()
 
-    def do(self, work: Work) -> bool:
-        """Do *work* soon; false if this is stopped."""
+    def do(self, work: Work) -> None:
+        """Do *work* soon.
+
+        Raises:
+            ClosedError: This is stopped.
+            UnavailableError: There is no thread, and none to be had.
+        """
         with self._changed:
             if self._stopped:
-                return False
-            self._waiting.append(work)
-            if self._idle >= len(self._waiting):
+                raise ClosedError(CLOSED)
+            if self._idle > len(self._waiting):
                 self._changed.notify()
             elif len(self._threads) < _MOST:
-                thread = threading.Thread(target=self._run, name="kip30-consul", daemon=True)
-                self._threads.add(thread)
-                thread.start()
-            return True
+                self._grow()
+            self._waiting.append(work)
 
     def stop(self) -> None:
         """Take no more, and wait until all that was taken is done, unless this is called by it."""
@@ -45,9 +54,24 @@ class Crew:
             if thread is not threading.current_thread():
                 thread.join()
 
+    def _grow(self) -> None:
+        """Have one thread more; if the system has none to spare, the others have to do."""
+        thread = threading.Thread(target=self._run, name="kip30-consul", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._threads:
+                raise UnavailableError(f"nothing was asked: {error}") from error
+            _log.warning("no thread: %s", str(error))
+        else:
+            self._threads.add(thread)
+
     def _run(self) -> None:
         while (work := self._next()) is not None:
-            work()
+            try:
+                work()
+            except Exception:  # noqa: BLE001  the thread goes on
+                _log.exception("a call failed in an unexpected way")
 
     def _next(self) -> Work | None:
         """Wait for something to do; None if there was nothing for a while."""

@@ -65,7 +65,11 @@ def _resolved(address: Address, until: float) -> Sequence[Where]:
 
 
 def _in_time(look: Callable[[], Sequence[Where]], until: float) -> Sequence[Where]:
-    """Return what *look* does; nothing can interrupt it, so one that takes too long is left."""
+    """Return what *look* does; nothing can interrupt it, so one that takes too long is left.
+
+    Where no thread is to be had, as when the interpreter ends, *look* runs on this one: a late
+    answer is better than none.
+    """
     found: Future[Sequence[Where]] = Future()
 
     def run() -> None:
@@ -74,7 +78,10 @@ def _in_time(look: Callable[[], Sequence[Where]], until: float) -> Sequence[Wher
         except OSError as error:
             found.set_exception(error)
 
-    threading.Thread(target=run, name="kip30-consul-name", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="kip30-consul-name", daemon=True).start()
+    except RuntimeError:
+        run()
     return found.result(left(until))
 
 

@@ -166,12 +166,18 @@ class Follower:
                 if known < behind:
                     known = 0
                     self._closing.wait(pause)
-            except (Kip30Error, TroubleError) as error:
-                _log.info("the watch of %s goes on after: %s", self._url, error)
+            except Exception as error:  # noqa: BLE001  nobody would listen any more
+                self._note(error)
                 known = 0
                 self._closing.wait(pause)
                 pause = min(_LONGEST_PAUSE, 2 * pause)
         self._ear.let_go()
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(error, Kip30Error | TroubleError):
+            _log.info("the watch of %s goes on after: %s", self._url, error)
+        else:
+            _log.error("the watch of %s goes on", self._url, exc_info=error)
 
     def _follow(self, known: int) -> int:
         """Ask for what is newer than *known*, and return what is known by then."""

@@ -38,8 +38,8 @@ class ConsulWatch(Watch):
         """Tell what was found, unless that is no news."""
         with self._lock:
             if order > self._order and not self._closed:
-                self._order = order
                 self._sink(Snapshot(order, self.place.entries(records, self._leave_out)))
+                self._order = order
 
     @override
     def close(self) -> None:

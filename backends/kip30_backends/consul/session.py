@@ -112,19 +112,33 @@ class Sessions:
         if self._closing.is_set():
             raise ClosedError("the backend is closed")
         session = self.grants.session(talk)
+        try:
+            self._adopt(session)
+        except Kip30Error as error:
+            self.lost(session, str(error))
+            self._end_quietly(session)
+            raise
+        return session
+
+    def _adopt(self, session: Session) -> None:
+        """Have *session* used and renewed, by a thread of its own.
+
+        Raises:
+            ClosedError: Closed meanwhile.
+            UnavailableError: There is no thread to be had.
+        """
         thread = threading.Thread(
             target=self._keep, args=[session], name="kip30-consul-session", daemon=True
         )
         with self._lock:
-            closed = self._closing.is_set()
-            if not closed:
-                self._session = session
-                self._threads.add(thread)
+            if self._closing.is_set():
+                raise ClosedError("the backend is closed")
+            self._session = session
+            try:
                 thread.start()
-        if closed:
-            self._end_quietly(session)
-            raise ClosedError("the backend is closed")
-        return session
+            except RuntimeError as error:
+                raise UnavailableError(f"nobody would renew the session: {error}") from error
+            self._threads.add(thread)
 
     def _keep(self, session: Session) -> None:
         """Renew *session* until it is over.
@@ -156,6 +170,9 @@ class Sessions:
             )
         except Kip30Error as error:
             _log.debug("the session was not renewed: %s", error)
+            return False
+        except Exception:  # noqa: BLE001  nothing would be renewed any more
+            _log.exception("the session was not renewed")
             return False
         if renewed:
             session.lease.renewed(sent_at)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from kip30.errors import ClosedError, Kip30Error
+from kip30.errors import ClosedError, Kip30Error, UnavailableError
 from kip30.records import Target
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.followers import Ear, Follower, Hear, Patience
@@ -48,6 +48,7 @@ class Watches:
         Raises:
             ClosedError: The backend is closed.
             LifecycleError: It belongs to the parent of this forked process.
+            UnavailableError: There is no thread to be had.
         """
         self._calls.check()
         place = self._states.place(target)
@@ -58,10 +59,13 @@ class Watches:
             if len(self._alone) < _MOST_ALONE:
                 self._alone[watch] = self._follow_alone(watch)
                 return watch
-            self._shared.add(watch)
             bell = self._bell = self._bell or self._follow_all()
+            self._shared.add(watch)
         talk = self._calls.talk(self._calls.seconds)
-        self._calls.crew.do(partial(self._read_first, watch, bell, talk))
+        try:
+            self._calls.crew.do(partial(self._read_first, watch, bell, talk))
+        except Kip30Error:
+            bell.again()
         return watch
 
     def stop(self) -> None:
@@ -86,8 +90,11 @@ class Watches:
 
     def _follow(self, url: str, hearer: Callable[[], Hear]) -> Follower:
         follower = Follower(Ear(self._calls.endpoints), url, self._patience, hearer)
+        try:
+            follower.thread.start()
+        except RuntimeError as error:
+            raise UnavailableError(f"nobody would listen: {error}") from error
         self._threads = {follower.thread, *filter(threading.Thread.is_alive, self._threads)}
-        follower.thread.start()
         return follower
 
     def _hearer(self, watch: ConsulWatch) -> Hear:

@@ -85,3 +85,16 @@ def test_a_name_that_is_not_resolved_in_time(monkeypatch: pytest.MonkeyPatch, un
 @pytest.mark.parametrize("host", ["a..b", "x" * 70])
 def test_what_is_no_name(host: str, until: float) -> None:
     assert "is no name of a host" in str(_fails(until, host))
+
+
+def test_a_name_is_resolved_without_a_thread_if_none_is_to_be_had(
+    monkeypatch: pytest.MonkeyPatch, until: float
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        _stands_for(monkeypatch, listening.getsockname()[1])
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with closing(Wire(Address("name", 1), None, until)) as wire:
+            assert wire.is_idle()

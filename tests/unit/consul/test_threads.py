@@ -1,0 +1,179 @@
+"""A system that has no thread to spare, and work that fails in ways nobody thought of."""
+
+import logging
+import threading
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from kip30 import UnavailableError
+from kip30.names import Key
+from kip30.records import Kind, Snapshot, Target
+from kip30_backends.consul import ConsulBackend
+from kip30_backends.consul.crew import Crew
+from kip30_backends.consul.grants import Session
+from kip30_backends.consul.talk import Talk
+from kip30_conformance.patience import TIME_SCALE, eventually
+from tests.unit.clients import Open
+
+from .admin import Admin
+
+NONCE = "00" * 16
+SOON = 5 * TIME_SCALE
+TIMES = 5
+"""More often than there are threads to be had."""
+
+Refusing = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
+    """Return what refuses all threads for the time of a with-block."""
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    @contextmanager
+    def block() -> Generator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            yield
+
+    return block
+
+
+@pytest.fixture
+def backend(open_client: Open) -> ConsulBackend:
+    one = open_client().backend
+    assert isinstance(one, ConsulBackend)
+    return one
+
+
+def _lose(backend: ConsulBackend) -> None:
+    sessions = backend._engine.sessions
+    assert sessions._session is not None
+    sessions.lost(sessions._session)
+
+
+def test_a_crew_without_threads_says_so_and_has_them_later(refusing: Refusing) -> None:
+    crew, done = Crew(), threading.Event()
+    with refusing():
+        for _ in range(TIMES):
+            with pytest.raises(UnavailableError, match="can't start new thread"):
+                crew.do(done.set)
+    crew.do(lambda: None)
+    crew.stop()
+    assert not done.is_set()
+
+
+def test_a_crew_with_one_thread_does_all_with_it(refusing: Refusing) -> None:
+    crew, go, done = Crew(), threading.Event(), threading.Semaphore(0)
+    crew.do(lambda: go.wait(SOON))
+    with refusing():
+        for _ in range(TIMES):
+            crew.do(done.release)
+    go.set()
+    crew.stop()
+    assert all(done.acquire(blocking=False) for _ in range(TIMES))
+
+
+def test_a_crew_outlives_what_its_work_raises(caplog: pytest.LogCaptureFixture) -> None:
+    crew, done = Crew(), threading.Event()
+
+    def fail() -> None:
+        raise ValueError("of no kind")
+
+    for _ in range(TIMES):
+        crew.do(fail)
+    crew.do(done.set)
+    crew.stop()
+    assert done.is_set()
+    assert caplog.text.count("ValueError: of no kind") == TIMES
+
+
+def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(
+    backend: ConsulBackend, refusing: Refusing
+) -> None:
+    key = Key("threads", "k")
+    assert not backend._engine.calls.crew._threads
+    with refusing():
+        reads = [backend.storage.read([key]) for _ in range(TIMES)]
+        assert all(read.done() for read in reads)
+        assert {type(read.exception()) for read in reads} == {UnavailableError}
+        many = backend.storage.read([key, Key("threads", "l")])
+        assert many.done()
+        assert type(many.exception()) is UnavailableError
+    later = backend.storage.read([key])
+    eventually(later.done)
+    assert later.result() == [None]
+
+
+def test_a_session_that_nobody_would_renew_is_ended(
+    backend: ConsulBackend, admin: Admin, refusing: Refusing
+) -> None:
+    before = len(admin.sessions())
+    _lose(backend)
+    with refusing():
+        for _ in range(TIMES):
+            claim = backend.membership.claim("g", "m", NONCE, b"")
+            assert type(claim.exception()) is UnavailableError
+        assert len(admin.sessions()) == before - 1
+        assert backend._engine.sessions._session is None
+    backend.membership.claim("g", "m", NONCE, b"").result()
+    assert len(admin.sessions()) == before
+    backend.close()
+    assert len(admin.sessions()) == before - 1
+
+
+@pytest.mark.parametrize("others", [0, 4], ids=["alone", "shared"])
+def test_what_nobody_can_listen_to_is_refused(
+    backend: ConsulBackend, refusing: Refusing, others: int
+) -> None:
+    heard: list[Snapshot] = []
+    for number in range(others):
+        backend.observe.watch(Target(Kind.VALUE, "threads", str(number)), lambda _state: None)
+    target = Target(Kind.VALUE, "threads", "k")
+    with refusing(), pytest.raises(UnavailableError, match="can't start new thread"):
+        backend.observe.watch(target, heard.append)
+    assert not heard
+    backend.observe.watch(target, heard.append)
+    eventually(lambda: heard)
+    backend.close()
+
+
+def test_a_listener_goes_on_after_what_nobody_thought_of(
+    backend: ConsulBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[Snapshot] = []
+
+    def hear(state: Snapshot) -> None:
+        heard.append(state)
+        if len(heard) == 1:
+            raise ValueError("of no kind")
+
+    backend.observe.watch(Target(Kind.VALUE, "threads", "k"), hear)
+    eventually(lambda: len(heard) == 2, within=2 * SOON)
+    (told,) = [one for one in caplog.records if one.levelno == logging.ERROR]
+    assert told.exc_info is not None
+    assert "the watch of" in told.getMessage()
+
+
+def test_a_session_is_renewed_after_what_nobody_thought_of(
+    backend: ConsulBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sessions = backend._engine.sessions
+    session, renewed = sessions._session, sessions._is_renewed
+    assert session is not None
+    trouble = [ValueError("of no kind")]
+
+    def sometimes(session: Session, talk: Talk) -> bool:
+        if trouble:
+            raise trouble.pop()
+        return renewed(session, talk)
+
+    monkeypatch.setattr(sessions, "_is_renewed", sometimes)
+    eventually(lambda: not trouble)
+    before = session.lease.deadline
+    eventually(lambda: session.lease.deadline > before, what="it was renewed since")
+    assert "ValueError: of no kind" in caplog.text
