@@ -32,6 +32,7 @@ class Connections:
         self._connect = connect
         self._idle: deque[Idle] = deque()
         self._open: set[Wire] = set()
+        self._keeping = True
         self._closed = False
         self._lock = threading.Lock()
 
@@ -82,6 +83,20 @@ class Connections:
             self._open.discard(wire)
         wire.close()
 
+    def rest(self) -> None:
+        """Keep none that is not in use, until `resume`; requests can be sent all the same."""
+        with self._lock:
+            self._keeping = False
+            idle = [one.wire for one in self._idle]
+            self._idle.clear()
+        for wire in idle:
+            self.drop(wire)
+
+    def resume(self) -> None:
+        """Keep some for the next requests."""
+        with self._lock:
+            self._keeping = True
+
     def close(self) -> None:
         """End all requests, let all connections go, and open no other ones."""
         with self._lock:
@@ -118,7 +133,8 @@ class Connections:
     def _done_with(self, wire: Wire) -> None:
         with self._lock:
             now = time.monotonic()
-            kept = wire.reusable and not self._closed and len(self._idle) < _MOST_KEPT
+            wanted = self._keeping and not self._closed
+            kept = wire.reusable and wanted and len(self._idle) < _MOST_KEPT
             surplus = [] if kept else [wire]
             while self._idle and self._idle[0].since < now - _KEPT_SECONDS:
                 surplus.append(self._idle.popleft().wire)

@@ -22,12 +22,17 @@ class Endpoints:
         return len(self._agents)
 
     def leave(self, agent: Agent) -> None:
-        """Use another server than that of *agent*, if there is one."""
+        """Use another server than that of *agent*, if there is one, and keep no connection to it.
+
+        Requests to it that are under way go on.
+        """
         with self._lock:
             if agent is not self.current or len(self._agents) == 1:
                 return
             self._at = (self._at + 1) % len(self._agents)
             self.current = self._agents[self._at]
+            agent.http.connections.rest()
+            self.current.http.connections.resume()
         self.on_move()
 
     def close(self) -> None:
