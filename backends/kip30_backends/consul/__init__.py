@@ -1,6 +1,6 @@
 """Consul: an agent or the servers of a cluster, reached over HTTP.
 
-What is sent goes through the `consul` module, which py-consul and python-consul both bring.
+HTTP is spoken by a client as the `consul` module has them, which py-consul and python-consul bring.
 """
 
 from kip30_backends.consul.backend import ConsulBackend

@@ -1,14 +1,19 @@
-"""The one place that knows the `consul` module: its client, over connections of our own.
+"""The one place that knows the `consul` module: its HTTP, over connections of our own.
 
 Both py-consul and python-consul let a program bring its own HTTP, as their `HTTPClient` has it.
 Ours keeps connections open, gives every request a deadline, and sends the token as a header.
+
+Their clients work with it, and are not made here: all of them look into the environment, and
+python-consul's cannot be made with a `CONSUL_HTTP_ADDR` that Consul's own programs understand.
 """
 
+import json
 import ssl
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -23,6 +28,8 @@ from kip30_backends.consul.wire import Answer, Wire
 
 Parameters = Sequence[tuple[str, object]] | Mapping[str, object] | None
 Callback = Callable[[Any], Any]
+
+_UNKNOWN = "consul, unknown without agent:read"
 
 _base: Any = consul.base
 """The same, of which no types are known: the two libraries have different ones, or none."""
@@ -113,7 +120,7 @@ _base.HTTPClient.register(Adapter)
 
 
 class Agent:
-    """One server, and the library's client of it."""
+    """One server."""
 
     def __init__(self, address: Address, settings: ConsulSettings, seconds: float) -> None:
         """Be about to connect to *address*.
@@ -123,18 +130,6 @@ class Agent:
         """
         self.server = str(address)
         self.http = Adapter(address, settings, seconds)
-        self._datacenter = settings.datacenter
-
-    @cached_property
-    def _client(self) -> Any:
-        """The library's client, made when it is needed, since it looks into the environment."""
-
-        def adapter(_client: Any, *_arguments: Any, **_more: Any) -> Adapter:
-            return self.http
-
-        # What py-consul calls `http_connect` is `connect` to python-consul.
-        hooks = {"http_connect": adapter, "connect": adapter}
-        return type("Client", (_base.Consul,), hooks)(dc=self._datacenter)
 
     def version(self) -> str:
         """Ask which version of Consul the server is.
@@ -142,10 +137,8 @@ class Agent:
         Raises:
             TroubleError: The server did not answer.
         """
-        try:
-            return f"consul {self._client.agent.self()['Config']['Version']}"
-        except LibraryError:
-            return "consul, unknown without agent:read"
+        told = self.http.get(_told, "/v1/agent/self")
+        return f"consul {told['Config']['Version']}" if told else _UNKNOWN
 
     def lacks_leader(self, until: float) -> bool:
         """Say whether the server answers by *until* that no server leads the cluster."""
@@ -157,15 +150,13 @@ class Agent:
 
     def leader(self) -> str:
         """Ask which server leads the cluster; raises what `version` does."""
-        try:
-            leader: str = self._client.status.leader()
-        except LibraryError:
-            return "none"
+        leader: str = self.http.get(_told, "/v1/status/leader")
         return leader or "none"
 
 
-LibraryError: type[Exception] = _base.ConsulException
-"""What the library's methods raise for a status that they do not expect."""
+def _told(answer: Any) -> Any:
+    """Return what is in *answer*, or nothing if the server refuses."""
+    return json.loads(answer.body) if answer.code == HTTPStatus.OK else None
 
 
 def _datacenter(settings: ConsulSettings) -> str:

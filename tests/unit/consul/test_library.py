@@ -1,5 +1,6 @@
 """The `consul` module over kip30's own connections, whichever of the two libraries it is."""
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,13 +24,27 @@ def agent(ensemble: Ensemble) -> Iterator[Agent]:
     one.http.close()
 
 
-def test_the_library_takes_the_adapter_for_its_own(agent: Agent) -> None:
+@pytest.fixture
+def client(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the library's client over the connections of *agent*."""
+
+    def adapter(_client: Any, *_arguments: Any, **_more: Any) -> Adapter:
+        return agent.http
+
+    for name in [name for name in os.environ if name.startswith("CONSUL_")]:
+        monkeypatch.delenv(name)
+    # What py-consul calls `http_connect` is `connect` to python-consul.
+    hooks = {"http_connect": adapter, "connect": adapter}
+    return type("Client", (base.Consul,), hooks)(dc="dc1")
+
+
+def test_the_library_takes_the_adapter_for_its_own(agent: Agent, client: Any) -> None:
     assert isinstance(agent.http, base.HTTPClient)
-    assert isinstance(agent._client.http, Adapter)
+    assert client.http is agent.http
 
 
-def test_its_calls_work(agent: Agent, namespace: str) -> None:
-    client, key = agent._client, f"{namespace}/k é"
+def test_its_calls_work(client: Any, namespace: str) -> None:
+    key = f"{namespace}/k é"
     assert client.kv.put(key, "v")
     _, found = client.kv.get(key)
     assert found["Value"] == b"v"
@@ -37,12 +52,20 @@ def test_its_calls_work(agent: Agent, namespace: str) -> None:
     assert client.kv.get(key)[1] is None
 
 
+def test_the_library_is_told_what_kip30_is(agent: Agent, client: Any) -> None:
+    assert agent.version() == f"consul {client.agent.self()['Config']['Version']}"
+    assert agent.leader() == client.status.leader()
+
+
+@pytest.mark.parametrize("address", ["https://nowhere.invalid:1", "nowhere.invalid:1", "::"])
 def test_the_environment_of_consul_is_not_looked_at(
-    open_client: Open, monkeypatch: pytest.MonkeyPatch
+    open_client: Open, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setenv("CONSUL_HTTP_ADDR", "https://nowhere.invalid:1")
+    monkeypatch.setenv("CONSUL_HTTP_ADDR", address)
     monkeypatch.setenv("CONSUL_HTTP_TOKEN", "no-token")
     monkeypatch.setenv("CONSUL_HTTP_SSL", "true")
     client = open_client()
     client.storage().put("k", "v")
-    assert client.backend.describe()["version"].startswith("consul")
+    told = client.backend.describe()
+    assert told["version"].startswith("consul 1.")
+    assert told["leader"].startswith("127.0.0.1:")
