@@ -31,16 +31,21 @@ def loser(open_client: Open, link: Link) -> ConsulBackend:
     return backend
 
 
-def _lose(backend: ConsulBackend) -> None:
+def _lose(backend: ConsulBackend) -> str:
+    """Return the id of the session that is lost."""
     sessions = backend._engine.sessions
-    assert sessions._session is not None
-    sessions.lost(sessions._session)
+    session = sessions._session
+    assert session is not None
+    sessions.lost(session)
+    return session.ident
 
 
 def test_it_is_ended_when_the_client_closes(loser: ConsulBackend, admin: Admin) -> None:
-    before = len(admin.sessions())
+    over = loser._engine.sessions._over
+    assert over is not None
+    assert over.ident in _there(admin)
     loser.close()
-    assert len(admin.sessions()) == before - 1
+    assert over.ident not in _there(admin)
     assert not loser._engine.sessions._threads
 
 
@@ -63,9 +68,13 @@ def test_what_nobody_answered_is_cleared_away_by_the_next_server(
     backend = open_client(**settings).backend
     assert isinstance(backend, ConsulBackend)
     backend.membership.claim("g", "m", NONCE, b"").result()
-    _lose(backend)
-    before = len(admin.sessions())
+    lost = _lose(backend)
+    assert lost in _there(admin)
     link.swallow_answers()
     assert isinstance(backend.election.claim("s", "c", NONCE, b"").result(), Claim)
-    assert len(admin.sessions()) == before
+    assert lost not in _there(admin)
     link.heal()
+
+
+def _there(admin: Admin) -> set[str]:
+    return {one["ID"] for one in admin.sessions()}

@@ -50,10 +50,14 @@ def backend(open_client: Open) -> ConsulBackend:
     return one
 
 
+def _session(backend: ConsulBackend) -> Session | None:
+    return backend._engine.sessions._session
+
+
 def _lose(backend: ConsulBackend) -> None:
-    sessions = backend._engine.sessions
-    assert sessions._session is not None
-    sessions.lost(sessions._session)
+    session = _session(backend)
+    assert session is not None
+    backend._engine.sessions.lost(session)
 
 
 def test_a_crew_without_threads_says_so_and_has_them_later(refusing: Refusing) -> None:
@@ -112,18 +116,24 @@ def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(
 def test_a_session_that_nobody_would_renew_is_ended(
     backend: ConsulBackend, admin: Admin, refusing: Refusing
 ) -> None:
-    before = len(admin.sessions())
     _lose(backend)
+    before = _there(admin)
     with refusing():
         for _ in range(TIMES):
             claim = backend.membership.claim("g", "m", NONCE, b"")
             assert type(claim.exception()) is UnavailableError
-        assert len(admin.sessions()) == before - 1
-        assert backend._engine.sessions._session is None
+        assert _there(admin) < before
+        assert _session(backend) is None
     backend.membership.claim("g", "m", NONCE, b"").result()
-    assert len(admin.sessions()) == before
+    session = _session(backend)
+    assert session is not None
+    assert session.ident in _there(admin)
     backend.close()
-    assert len(admin.sessions()) == before - 1
+    assert session.ident not in _there(admin)
+
+
+def _there(admin: Admin) -> set[str]:
+    return {one["ID"] for one in admin.sessions()}
 
 
 @pytest.mark.parametrize("others", [0, 4], ids=["alone", "shared"])
