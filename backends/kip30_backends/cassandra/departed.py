@@ -15,8 +15,9 @@ from kip30.clock import Clock
 from kip30.records import Entry, Version
 
 _LASTS = 2.0
-"""For how many session timeouts a row can be back at most, with time to spare: it has its old end
-plus less than one."""
+_MORE_SECONDS = 1.0
+"""For how many session timeouts, and seconds more, a row can be back at most, with time to spare:
+it has its old end, in whole seconds, plus less than one timeout."""
 
 _Row = tuple[str, Version]
 """The nonce and the version, which only a row that is back has in common with one that had gone."""
@@ -28,7 +29,7 @@ class Departed:
     def __init__(self, clock: Clock, timeout_seconds: float) -> None:
         """Have seen nobody; sessions last *timeout_seconds*."""
         self._clock = clock
-        self._seconds = _LASTS * timeout_seconds
+        self._seconds = _LASTS * timeout_seconds + _MORE_SECONDS
         self._there: set[_Row] = set()
         self._until: dict[_Row, float] = {}
 

@@ -34,6 +34,12 @@ _TABLES = {
     " candidate text, nonce text, data blob, beat bigint,"
     " PRIMARY KEY ((root, service), seat)",
 }
+_SPECULATED = "100ms"
+"""After which another copy is asked for what one does not tell.
+
+By default that may be half of the nodes' read timeout, longer than calls last: a quorum would not
+be read until the nodes have noticed that one of them is cut off.
+"""
 _OPTIONS = {
     # Whatever is deleted there would have expired long before.
     "members": f" AND gc_grace_seconds = {_DAY}",
@@ -64,7 +70,7 @@ def tables(keyspace_name: str) -> list[str]:
     return [
         f"CREATE TABLE IF NOT EXISTS {keyspace_name}.{name} ({columns})"
         f" WITH id = {_id(f'{keyspace_name}.{name}')}"
-        f"{_OPTIONS.get(name, '')}"
+        f" AND speculative_retry = '{_SPECULATED}'{_OPTIONS.get(name, '')}"
         for name, columns in _TABLES.items()
     ]
 

@@ -32,7 +32,7 @@ class RawSide(Side):
         where = (self._root, _SERVICE)
         self._client.write(
             ("advance_leaders", 1, *where, None, None),
-            ("take_seat", _SECONDS, "candidate", _NONCE, _DATA, *where),
+            ("take_seat", _SECONDS, "candidate", _NONCE, _DATA, 1, *where),
         )
 
     @override
@@ -61,7 +61,7 @@ class RawSide(Side):
         rev, where = _revision(), (self._root, group)
         self._client.write(
             ("advance_members", rev, *where, rev),
-            ("write_member", _SECONDS, rev, _NONCE, _DATA, *where, member, None, None),
+            ("insert_member", _SECONDS, rev, _NONCE, _DATA, rev, *where, member),
         )
 
     @override
