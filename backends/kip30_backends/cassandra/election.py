@@ -153,11 +153,11 @@ class CassandraElection(ElectionDriver):
         """Go on from what was met: our own claim, somebody else's, or none."""
         if met.candidate is None:
             return Completed(None)
-        if met.nonce == bid.nonce:
-            return self._taken(bid, met, _LONG_AGO)
         cleared = self._claims.clear(met.nonce, bid.until)
         if cleared is not None:
             return mapped(cleared, lambda _: None)
+        if met.nonce == bid.nonce:
+            return self._taken(bid, met, _LONG_AGO)
         return Completed(Held(Snapshot(asked_at, met.leaders())))
 
     def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held | None]:

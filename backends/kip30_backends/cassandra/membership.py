@@ -100,12 +100,12 @@ class CassandraMembership(MembershipDriver):
         found = next((row for row in answer.rows if row.get("nonce")), None)
         if found is None:
             return self._prepared(bid, rev, answer)
-        if found["nonce"] == bid.nonce:
-            version: int = found["version"]
-            return self._taken(bid, version, sent_at if version == rev else _LONG_AGO)
         cleared = self._claims.clear(found["nonce"], bid.until)
         if cleared is not None:
             return mapped(cleared, lambda _: None)
+        if found["nonce"] == bid.nonce:
+            version: int = found["version"]
+            return self._taken(bid, version, sent_at if version == rev else _LONG_AGO)
         refusal = MemberExistsError(f"{bid.post.name!r} is a member of {bid.post.scope!r} already")
         if answer.is_sure or (met.get("rev") or 0) >= rev:
             raise refusal

@@ -1,0 +1,46 @@
+"""Who lost a session claims anew, also under the nonce of before."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+
+import pytest
+
+from kip30 import Kip30Error
+from kip30.driver import Backend
+from kip30.records import Claim, Held, new_nonce
+from kip30_conformance.patience import eventually
+from kip30_conformance.servers import Ensemble
+from tests.unit.clients import Open
+
+Ask = Callable[[Backend, str], Future[Claim] | Future[Claim | Held]]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda backend, nonce: backend.membership.claim("g", "m", nonce, b""),
+        lambda backend, nonce: backend.election.claim("s", "c", nonce, b""),
+    ],
+    ids=["member", "leader"],
+)
+def test_what_an_ended_session_has_left_is_not_taken_up_again(
+    ensemble: Ensemble, open_client: Open, ask: Ask
+) -> None:
+    nonce = new_nonce()
+    with ensemble.link() as link:
+        backend = open_client(**link.settings()).backend
+
+        def claimed() -> Claim | None:
+            with suppress(Kip30Error):
+                answer = ask(backend, nonce).result()
+                return answer if isinstance(answer, Claim) else None
+            return None
+
+        first = eventually(claimed, what="it is claimed")
+        link.cut()
+        eventually(lambda: not first.lease.is_valid(), what="its session is over")
+        link.heal()
+        second = eventually(claimed, what="it is claimed again")
+    assert second.entry.version > first.entry.version
+    assert second.lease is not first.lease
