@@ -2,7 +2,7 @@
 
 A request that was delayed on its way may arrive yet, even when a later one with the same nonce was
 answered or refused. What it is granted then lasts as long as the session of this client, which goes
-on being renewed; so its nonce is remembered for longer than a server can hold it up.
+on being renewed; so its nonce is remembered for longer than a server should be able to hold it up.
 """
 
 from collections.abc import Callable
