@@ -54,10 +54,13 @@ def test_a_join_that_arrives_after_it_was_refused_is_undone(open_client: OpenCli
     eventually(lambda: not holder.membership_list())
 
 
-def test_a_join_that_arrives_after_the_member_has_left_is_undone(open_client: OpenClient) -> None:
+@pytest.mark.parametrize("seconds", [1, 4], ids=["soon", "after a whole session"])
+def test_a_join_that_arrives_after_the_member_has_left_is_undone(
+    open_client: OpenClient, seconds: float
+) -> None:
     client, other = open_client(), open_client()
     group = client.group_membership("g")
-    faults(client).arrive_late("membership.claim", 1)
+    faults(client).arrive_late("membership.claim", seconds)
     group.join("m", "mine")
     group.leave("m")
     eventually(has_arrived)
@@ -174,16 +177,6 @@ def test_everyone_sees_the_same_incarnation(open_client: OpenClient) -> None:
     target = Target(Kind.GROUP, "g")
     seen = other.backend.observe.snapshot(target).result().entries["m"]
     assert seen.version == member.incarnation
-
-
-def test_a_join_that_arrives_after_a_whole_session_is_undone(open_client: OpenClient) -> None:
-    client, other = open_client(), open_client()
-    group = client.group_membership("g")
-    faults(client).arrive_late("membership.claim", 4)
-    group.join("m", "mine")
-    group.leave("m")
-    eventually(has_arrived)
-    eventually(lambda: not other.group_membership("g").membership_list())
 
 
 def test_updates_that_wait_for_each_other_wait_one_operation_timeout(
