@@ -207,7 +207,10 @@ def _members(codec: Codec[T], snapshot: Snapshot) -> Mapping[str, T]:
     return {name: codec.decode(entry.data) for name, entry in snapshot.entries.items()}
 
 
-def _records(snapshot: Snapshot) -> Mapping[str, tuple[Version, str]]:
+_Records = Mapping[str, tuple[Version, str]]
+
+
+def _records(snapshot: Snapshot) -> _Records:
     """Return what tells one incarnation, and one record of it, from the next."""
     return {name: (entry.version, entry.nonce) for name, entry in snapshot.entries.items()}
 
@@ -215,7 +218,8 @@ def _records(snapshot: Snapshot) -> Mapping[str, tuple[Version, str]]:
 def _change(
     group: str, codec: Codec[T], old: Snapshot | None, new: Snapshot
 ) -> MembershipChange[T] | None:
-    before, after = _records(old) if old else {}, _records(new)
+    before: _Records = _records(old) if old else {}
+    after = _records(new)
     if old is not None and before == after:
         return None
     return MembershipChange(
