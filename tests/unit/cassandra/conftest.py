@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers import Ensemble, Link
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import Open, opening, unused_namespace
 
@@ -23,6 +23,13 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 @pytest.fixture(scope="module")
 def admin(ensemble: Ensemble) -> Iterator[Admin]:
     with Admin(ensemble.nodes[0].address) as one:
+        yield one
+
+
+@pytest.fixture
+def link(ensemble: Ensemble) -> Iterator[Link]:
+    """Yield a way to the node, on which there can be trouble."""
+    with ensemble.link() as one:
         yield one
 
 

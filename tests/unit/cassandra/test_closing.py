@@ -1,7 +1,6 @@
 """What is under way when a client is closed."""
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -11,7 +10,7 @@ from kip30.driver import Backend
 from kip30.names import Key
 from kip30.records import Condition, Version, Write, new_nonce
 from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.servers import Ensemble, Link
+from kip30_conformance.servers import Link
 from tests.unit.clients import Open
 
 from .admin import Admin
@@ -21,12 +20,6 @@ from .test_lost_answers import PATIENT
 WITHIN = 5 * TIME_SCALE
 SECONDS = 2.0
 A_MOMENT = 0.3
-
-
-@pytest.fixture
-def link(ensemble: Ensemble) -> Iterator[Link]:
-    with ensemble.link() as one:
-        yield one
 
 
 @pytest.fixture

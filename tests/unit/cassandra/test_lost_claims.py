@@ -1,6 +1,5 @@
 """A claim whose answer was lost is refused only if it cannot be granted any more."""
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -9,18 +8,12 @@ from kip30 import OutcomeUnknownError
 from kip30.driver import Backend
 from kip30.records import Claim, Held, new_nonce
 from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.servers import Ensemble, Link
+from kip30_conformance.servers import Link
 from tests.unit.clients import Open
 
 from .test_lost_answers import PATIENT
 
 WITHIN = 10 * TIME_SCALE
-
-
-@pytest.fixture
-def link(ensemble: Ensemble) -> Iterator[Link]:
-    with ensemble.link() as one:
-        yield one
 
 
 @pytest.fixture
