@@ -1,11 +1,11 @@
 """Writes that may be sent as one transaction."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from itertools import groupby
 from typing import TypeVar
 
+from kip30.futures import fail, succeed
 from kip30.records import Condition, Fence, Write
 
 T = TypeVar("T")
@@ -26,11 +26,10 @@ def passed_on(source: Future[T], target: Future[T]) -> None:
 
     def copy(done: Future[T]) -> None:
         error = done.exception()
-        with suppress(InvalidStateError):
-            if error is None:
-                target.set_result(done.result())
-            else:
-                target.set_exception(error)
+        if error is None:
+            succeed(target, done.result())
+        else:
+            fail(target, error)
 
     source.add_done_callback(copy)
 

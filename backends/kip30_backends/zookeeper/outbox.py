@@ -10,13 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Generator
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import override
 
 from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
+from kip30.futures import fail, succeed
 from kip30_backends.zookeeper.errors import translate
 from kip30_backends.zookeeper.refusals import Refused
 from kip30_backends.zookeeper.session import Session
@@ -122,8 +122,7 @@ class Operation(Generic[T]):
 
     def complete(self, error: Kip30Error) -> None:
         """Tell who waits that it ended with *error*."""
-        with suppress(InvalidStateError):  # who waited has cancelled it
-            self.future.set_exception(error)
+        fail(self.future, error)  # unless who waited has cancelled it
 
     def in_doubt(self) -> bool:
         """Say whether something may have been written that nobody knows of."""
@@ -145,8 +144,7 @@ class Operation(Generic[T]):
 
     def _succeed(self, result: T) -> None:
         if self._end():
-            with suppress(InvalidStateError):
-                self.future.set_result(result)
+            succeed(self.future, result)
 
     def _end(self) -> bool:
         was_over, self.over = self.over, True
