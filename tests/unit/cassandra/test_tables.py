@@ -31,6 +31,14 @@ def test_what_is_missing_is_named_and_not_made(open_client: Open, admin: Admin) 
     assert not admin.tell("SELECT * FROM system_schema.keyspaces WHERE keyspace_name = 'absent'")
 
 
+def test_another_copy_is_asked_before_a_call_is_over(open_client: Open, admin: Admin) -> None:
+    open_client()
+    tables = admin.tell(
+        "SELECT speculative_retry FROM system_schema.tables WHERE keyspace_name = 'kip30'"
+    )
+    assert [one["speculative_retry"].lower() for one in tables] == 3 * ["100ms"]
+
+
 def test_an_administrator_may_make_the_tables(open_client: Open, admin: Admin) -> None:
     properties = load({**_in("prepared"), "plugin.cassandra.replication": 1})
     for statement in ddl(build(CassandraSettings, properties)):
