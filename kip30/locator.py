@@ -48,6 +48,7 @@ class PluginLocator(Closing):
         self._clock = clock or SystemClock()
         self._connection: Connection | None = None
         self._lifeline = _Lifeline()
+        self._drop: weakref.finalize[..., _Lifeline] | None = None
 
     def startup(self, config: Configuration = None) -> Self:
         """Open the store and return this locator.
@@ -67,7 +68,8 @@ class PluginLocator(Closing):
             raise LifecycleError("this locator is started already: make another one")
         backend_class, context, settings = _configured(config, self._clock)
         self._connection = Connection(backend_class(context, settings), context)
-        weakref.finalize(self._lifeline, _close_elsewhere, self._connection).atexit = False
+        self._drop = weakref.finalize(self._lifeline, _close_elsewhere, self._connection)
+        self._drop.atexit = False
         return self
 
     @property
@@ -129,6 +131,8 @@ class PluginLocator(Closing):
         """
         if self._connection is not None:
             self._connection.close()
+        if self._drop is not None:
+            self._drop.detach()
 
     def _open(self) -> Connection:
         if self._connection is None:

@@ -12,6 +12,7 @@ import pytest
 from kip30.config import Address
 from kip30_backends.consul.errors import UNSENT, TroubleError
 from kip30_backends.consul.wire import Wire
+from tests.unit.threads import no_threads
 
 SECONDS = 1.0
 
@@ -90,11 +91,7 @@ def test_what_is_no_name(host: str, until: float) -> None:
 def test_a_name_is_resolved_without_a_thread_if_none_is_to_be_had(
     monkeypatch: pytest.MonkeyPatch, until: float
 ) -> None:
-    def refuse(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't create new thread at interpreter shutdown")
-
     with socket.create_server(("127.0.0.1", 0)) as listening:
         _stands_for(monkeypatch, listening.getsockname()[1])
-        monkeypatch.setattr(threading.Thread, "start", refuse)
-        with closing(Wire(Address("name", 1), None, until)) as wire:
+        with no_threads(), closing(Wire(Address("name", 1), None, until)) as wire:
             assert wire.is_idle()

@@ -2,8 +2,6 @@
 
 import logging
 import threading
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -16,6 +14,7 @@ from kip30_backends.consul.grants import Session
 from kip30_backends.consul.talk import Talk
 from kip30_conformance.patience import TIME_SCALE, eventually
 from tests.unit.clients import Open
+from tests.unit.threads import no_threads
 
 from .admin import Admin
 
@@ -23,24 +22,6 @@ NONCE = "00" * 16
 SOON = 5 * TIME_SCALE
 TIMES = 5
 """More often than there are threads to be had."""
-
-Refusing = Callable[[], AbstractContextManager[None]]
-
-
-@pytest.fixture
-def refusing(monkeypatch: pytest.MonkeyPatch) -> Refusing:
-    """Return what refuses all threads for the time of a with-block."""
-
-    def refuse(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    @contextmanager
-    def block() -> Generator[None]:
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            yield
-
-    return block
 
 
 @pytest.fixture
@@ -60,9 +41,9 @@ def _lose(backend: ConsulBackend) -> None:
     backend._engine.sessions.lost(session)
 
 
-def test_a_crew_without_threads_says_so_and_has_them_later(refusing: Refusing) -> None:
+def test_a_crew_without_threads_says_so_and_has_them_later() -> None:
     crew, done = Crew(), threading.Event()
-    with refusing():
+    with no_threads():
         for _ in range(TIMES):
             with pytest.raises(UnavailableError, match="can't start new thread"):
                 crew.do(done.set)
@@ -71,10 +52,10 @@ def test_a_crew_without_threads_says_so_and_has_them_later(refusing: Refusing) -
     assert not done.is_set()
 
 
-def test_a_crew_with_one_thread_does_all_with_it(refusing: Refusing) -> None:
+def test_a_crew_with_one_thread_does_all_with_it() -> None:
     crew, go, done = Crew(), threading.Event(), threading.Semaphore(0)
     crew.do(lambda: go.wait(SOON))
-    with refusing():
+    with no_threads():
         for _ in range(TIMES):
             crew.do(done.release)
     go.set()
@@ -96,12 +77,10 @@ def test_a_crew_outlives_what_its_work_raises(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("ValueError: of no kind") == TIMES
 
 
-def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(
-    backend: ConsulBackend, refusing: Refusing
-) -> None:
+def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(backend: ConsulBackend) -> None:
     key = Key("threads", "k")
     assert not backend._engine.calls.crew._threads
-    with refusing():
+    with no_threads():
         reads = [backend.storage.read([key]) for _ in range(TIMES)]
         assert all(read.done() for read in reads)
         assert {type(read.exception()) for read in reads} == {UnavailableError}
@@ -113,12 +92,10 @@ def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(
     assert later.result() == [None]
 
 
-def test_a_session_that_nobody_would_renew_is_ended(
-    backend: ConsulBackend, admin: Admin, refusing: Refusing
-) -> None:
+def test_a_session_that_nobody_would_renew_is_ended(backend: ConsulBackend, admin: Admin) -> None:
     _lose(backend)
     before = _there(admin)
-    with refusing():
+    with no_threads():
         for _ in range(TIMES):
             claim = backend.membership.claim("g", "m", NONCE, b"")
             assert type(claim.exception()) is UnavailableError
@@ -137,14 +114,12 @@ def _there(admin: Admin) -> set[str]:
 
 
 @pytest.mark.parametrize("others", [0, 4], ids=["alone", "shared"])
-def test_what_nobody_can_listen_to_is_refused(
-    backend: ConsulBackend, refusing: Refusing, others: int
-) -> None:
+def test_what_nobody_can_listen_to_is_refused(backend: ConsulBackend, others: int) -> None:
     heard: list[Snapshot] = []
     for number in range(others):
         backend.observe.watch(Target(Kind.VALUE, "threads", str(number)), lambda _state: None)
     target = Target(Kind.VALUE, "threads", "k")
-    with refusing(), pytest.raises(UnavailableError, match="can't start new thread"):
+    with no_threads(), pytest.raises(UnavailableError, match="can't start new thread"):
         backend.observe.watch(target, heard.append)
     assert not heard
     backend.observe.watch(target, heard.append)

@@ -15,6 +15,7 @@ import pytest
 from kip30 import ClosedError, KeySetChange, LifecycleError, PluginLocator, ValueChange
 from kip30.dispatch import Dispatcher
 from kip30_conformance.patience import eventually
+from tests.unit.threads import no_threads
 
 from .conftest import OpenClient
 from .trouble import faults
@@ -137,6 +138,14 @@ def test_a_refused_inner_lead_leaves_the_outer_alone(client: PluginLocator) -> N
         leadership.check()
 
 
+def test_collecting_what_was_closed_takes_no_thread(open_client: OpenClient) -> None:
+    client = PluginLocator().startup(_settings(open_client()))
+    client.close()
+    with no_threads():
+        del client
+        gc.collect()
+
+
 def test_a_dropped_client_ends_although_a_listener_is_registered(open_client: OpenClient) -> None:
     other = open_client()
     client = PluginLocator().startup(_settings(other))
@@ -182,16 +191,12 @@ def test_a_forked_child_can_close_what_it_inherited_at_once(client: PluginLocato
 
 
 def test_a_system_without_threads_to_spare_delays_and_breaks_nothing(
-    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+    client: PluginLocator,
 ) -> None:
-    def refuse(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     dispatcher: Dispatcher = client.__dict__["_connection"].dispatcher
     ran = threading.Event()
     task = dispatcher.task(ran.set, "t")
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
+    with no_threads():
         task.wake()
     dispatcher.task(lambda: None, "another").wake()
     assert ran.wait(10)

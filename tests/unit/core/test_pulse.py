@@ -9,6 +9,7 @@ import pytest
 
 from kip30.pulse import Pulse
 from kip30_conformance.patience import eventually
+from tests.unit.threads import no_threads
 
 LONG = 3600.0
 
@@ -64,15 +65,10 @@ def test_a_stopped_pulse_calls_all_that_was_not_cancelled_and_takes_no_more() ->
 
 
 def test_a_pulse_that_could_have_no_thread_goes_on_when_it_can(
-    pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+    pulse: Pulse,
 ) -> None:
     called: list[str] = []
-
-    def refuse(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
+    with no_threads():
         pulse.after(0.0, lambda: called.append("first"))
     pulse.after(0.0, lambda: called.append("second"))
     eventually(lambda: called == ["first", "second"], what="both were called")
