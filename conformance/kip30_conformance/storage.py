@@ -282,7 +282,7 @@ class StorageTests(Suite):
         """Cancelling one future leaves all others as they are."""
         storage = client.storage()
         storage.put_many({f"n/{number}": str(number) for number in range(20)})
-        faults_of(client, harness).delay("storage.read", 0.2, times=20)
+        faults_of(client, harness).delay("storage.read", harness.operation_seconds / 2, times=20)
         futures = [storage.fetch(f"n/{number}") for number in range(20)]
         assert futures[7].cancel()
         others = [(number, one) for number, one in enumerate(futures) if number != 7]
