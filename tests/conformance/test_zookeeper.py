@@ -8,13 +8,18 @@ from kip30_conformance.servers import SIZES, start
 from kip30_conformance.servers.harness import ServerHarness
 from kip30_conformance.suites import suite_classes
 
+UNSYNCED = "forceSync=no"
+"""Processes are killed here, not machines. One sync of a disk that all servers share was seen to
+take 0.9 s, and a server that is silent for 0.7 s is given up under the suite's session timeout."""
+
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda nodes: f"nodes-{nodes}")
 def harness(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerHarness]:
     nodes: int = request.param
-    with start("zookeeper", nodes, folder=tmp_path_factory.mktemp("zookeeper")) as ensemble:
+    folder = tmp_path_factory.mktemp("zookeeper")
+    with start("zookeeper", nodes, folder=folder, extra=[UNSYNCED]) as ensemble:
         yield ServerHarness(ensemble)
 
 
