@@ -71,7 +71,8 @@ class Route(NamedTuple):
         wire: The connections.
         nodes: The choice between them.
         pulse: The clock of attempts.
-        repair: Makes the tables anew on a thread of its own, then calls what it is given.
+        repair: Makes the tables where they are missing on a thread of its own, then calls what it
+            is given.
         keyspace: Where the tables are.
     """
 
@@ -199,8 +200,7 @@ class Call(Future[T]):
             self._go_on(failure)
 
     def _await_tables(self) -> None:
-        """Have the tables made, or wait until this node has heard of them."""
-        self._tried.clear()
+        """Have the tables made, or ask others until this node has heard of them."""
         if self._repaired:
             self._later(_PAUSE)
             return

@@ -34,7 +34,6 @@ class Patience(NamedTuple):
         heartbeat: Between two signs of life on an idle connection.
         silence: For the answer to such a sign.
         reconnect: Before it tries again to reach a node, at the longest.
-        agree: For the nodes to agree on the tables.
         answer: For an answer when the backend opens.
     """
 
@@ -42,7 +41,6 @@ class Patience(NamedTuple):
     heartbeat: float
     silence: float
     reconnect: float
-    agree: float
     answer: float
 
 
@@ -51,7 +49,7 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
 
     Raises:
         ConfigError: A file of the settings cannot be read.
-        UnavailableError: No address is known of any contact point.
+        UnavailableError: No address is known of any contact point, or the system has no thread.
     """
     profile = _cluster.ExecutionProfile(
         load_balancing_policy=policy,
@@ -76,7 +74,7 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
         control_connection_timeout=patience.connect,
         idle_heartbeat_interval=patience.heartbeat,
         idle_heartbeat_timeout=patience.silence,
-        max_schema_agreement_wait=patience.agree,
+        max_schema_agreement_wait=0,
         executor_threads=4,
         schema_metadata_enabled=False,
         token_metadata_enabled=False,
@@ -97,6 +95,8 @@ def _made(settings: CassandraSettings, **options: Any) -> Any:
         raise UnavailableError(
             f"no address is known of {names}: check plugin.cassandra.contact.points"
         ) from error
+    except RuntimeError as error:
+        raise UnavailableError(f"the driver has no thread to spare: {error}") from error
 
 
 def _tls(settings: CassandraSettings) -> ssl.SSLContext:

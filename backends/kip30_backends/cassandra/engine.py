@@ -13,7 +13,8 @@ from kip30.driver import Context
 from kip30.errors import Kip30Error, StoreError, UnavailableError
 from kip30.following import attempt, copy
 from kip30.pulse import Pulse
-from kip30_backends.cassandra import clocks, schema
+from kip30.threads import started
+from kip30_backends.cassandra import clocks, knowing, schema
 from kip30_backends.cassandra.call import Answer, Ask, Route
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
@@ -29,7 +30,6 @@ from kip30_backends.cassandra.watches import Watches
 
 _log = logging.getLogger(__name__)
 
-_AGREE = 2.0
 _CONNECT = 2.5
 _PAUSE = 0.1
 _RECONNECT = 1.0
@@ -125,7 +125,8 @@ class Engine:
             name="kip30-cassandra-connect",
             daemon=True,
         )
-        opening.start()
+        if not started(opening):
+            raise UnavailableError(f"there is no thread to spare to ask {self._addresses()}")
         try:
             return opened.result(self._context.connect_timeout_seconds)
         except TimeoutError as error:
@@ -152,7 +153,8 @@ class Engine:
         try:
             self.wire.connect()
             schema.check_versions(self.wire.known())
-            schema.ensure(self.wire, self._settings, self._context.connect_timeout_seconds / 2)
+            seconds = self._context.connect_timeout_seconds / 2
+            knowing.ensure(self.wire, self._settings, seconds)
             return self._prepared()
         except Kip30Error:
             raise
@@ -160,7 +162,7 @@ class Engine:
             raise self._translated(error) from error
 
     def _prepared(self) -> Statements:
-        """Prepare, again as long as a node has not heard of tables that were just made."""
+        """Prepare, again as long as a node has not heard of tables that others have."""
         until = time.monotonic() + self._context.connect_timeout_seconds
         while True:
             try:
@@ -168,6 +170,7 @@ class Engine:
             except Exception as error:
                 if not is_missing(failure_of(error)) or time.monotonic() > until:
                     raise
+            self._spread_tables()
             time.sleep(_PAUSE)
 
     def _translated(self, error: Exception) -> Kip30Error:
@@ -193,14 +196,22 @@ class Engine:
         with self._repairing:
             self._waiting.append(then)
             first = len(self._waiting) == 1
-        if first:
-            threading.Thread(target=self._mend, name="kip30-cassandra-mend", daemon=True).start()
+        mending = threading.Thread(target=self._mend, name="kip30-cassandra-mend", daemon=True)
+        if first and not started(mending):
+            self._resume()
 
     def _mend(self) -> None:
+        self._spread_tables()
+        self._resume()
+
+    def _spread_tables(self) -> None:
         try:
-            schema.ensure(self.wire, self._settings, seconds=0)
+            knowing.spread(self.wire, self._settings)
         except Exception as error:  # noqa: BLE001  what goes on will fail, and say why
             _log.info("the tables were not made: %s", error)
+
+    def _resume(self) -> None:
+        """Let all go on that waited for tables; they fail if there are none, and say so."""
         with self._repairing:
             waiting, self._waiting = self._waiting, []
         for go_on in waiting:
@@ -225,6 +236,5 @@ def _patience(context: Context) -> Patience:
         heartbeat=heartbeat,
         silence=max(heartbeat, _SILENCE),
         reconnect=min(part, _RECONNECT),
-        agree=min(context.connect_timeout_seconds, _AGREE),
         answer=context.connect_timeout_seconds,
     )

@@ -16,6 +16,7 @@ import cassandra.connection
 import cassandra.policies
 import cassandra.query
 
+from kip30.threads import started
 from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.cluster import Patience, cluster
 from kip30_backends.cassandra.errors import Failure
@@ -83,9 +84,9 @@ class Wire:
         """Yield the nodes that are up, in the order in which this request should try them."""
         yield from self._policy.make_query_plan()
 
-    def reached(self) -> Node | None:
-        """Return a node that there is a connection to, if any."""
-        return next((pool.host for pool in list(self._session.get_pools())), None)
+    def reached(self) -> list[Node]:
+        """Return the nodes that there are connections to."""
+        return [pool.host for pool in list(self._session.get_pools())]
 
     @property
     def datacenter(self) -> str:
@@ -121,8 +122,10 @@ class Wire:
     def close(self, seconds: float) -> None:
         """End all connections and the driver's threads, for which this waits so many *seconds*."""
         ending = threading.Thread(target=self._end, name="kip30-cassandra-close", daemon=True)
-        ending.start()
-        ending.join(seconds)
+        if started(ending):
+            ending.join(seconds)
+        else:
+            self._end()
 
     def abandon(self) -> None:
         """In a forked child: leave all to the parent, also when the process ends."""

@@ -14,6 +14,7 @@ _SOME_DATACENTER = "datacenter1"
 _DAY = 86_400
 _PAUSE = 0.1
 _NUMBERS = re.compile(r"\d+")
+_CREATE = re.compile(r"^CREATE (KEYSPACE|TABLE)")
 
 _Numbers = tuple[int, ...]
 _FIXED: dict[_Numbers, _Numbers] = {(3, 0): (3, 0, 24), (3, 11): (3, 11, 10)}
@@ -105,36 +106,43 @@ def _numbers(version: str) -> _Numbers:
     return tuple(map(int, _NUMBERS.findall(version)[:3]))
 
 
-def ensure(wire: Wire, settings: CassandraSettings, seconds: float) -> None:
-    """Make the keyspace and the tables unless they are there.
-
-    One node makes all of it: others may hear of it late.
-
-    Raises:
-        StoreError: They are not, and are not to be made.
-        UnavailableError: They are not, and for *seconds* there were fewer nodes than copies; or
-            no node can be reached.
-    """
-    node = wire.reached()
-    if node is None:
-        raise UnavailableError("no node can be reached")
+def missing(wire: Wire, settings: CassandraSettings, node: Node) -> set[str]:
+    """Return the tables that *node* does not know."""
     found = wire.execute(
         "SELECT table_name FROM system_schema.tables"  # noqa: S608  a name that was checked
         f" WHERE keyspace_name = '{settings.keyspace.lower()}'",
         node,
     )
-    missing = _TABLES.keys() - {row["table_name"] for row in found}
-    if not missing:
-        return
+    return _TABLES.keys() - {row["table_name"] for row in found}
+
+
+def make(wire: Wire, settings: CassandraSettings, node: Node, seconds: float) -> None:
+    """Have *node* make the keyspace and the tables. Others hear of it from that, as a rule.
+
+    Raises:
+        StoreError: They are not to be made.
+        UnavailableError: For *seconds* there were fewer nodes than copies.
+    """
     if not settings.create:
+        lacking = ", ".join(sorted(missing(wire, settings, node)))
         raise StoreError(
-            f"keyspace {settings.keyspace!r} lacks the tables {', '.join(sorted(missing))}:"
+            f"keyspace {settings.keyspace!r} lacks the tables {lacking}:"
             " make them (`kip30 config --ddl` shows how) or set plugin.cassandra.create=true"
         )
     copies = _copies_for(wire)
     _await_ring(wire, settings, node, copies, seconds)
     for statement in (keyspace(settings, copies), *tables(settings.keyspace)):
         wire.execute(statement, node)
+
+
+def described(wire: Wire, settings: CassandraSettings, node: Node) -> list[str]:
+    """Return the statements that make keyspace and tables as *node* has them. Since Cassandra 4."""
+    rows = wire.execute(f"DESCRIBE KEYSPACE {settings.keyspace} WITH INTERNALS", node)
+    return [
+        _CREATE.sub(r"\g<0> IF NOT EXISTS", row["create_statement"])
+        for row in rows
+        if row["type"] == "keyspace" or (row["type"] == "table" and row["name"] in _TABLES)
+    ]
 
 
 def _copies_for(wire: Wire) -> int:

@@ -24,6 +24,7 @@ class Admin:
             [(host, int(port))],
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             auth_provider=PlainTextAuthProvider(**login) if login else None,
+            max_schema_agreement_wait=0,
         )
         self._session: Any = self._cluster.connect()
 

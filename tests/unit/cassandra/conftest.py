@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kip30 import PluginLocator, StoreError
 from kip30_conformance.servers import Ensemble, Link
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import Open, opening, unused_namespace
@@ -43,3 +44,12 @@ def open_client(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
     operation_ms = round(1000 * OPERATION_SECONDS)
     with opening(ensemble, namespace, session_ms=3000, operation_ms=operation_ms) as open_one:
         yield open_one
+
+
+def is_put(client: PluginLocator) -> bool:
+    """Put ``k``; false if the store says that it cannot."""
+    try:
+        client.storage().put("k", "new")
+    except StoreError:
+        return False
+    return True

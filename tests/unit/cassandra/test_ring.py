@@ -1,4 +1,4 @@
-"""Three nodes, of which one is dead, or frozen, or asked by itself."""
+"""Three nodes, of which one is dead, or frozen, or asked by itself, or lacks the tables."""
 
 import time
 from collections.abc import Iterator
@@ -6,8 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from kip30 import PluginLocator
+from kip30 import PluginLocator, Versioned
 from kip30.config import Written
+from kip30_backends.cassandra import CassandraBackend
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
@@ -16,6 +17,7 @@ from .admin import Admin
 from .conftest import OPERATION_SECONDS
 from .rows import ROW_SECONDS, ends
 
+LAST = 2
 RING_SECONDS = OPERATION_SECONDS * TIME_SCALE
 
 
@@ -77,6 +79,69 @@ def test_calls_go_on_while_one_of_three_is_frozen(three: Ensemble, frozen: int) 
 def admins(three: Ensemble) -> Iterator[list[Admin]]:
     with ExitStack() as told:
         yield [told.enter_context(Admin(node.address)) for node in three.nodes]
+
+
+@pytest.fixture
+def isolated(three: Ensemble) -> Iterator[Ensemble]:
+    """Yield three nodes of which the last one hears nothing of the others."""
+    three.isolate(three.nodes[LAST])
+    yield three
+    three.heal()
+    three.await_ready()
+
+
+def test_a_node_that_does_not_hear_of_tables_makes_them(
+    isolated: Ensemble, admins: list[Admin]
+) -> None:
+    with _open(isolated, **{"plugin.cassandra.keyspace": "unheard"}) as client:
+        client.storage().put("k", "v")
+    assert _tables(admins[LAST], "unheard") == 3
+
+
+def test_a_node_without_tables_makes_them_while_others_answer(
+    three: Ensemble, admins: list[Admin], request: pytest.FixtureRequest
+) -> None:
+    with _open(three, **{"plugin.cassandra.keyspace": "unheard_later"}) as client:
+        version = client.storage().put("k", "v")
+        admins[0].tell("ALTER TABLE unheard_later.records WITH comment = 'an administrator'")
+        eventually(lambda: _comment(admins[LAST]), what="it has heard of that")
+        request.getfixturevalue("isolated")
+        admins[LAST].tell("DROP KEYSPACE unheard_later")
+        _ask_first(client, three.nodes[LAST].address)
+        assert client.storage().get("k") == Versioned("v", version)
+        eventually(lambda: _tables(admins[LAST], "unheard_later") == 3, what="it has made them")
+    assert _comment(admins[LAST]) == "an administrator"
+
+
+def test_others_are_asked_if_a_node_without_tables_may_not_make_them(
+    three: Ensemble, admins: list[Admin], request: pytest.FixtureRequest
+) -> None:
+    settings: dict[str, Written] = {"plugin.cassandra.keyspace": "unheard_for_good"}
+    with _open(three, **settings) as maker:
+        version = maker.storage().put("k", "v")
+    with _open(three, **settings, **{"plugin.cassandra.create": False}) as client:
+        request.getfixturevalue("isolated")
+        admins[LAST].tell("DROP KEYSPACE unheard_for_good")
+        _ask_first(client, three.nodes[LAST].address)
+        assert client.storage().get("k") == Versioned("v", version)
+    assert _tables(admins[LAST], "unheard_for_good") == 0
+
+
+def _ask_first(client: PluginLocator, address: str) -> None:
+    backend = client.backend
+    assert isinstance(backend, CassandraBackend)
+    (node,) = (one for one in backend._engine.wire.known() if str(one.endpoint) == address)
+    backend._engine.calls._route.nodes._current = node
+
+
+def _comment(admin: Admin) -> object:
+    asked = "SELECT comment FROM system_schema.tables WHERE keyspace_name = %s AND table_name = %s"
+    return admin.tell(asked, "unheard_later", "records")[0]["comment"]
+
+
+def _tables(admin: Admin, keyspace: str) -> int:
+    asked = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s"
+    return len(admin.tell(asked, keyspace))
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.3, 0.6, 0.9])

@@ -14,6 +14,7 @@ from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 
 from .admin import Admin
+from .conftest import is_put
 
 CHECKED: dict[str, Written] = {"plugin.cassandra.create": False}
 READS_A_SECOND = 2
@@ -75,7 +76,7 @@ def test_tables_that_vanish_are_made_anew(open_client: Open, admin: Admin) -> No
     client.listener_registry().add_value_change_listener("k", heard)
     admin.tell("DROP KEYSPACE vanishing")
     eventually(lambda: heard.events and heard.events[-1].value is None, what="it is gone")
-    eventually(lambda: _puts(client), what="it can be written again")
+    eventually(lambda: is_put(client), what="it can be written again")
     eventually(lambda: heard.events[-1].value == "new", what="and is heard of")
 
 
@@ -111,11 +112,3 @@ def test_what_is_observed_costs_two_reads_a_second_at_rest(
         seconds = time.monotonic() - begun
     jitter, heartbeats = 1 / 0.9, 2 * seconds
     assert asked <= LOOKED_AT * (READS_A_SECOND * seconds * jitter + 1) + heartbeats
-
-
-def _puts(client: PluginLocator) -> bool:
-    try:
-        client.storage().put("k", "new")
-    except StoreError:
-        return False
-    return True
