@@ -6,6 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from kip30.config import Written
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.peer import Peer
 from kip30_conformance.servers import SIZES, Ensemble
@@ -14,6 +15,11 @@ from tests.unit.clients import Open
 
 PROCESSES = 20
 WITHIN_SECONDS = 10.0
+PATIENT: dict[str, Written] = {
+    "plugin.operation.timeout.ms": round(5000 * TIME_SCALE),
+    "plugin.session.timeout.ms": round(10_000 * TIME_SCALE),
+}
+"""What is so by default, on a machine of the usual speed."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -30,7 +36,7 @@ def ensemble(
 @pytest.fixture
 def peers(ensemble: Ensemble, namespace: str, open_client: Open) -> Iterator[list[Peer]]:
     open_client()  # makes the tables
-    properties = {**ensemble.settings(), "plugin.namespace": namespace}
+    properties = {**PATIENT, **ensemble.settings(), "plugin.namespace": namespace}
     with ExitStack() as ends:
         started = [Peer(properties) for _ in range(PROCESSES)]
         for one in started:
