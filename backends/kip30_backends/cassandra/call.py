@@ -115,14 +115,13 @@ class Call(Future[T]):
         number = self._begun()
         if number is None:
             return
-        patience = self._left() / (others + 1)
-        self._silence = self._route.pulse.after(patience, partial(self._was_silent, number, node))
         self._route.wire.send(
             self._ask.statement,
             node,
             partial(self._answered, node),
             partial(self._failed, number),
         )
+        self._watch(number, node, self._left() / (others + 1))  # while the node is at work
 
     def close(self) -> None:
         """Be done, unless there has been an answer."""
@@ -141,6 +140,16 @@ class Call(Future[T]):
             self._attempts += 1
             self._is_sent = True
             return self._attempts
+
+    def _watch(self, number: int, node: Any, seconds: float) -> None:
+        """Have it noticed if *node* does not answer attempt *number* in so many *seconds*."""
+        due = self._route.pulse.after(seconds, partial(self._was_silent, number, node))
+        with self._lock:
+            if not self._over and number == self._attempts:
+                self._silence = due
+                return
+        if due is not None:
+            due.cancel()
 
     def _fail(self, error: BaseException) -> None:
         if self.set_running_or_notify_cancel():

@@ -26,21 +26,24 @@ class Attempt(NamedTuple):
 
 
 class ByHand:
-    """Stands for the connections to one node: nothing is sent, and tests answer."""
+    """Stands for the connections to nodes: nothing is sent, and tests answer."""
 
     def __init__(self) -> None:
+        self.hosts = [object()]
         self.attempts = list[Attempt]()
         self.before_each: Callable[[], None] = lambda: None
+        self.on_each: Callable[[Attempt], None] = lambda _attempt: None
 
     def nodes(self) -> list[object]:
         self.before_each()
-        return [self]
+        return self.hosts
 
     def known(self) -> list[object]:
         return []
 
     def send(self, _statement: object, _node: object, *callbacks: Any) -> None:
         self.attempts.append(Attempt(*callbacks))
+        self.on_each(self.attempts[-1])
 
 
 @pytest.fixture
@@ -96,6 +99,30 @@ def test_what_is_sent_is_not_given_up_with_what_was_before(route: Route, wire: B
     assert call.result(SECONDS).applied
 
 
+def test_what_is_answered_while_it_is_sent_leaves_no_timer(route: Route, wire: ByHand) -> None:
+    wire.on_each = lambda attempt: attempt.answered([DONE])
+    call = _call(route)
+    call.start()
+    assert call.result(SECONDS).applied
+    assert not _timers(route)
+
+
+def test_what_fails_while_it_is_sent_leaves_the_timer_of_the_next_attempt(
+    route: Route, wire: ByHand
+) -> None:
+    wire.on_each = lambda attempt: (
+        None if len(wire.attempts) == 2 else attempt.failed(Failure("ConnectionShutdown", ""))
+    )
+    wire.hosts = [object(), object()]
+    call = _call(route)
+    call.start()
+    assert len(wire.attempts) == 2
+    assert len(_timers(route)) == 1
+    wire.attempts[1].answered([DONE])
+    assert call.result(SECONDS).applied
+    assert not _timers(route)
+
+
 @pytest.mark.parametrize(
     ("kind", "error"), [("NeverSent", ClosedError), ("WriteTimeout", OutcomeUnknownError)]
 )
@@ -108,6 +135,10 @@ def test_what_a_close_says_goes_by_what_was_sent(
     wire.attempts[0].failed(Failure(kind, ""))
     assert type(call.exception(SECONDS)) is error
     assert len(wire.attempts) == 1
+
+
+def _timers(route: Route) -> list[object]:
+    return [due for _, _, due in list(route.pulse._due) if due.action is not None]
 
 
 def _call(route: Route) -> Call[Answer]:
