@@ -33,14 +33,18 @@ class Session:
     Attributes:
         lease: Until when all of it may be believed in.
         since: When the renewal was sent that the lease is dated from.
-        holdings: What is held.
+        holdings: What is held, by row.
     """
 
     def __init__(self, lease: Lease, since: float) -> None:
         """Hold nothing yet."""
         self.lease = lease
         self.since = since
-        self.holdings: set[Holding] = set()
+        self.holdings: dict[tuple[str, ...], Holding] = {}
+
+    def has(self, holding: Holding) -> bool:
+        """Say whether that very *holding* is held."""
+        return self.holdings.get(holding.post.row) is holding
 
 
 class Sessions:
@@ -83,7 +87,7 @@ class Sessions:
         if session is None or not session.lease.is_valid():
             return None
         with self._lock:
-            for holding in session.holdings:
+            for holding in session.holdings.values():
                 if holding.entry.nonce == nonce:
                     return session, holding
         return None
@@ -91,7 +95,7 @@ class Sessions:
     def former(self, nonce: str) -> Holding | None:
         """Return what an ended session held under *nonce*: nobody believes in that any more."""
         with self._lock:
-            held = [one for session in self._former for one in session.holdings]
+            held = [one for session in self._former for one in session.holdings.values()]
         return next((one for one in held if nonce in one.nonces()), None)
 
     def holds(self, session: Session, holding: Holding) -> bool:
@@ -103,8 +107,7 @@ class Sessions:
         with self._lock:
             if session is not self._session or holding.sent_at < session.since:
                 return False
-            others = {one for one in session.holdings if one.post.row != holding.post.row}
-            session.holdings = {*others, holding}
+            session.holdings[holding.post.row] = holding
             return True
 
     def forget(self, holding: Holding) -> None:
@@ -112,7 +115,8 @@ class Sessions:
         session = self._session
         if session is not None:
             with self._lock:
-                session.holdings.discard(holding)
+                if session.has(holding):
+                    del session.holdings[holding.post.row]
 
     def held(self) -> list[Holding]:
         """Return what is held."""
@@ -120,12 +124,12 @@ class Sessions:
         if session is None:
             return []
         with self._lock:
-            return list(session.holdings)
+            return list(session.holdings.values())
 
     def is_held(self, holding: Holding) -> bool:
         """Say whether *holding* is to be renewed."""
         session = self._session
-        return session is not None and session.lease.ended is None and holding in session.holdings
+        return session is not None and session.lease.ended is None and session.has(holding)
 
     def close(self) -> list[Holding]:
         """End the lease, begin no other one, and return what was held under it."""
@@ -135,7 +139,7 @@ class Sessions:
         if session is None:
             return []
         session.lease.end("closed")
-        return list(session.holdings)
+        return list(session.holdings.values())
 
     def _begun(self) -> Session:
         now = self._context.clock.now()
@@ -162,7 +166,7 @@ class Sessions:
             _log.debug("a claim was not renewed: %s", error)
             errors.append(error)
             session.lease.expire()
-        elif any(one in session.holdings for one in renewal.result()):
+        elif any(map(session.has, renewal.result())):
             self._end(session, "the store ended a claim")
         else:
             self._prolong(session)
@@ -170,7 +174,7 @@ class Sessions:
     def _prolong(self, session: Session, renewed_at: float = -math.inf) -> bool:
         """Date the lease from the oldest renewal; false if it is over."""
         with self._lock:
-            oldest = min((one.sent_at for one in session.holdings), default=renewed_at)
+            oldest = min((one.sent_at for one in session.holdings.values()), default=renewed_at)
             session.since = max(session.since, oldest)
         return session.lease.renewed(oldest)
 
