@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from kip30.following import then
-from kip30.futures import Completed
 from kip30.records import Entry, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
@@ -16,16 +14,14 @@ from kip30_backends.cassandra.lines import Lines
 MOST = 100
 """How many records are read at a time: they may have 256 KiB each."""
 
-Entries = dict[str, Entry]
-
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """Names whose records are wanted."""
+    """Names whose records are wanted; the answer is in their order."""
 
     names: Sequence[str]
     until: float
-    answer: Future[Entries] = field(default_factory=Future[Entries])
+    answer: Future[list[Entry | None]] = field(default_factory=Future[list[Entry | None]])
 
 
 class Readings:
@@ -36,8 +32,8 @@ class Readings:
         self._calls = calls
         self._lines: Lines[Job] = Lines(calls.pulse, _fitting, self._read)
 
-    def add(self, namespace: str, names: Sequence[str]) -> Future[Entries]:
-        """Return the records that are there, of up to `MOST` *names*."""
+    def add(self, namespace: str, names: Sequence[str]) -> Future[list[Entry | None]]:
+        """Return the records of up to `MOST` *names*, in their order; None where there is none."""
         job = Job(names, self._calls.until())
         self._lines.join(namespace, job)
         return job.answer
@@ -46,16 +42,17 @@ class Readings:
         names = sorted({name for job in jobs for name in job.names})
         statement = self._calls.statements.bind("read_records", self._calls.root, namespace, names)
 
-        def tell(entries: Entries) -> Future[Sequence[Job]]:
+        def tell(answer: Answer) -> Sequence[Job]:
+            entries = entries_of(answer)
             for job in jobs:
                 if job.answer.set_running_or_notify_cancel():
-                    job.answer.set_result(entries)
-            return Completed(())
+                    job.answer.set_result([entries.get(name) for name in job.names])
+            return ()
 
-        return then(self._calls.send(Ask(statement, entries_of), until), tell)
+        return self._calls.send(Ask(statement, tell), until)
 
 
-def entries_of(answer: Answer) -> Entries:
+def entries_of(answer: Answer) -> dict[str, Entry]:
     """Return the records among what was found."""
     return {row["name"]: entry_of(row) for row in answer.rows if row["version"] is not None}
 

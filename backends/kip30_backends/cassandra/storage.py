@@ -1,7 +1,7 @@
 """Records: a partition per namespace, whose revision becomes the version of what is written."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -16,7 +16,9 @@ from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.commits import Commits
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.readings import MOST, Entries, Readings
+from kip30_backends.cassandra.readings import MOST, Readings
+
+_Part = tuple[str, list[str]]
 
 
 class CassandraStorage(StorageDriver):
@@ -32,11 +34,10 @@ class CassandraStorage(StorageDriver):
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
         self._calls.check()
         if len(keys) == 1:
-            namespace, name = keys[0]
-            return mapped(self._readings.add(namespace, (name,)), lambda one: [one.get(name)])
-        return mapped(
-            self._of_all(keys), lambda found: [found[key.namespace].get(key.name) for key in keys]
-        )
+            return self._readings.add(keys[0].namespace, (keys[0].name,))
+        parts = list(_parts(keys))
+        reads = [self._readings.add(namespace, names) for namespace, names in parts]
+        return mapped(gathered(reads), partial(_in_order, keys, parts))
 
     @override
     def write(self, write: Write) -> Future[Version]:
@@ -55,25 +56,27 @@ class CassandraStorage(StorageDriver):
         )
         return self._calls.send(Ask(statement, _names))
 
-    def _of_all(self, keys: Sequence[Key]) -> Future[dict[str, Entries]]:
-        """Return what is there of *keys*, by namespace."""
-        names = defaultdict[str, list[str]](list)
-        for key in keys:
-            names[key.namespace].append(key.name)
-        parts = [
-            (namespace, self._readings.add(namespace, some[at : at + MOST]))
-            for namespace, some in names.items()
-            for at in range(0, len(some), MOST)
-        ]
-        namespaces = [namespace for namespace, _ in parts]
-        return mapped(gathered([part for _, part in parts]), partial(_merged, namespaces))
+
+def _parts(keys: Iterable[Key]) -> Iterator[_Part]:
+    """Yield *keys* by namespace, so many names at a time."""
+    names = defaultdict[str, list[str]](list)
+    for key in keys:
+        names[key.namespace].append(key.name)
+    for namespace, some in names.items():
+        for at in range(0, len(some), MOST):
+            yield namespace, some[at : at + MOST]
 
 
-def _merged(namespaces: Sequence[str], parts: Sequence[Entries]) -> dict[str, Entries]:
-    merged = defaultdict[str, Entries](dict)
-    for namespace, part in zip(namespaces, parts, strict=True):
-        merged[namespace].update(part)
-    return merged
+def _in_order(
+    keys: Iterable[Key], parts: Iterable[_Part], read: Iterable[list[Entry | None]]
+) -> list[Entry | None]:
+    """Return what was *read*, part by part, in the order of *keys*."""
+    found = {
+        (namespace, name): entry
+        for (namespace, names), entries in zip(parts, read, strict=True)
+        for name, entry in zip(names, entries, strict=True)
+    }
+    return [found[key] for key in keys]
 
 
 def _names(answer: Answer) -> list[str]:

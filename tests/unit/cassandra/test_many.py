@@ -1,6 +1,7 @@
 """Hundreds of requests for one answer, of which the first is answered last."""
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from kip30 import UnavailableError
 from kip30.names import Key
 from kip30.pulse import Pulse
-from kip30.records import Entry, Fence, Version
+from kip30.records import Fence
+from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.fences import Fences
 from kip30_backends.cassandra.storage import CassandraStorage
 
@@ -19,7 +21,7 @@ SOON = 10.0
 
 
 class Unanswered:
-    """Stands for `Calls`: notes what is to be answered."""
+    """Stands for `Calls`: notes what is to be answered, and how the answers are read."""
 
     seconds = SOON
     root = ""
@@ -27,6 +29,7 @@ class Unanswered:
 
     def __init__(self) -> None:
         self.asked = list[Future[Any]]()
+        self.reads = list[Callable[[Answer], Any]]()
         self.statements = self
 
     def bind(self, name: str, *_: object) -> str:
@@ -38,7 +41,8 @@ class Unanswered:
     def until(self) -> float:
         return SOON + time.monotonic()
 
-    def send(self, *_: object) -> Future[Any]:
+    def send(self, ask: Ask[Any], _until: float) -> Future[Any]:
+        self.reads.append(ask.read)
         self.asked.append(Future())
         return self.asked[-1]
 
@@ -47,7 +51,8 @@ def test_many_namespaces_are_read() -> None:
     calls: Any = Unanswered()
     read = CassandraStorage(calls, Fences(calls)).read([Key(name, "k") for name in NAMES])
     for number, one in reversed([*enumerate(calls.asked)]):
-        one.set_result({"k": Entry(Version(number), "", b"")})
+        row = {"name": "k", "version": number, "nonce": "", "data": b""}
+        one.set_result(calls.reads[number](Answer([row], is_sure=True)))
     assert [entry and entry.version.major for entry in read.result(SOON)] == [*range(MANY)]
 
 
