@@ -195,9 +195,13 @@ class Engine:
         """Make tables anew that a cluster without memory has lost, then go on."""
         with self._repairing:
             self._waiting.append(then)
-            first = len(self._waiting) == 1
+            is_first = len(self._waiting) == 1
+        if is_first:
+            self._begin_to_mend()
+
+    def _begin_to_mend(self) -> None:
         mending = threading.Thread(target=self._mend, name="kip30-cassandra-mend", daemon=True)
-        if first and not started(mending):
+        if not started(mending):
             self._resume()
 
     def _mend(self) -> None:

@@ -40,9 +40,10 @@ def spread(wire: Wire, settings: CassandraSettings) -> None:
     model = _model(wire, settings)
     if model is None:
         schema.make(wire, settings, _somebody(wire), seconds=0)
-    elif settings.create:
-        for node in _who_hear_nothing(wire, settings):
-            for statement in schema.described(wire, settings, model):
+    elif settings.create and (lacking := _who_hear_nothing(wire, settings)):
+        statements = schema.described(wire, settings, model)
+        for node in lacking:
+            for statement in statements:
                 wire.execute(statement, node)
 
 
