@@ -86,7 +86,7 @@ def _split(text: str) -> Key:
 def _check(text: str, what: str) -> str:
     if not text:
         raise InvalidNameError(f"{what} is empty: give at least one character")
-    size = len(text) if _PLAIN.fullmatch(text) else len(escape(_encodable(text, what)))
+    size = len(escape(_encodable(text, what)))
     if size > MAX_NAME_BYTES:
         raise InvalidNameError(
             f"{what} {text[:20]!r}… has {size} bytes after escaping: {MAX_NAME_BYTES} is the limit"
@@ -111,6 +111,8 @@ def escape(text: str) -> str:
     segment nor follows another kept ``.`` stay; every other byte of the UTF-8
     form becomes ``=XX``; the empty string becomes ``=``.
     """
+    if _PLAIN.fullmatch(text):
+        return text
     if not text:
         return "="
     out: list[str] = []
