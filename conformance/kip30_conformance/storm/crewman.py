@@ -67,8 +67,10 @@ class Crewman:
     def expire(self) -> None:
         """End the session in the store."""
         backend: Any = self._post.locator.backend
+        called = time.monotonic()
         backend.faults.expire_session()
-        self._post.journal.write("expired")
+        told = backend.limits.observe_seconds
+        self._post.journal.write("expired", called=called, observe_seconds=told)
 
     def _start(self, name: str, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=run, name=f"storm {name}", daemon=True)

@@ -11,12 +11,16 @@ from kip30_conformance.storm.record import Record, Term
 
 
 def one_holder(record: Record) -> Finding:
-    """Judge I1 by the terms, each of which certainly lasted from its first to its last moment."""
+    """Judge I1 by the terms, each of which certainly lasted from its first to its last moment.
+
+    No clock tells a leader that its session was ended ahead of time. Where the store does not tell
+    it either, it learns of that as observers do, and may believe in its term as long.
+    """
     terms = record.terms
     return Finding(
         "I1",
         "one holder per epoch, and no two valid at once in different processes",
-        [*_shared_epochs(record), *_overlaps(terms)],
+        [*_shared_epochs(record), *_overlaps(record)],
         f"{len(terms)} terms",
         "" if len(terms) > 1 else "the leader never changed",
     )
@@ -67,16 +71,34 @@ def _shared_epochs(record: Record) -> Iterator[str]:
             yield f"epoch {epoch} held by {' and by '.join(sorted(processes))}"
 
 
-def _overlaps(terms: Sequence[Term]) -> Iterator[str]:
+def _overlaps(record: Record) -> Iterator[str]:
     """Yield each term that began before one that began earlier was over."""
-    by_time = sorted(terms, key=lambda term: term.first)
+    by_time = sorted(record.terms, key=lambda term: term.first)
     longest: Term | None = None
     for term in by_time:
-        if longest and term.first < longest.last and term.process != longest.process:
+        if longest and _overlap(longest, term) and not _could_not_know(longest, term, record):
             both = min(term.last, longest.last) - term.first
             yield f"{_named(longest)} and {_named(term)} both valid for {both:.3f} s"
         if longest is None or term.last > longest.last:
             longest = term
+
+
+def _overlap(term: Term, later: Term) -> bool:
+    return later.first < term.last and later.process != term.process
+
+
+def _could_not_know(term: Term, later: Term, record: Record) -> bool:
+    """Say whether a fault ended *term* in the store before *later*, and its holder heard in time.
+
+    That is within what the store declares that observers wait, and the time of a call.
+    """
+    for process, row in record.rows("expired"):
+        unheard = row["observe_seconds"]
+        is_its_end = process == term.process and term.first < row["at"]
+        is_heard = unheard and term.last <= row["at"] + unheard + record.timing.operation
+        if is_its_end and is_heard and row["called"] <= later.first:
+            return True
+    return False
 
 
 def _out_of_order(terms: Sequence[Term]) -> Iterator[str]:

@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from kip30_conformance.storm.finding import Conclusion
 from kip30_conformance.storm.leadership import fenced_writes, one_holder, rising_epochs
 from kip30_conformance.storm.names import FENCED_KEY
@@ -39,6 +41,26 @@ def test_an_epoch_too_short_to_be_found_valid_is_shared_all_the_same() -> None:
 def test_two_valid_at_once() -> None:
     terms = [Term(1, 0.0, 7.0, "c0.1"), Term(2, 6.0, 9.0, "c1.1")]
     assert "both valid for 1.000 s" in one_holder(record(terms=terms)).violations[0]
+
+
+def ended_ahead(last: float, *, at: float = 5.0, observe_seconds: float = 0.5) -> Record:
+    """The first term is ended in the store at the second *at*, and the next one begins at 6."""
+    ended = row("expired", at, called=at - 0.1, observe_seconds=observe_seconds)
+    terms = [Term(1, 0.0, last, "c0.1"), Term(2, 6.0, 9.0, "c1.1")]
+    return record(terms=terms, journals={"c0.1": [ended], "c1.1": []})
+
+
+def test_who_is_not_told_of_an_end_ahead_of_time_hears_of_it_as_observers_do() -> None:
+    assert one_holder(ended_ahead(7.4)).conclusion is Conclusion.OK
+
+
+@pytest.mark.parametrize(
+    "late",
+    [ended_ahead(7.6), ended_ahead(7.4, observe_seconds=0.0), ended_ahead(7.4, at=6.2)],
+    ids=["later than observers", "although the store tells", "although it had not ended"],
+)
+def test_two_valid_at_once_although_one_was_ended_ahead_of_time(late: Record) -> None:
+    assert one_holder(late).conclusion is Conclusion.VIOLATION
 
 
 def test_a_long_term_overlaps_more_than_its_neighbour() -> None:
