@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 _LEAST_SECONDS = 0.001
 _PAUSE = 0.05
+_WORTH_TRYING = 0.1
+"""What part of its time a request must have left to be sent again: without an answer to the last
+attempt, what was refused until then becomes unknown."""
 _SILENCE = Failure("Silence", "no answer in time")
 _NOBODY = Failure(NEVER_SENT, "no node can be reached")
 _CROWDED = {"WriteTimeout", "ReadTimeout"}
@@ -92,6 +95,7 @@ class Call(Future[T]):
         self._route = route
         self._ask = ask
         self._until = until
+        self._too_short = _WORTH_TRYING * (until - time.monotonic())
         self._tried: set[int] = set()
         self._attempts = 0
         self._over = False
@@ -161,7 +165,9 @@ class Call(Future[T]):
     def _later(self, seconds: float) -> None:
         """Go on after about so many *seconds*, or give up if that would be too late."""
         pause = seconds * random.uniform(0.5, 1.5)  # noqa: S311  jitter
-        if pause >= self._left() or not self._route.pulse.after(pause, self.start):
+        if pause + self._too_short >= self._left() or not self._route.pulse.after(
+            pause, self.start
+        ):
             self._give_up(self._last)
 
     def _answered(self, node: Any, rows: Sequence[Row]) -> None:

@@ -32,7 +32,7 @@ class ByHand:
         self.hosts = [object()]
         self.attempts = list[Attempt]()
         self.before_each: Callable[[], None] = lambda: None
-        self.on_each: Callable[[Attempt], None] = lambda _attempt: None
+        self.on_each: Callable[[Attempt], object] = lambda _attempt: None
 
     def nodes(self) -> list[object]:
         self.before_each()
@@ -123,6 +123,18 @@ def test_what_fails_while_it_is_sent_leaves_the_timer_of_the_next_attempt(
     assert not _timers(route)
 
 
+def test_what_is_refused_to_the_end_is_not_made_unknown_by_a_last_attempt(
+    route: Route, wire: ByHand
+) -> None:
+    seconds = 2 * TIME_SCALE
+    wire.on_each = lambda attempt: route.pulse.after(
+        0.08 * seconds, lambda: attempt.failed(Failure("NeverSent", "down"))
+    )
+    call = _call(route, seconds)
+    call.start()
+    assert type(call.exception(SECONDS)) is UnavailableError
+
+
 @pytest.mark.parametrize(
     ("kind", "error"), [("NeverSent", ClosedError), ("WriteTimeout", OutcomeUnknownError)]
 )
@@ -141,6 +153,6 @@ def _timers(route: Route) -> list[object]:
     return [due for _, _, due in list(route.pulse._due) if due.action is not None]
 
 
-def _call(route: Route) -> Call[Answer]:
+def _call(route: Route, seconds: float = SECONDS) -> Call[Answer]:
     ask = Ask[Answer]("statement", lambda answer: answer, writes=True)
-    return Call(route, ask, time.monotonic() + SECONDS)
+    return Call(route, ask, time.monotonic() + seconds)

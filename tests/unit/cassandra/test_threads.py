@@ -5,19 +5,12 @@ import threading
 import pytest
 
 from kip30 import ClosedError, UnavailableError
-from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.patience import eventually
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
 
 from .admin import Admin
 from .conftest import is_put
-
-PATIENT: dict[str, Written] = {
-    "plugin.operation.timeout.ms": round(2000 * TIME_SCALE),
-    "plugin.session.timeout.ms": round(3000 * TIME_SCALE),
-}
-"""A busy machine has a twentieth of the operation timeout to tell in time that there are none."""
 
 
 def test_nothing_is_opened(open_client: Open) -> None:
@@ -29,7 +22,7 @@ def test_nothing_is_opened(open_client: Open) -> None:
 
 
 def test_tables_are_made_anew_when_there_is_one(open_client: Open, admin: Admin) -> None:
-    client = open_client(**{"plugin.cassandra.keyspace": "threads"}, **PATIENT)
+    client = open_client(**{"plugin.cassandra.keyspace": "threads"})
     client.storage().put("k", "old")
     admin.tell("DROP KEYSPACE threads")
     with no_threads("kip30"):
