@@ -163,11 +163,10 @@ class Call(Future[T]):
         return max(_LEAST_SECONDS, self._until - time.monotonic())
 
     def _later(self, seconds: float) -> None:
-        """Go on after about so many *seconds*, or give up if that would be too late."""
+        """Go on after about so many *seconds*, or give up if that leaves no time for an answer."""
         pause = seconds * random.uniform(0.5, 1.5)  # noqa: S311  jitter
-        if pause + self._too_short >= self._left() or not self._route.pulse.after(
-            pause, self.start
-        ):
+        is_too_late = pause + self._too_short >= self._left()
+        if is_too_late or not self._route.pulse.after(pause, self.start):
             self._give_up(self._last)
 
     def _answered(self, node: Any, rows: Sequence[Row]) -> None:
