@@ -132,11 +132,16 @@ class Client:
         pairs = (line.partition(": ") for line in told.splitlines())
         return {key: value for key, colon, value in pairs if colon}
 
-    def close(self, patience_seconds: float) -> None:
-        """End the session on the server, if it answers in time, and then the thread."""
+    def end(self) -> bool:
+        """Have the server end the session, and say whether there is a connection to say so."""
         exchange = self._exchange
         if exchange is not None:
             exchange.close()
+        return exchange is not None
+
+    def close(self, patience_seconds: float) -> None:
+        """End the session on the server, if it answers in time, and then the thread."""
+        if self.end():
             self._connection.connection_stopped.wait(patience_seconds)
         self.abandon()
 

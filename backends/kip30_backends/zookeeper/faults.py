@@ -1,6 +1,7 @@
 """What befalls a session or a leader from outside, done on purpose: for tests."""
 
 from kip30.driver import Context
+from kip30_backends.zookeeper.errors import why_unreachable
 from kip30_backends.zookeeper.lines import Undertaker
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import NoNode
@@ -20,14 +21,21 @@ class Faults:
         self._tree = tree
 
     def expire_session(self) -> None:
-        """Close this client's session on the server, over another connection."""
+        """Close this client's session on the server, over another connection.
+
+        Raises:
+            UnavailableError: The server did not say in time that it is closed.
+        """
         line = self._sessions.line
         if line is None or line.session is None:
             return
         undertaker = Undertaker(self._context, self._sessions.server, line.session.identity)
         undertaker.client.start()
-        undertaker.known.wait(self._context.connect_timeout_seconds)
-        undertaker.client.close(self._context.operation_timeout_seconds)
+        try:
+            if not undertaker.done.wait(self._context.connect_timeout_seconds):
+                raise why_unreachable(undertaker.client.trouble, self._sessions.server.hosts)
+        finally:
+            undertaker.client.abandon()
 
     def delete_leader(self, service: str) -> None:
         """Remove the record of who leads *service*, behind everybody's back."""

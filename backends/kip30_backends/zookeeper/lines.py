@@ -94,11 +94,19 @@ class Line(Owner):
 
 
 class Undertaker(Owner):
-    """Takes up a session that is over for its client, to close it on the server."""
+    """Takes up a session that is over for its client, to close it on the server.
+
+    It says so on each new connection until the server agrees: whoever else still uses the session
+    takes the connection away.
+
+    Attributes:
+        client: Not started yet.
+        done: Set once the session is closed, expired, or refused with these credentials.
+    """
 
     def __init__(self, context: Context, server: Server, identity: Identity) -> None:
         """Be about to close the session *identity*."""
-        self.known = threading.Event()
+        self.done = threading.Event()
         timeout = context.session_timeout_seconds
         self.client = Client(
             server,
@@ -111,11 +119,11 @@ class Undertaker(Owner):
 
     @override
     def connected(self, client: Client, sent_at: float, timeout_seconds: float) -> None:
-        self.known.set()
+        client.end()
 
     @override
     def over(self, client: Client, reason: str) -> None:
-        self.known.set()
+        self.done.set()
 
     @override
     def proven(self, sent_at: float) -> None:

@@ -143,9 +143,8 @@ class Sessions:
         client = undertaker.client
         try:
             client.start()
-            self._await(undertaker.known, self._context.connect_timeout_seconds)
-            self._require(undertaker.known.is_set(), client)
-            client.close(self._context.operation_timeout_seconds)
+            self._await(undertaker.done, self._context.connect_timeout_seconds)
+            self._require(undertaker.done.is_set(), client)
         finally:
             client.abandon()
 

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from typing_extensions import override
 
 from kip30 import (
     PluginLocator,
@@ -16,6 +17,8 @@ from kip30 import (
 )
 from kip30.config import Written
 from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_backends.zookeeper.client import Client
+from kip30_backends.zookeeper.lines import Undertaker
 from kip30_backends.zookeeper.outbox import Ask, Steps
 from kip30_backends.zookeeper.wire import SetData
 from kip30_conformance.patience import eventually
@@ -84,6 +87,37 @@ def test_a_server_that_lost_everything(open_client: Open, ensemble: Ensemble) ->
     assert new is not term
     client.storage().put("k", "after")
     heard.expect(lambda event: event.value == "after")
+
+
+class Robbed(Undertaker):
+    """One whose first connection is taken away as soon as it is made."""
+
+    robbed = False
+
+    @override
+    def connected(self, client: Client, sent_at: float, timeout_seconds: float) -> None:
+        if not self.robbed:
+            self.robbed = True
+            client.drop()
+        super().connected(client, sent_at, timeout_seconds)
+
+
+def test_a_session_is_closed_though_its_client_takes_it_back(open_client: Open) -> None:
+    client, lost = open_client(), Recorder[SessionLost]()
+    client.add_session_listener(lost)
+    client.group_membership("g").join("m", "")
+    backend = client.backend
+    assert isinstance(backend, ZookeeperBackend)
+    engine = backend._engine
+    assert engine.sessions.line is not None
+    session = engine.sessions.line.session
+    assert session is not None
+    undertaker = Robbed(engine.sessions._context, engine.server, session.identity)
+    undertaker.client.start()
+    eventually(undertaker.done.is_set, what="the server has closed the session")
+    undertaker.client.abandon()
+    lost.expect_count(1)
+    assert undertaker.robbed
 
 
 def test_a_version_of_an_earlier_life(open_client: Open) -> None:
