@@ -38,7 +38,7 @@ class ServerSuite(Suite):
         """Yield the servers; without any, skip the check."""
         servers = supported(harness.servers)
         yield servers
-        _mend(servers)
+        servers.mend()
 
     @pytest.fixture
     def three(self, servers: Ensemble) -> Ensemble:
@@ -103,12 +103,3 @@ def follower(servers: Ensemble) -> Node:
 
 ROLES: Mapping[str, Callable[[Ensemble], Node]] = {"leader": Ensemble.leader, "follower": follower}
 """How to choose a server, by what it is to the others."""
-
-
-def _mend(servers: Ensemble) -> None:
-    for node in servers.nodes:
-        if not node.is_alive():
-            node.restart()
-        node.resume()
-    servers.heal()
-    servers.await_ready()

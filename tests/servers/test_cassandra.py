@@ -58,10 +58,14 @@ def test_a_link_carries_and_is_cut(ring: Ensemble) -> None:
 
 def test_the_first_that_serves_is_taken_for_the_leader(ring: Ensemble) -> None:
     first, second, _ = ring.nodes
-    assert ring.leader() is first
+    eventually(lambda: ring.leader() is first, what="the first one serves")
     first.stop()
     assert psutil.Process(first.pid).status() == psutil.STATUS_STOPPED
-    assert ring.leader() is second
+    eventually(
+        lambda: ring.leader() is second,
+        within=NOTICED_SECONDS,
+        what="the second one does without the first",
+    )
     first.resume()
     ring.await_ready()
 

@@ -116,6 +116,15 @@ class Ensemble:
         """End `isolate` and `separate`; what has lost something is reset."""
         self._custody.ask("heal")
 
+    def mend(self) -> None:
+        """End whatever befell the nodes and what is between them, and wait until all serve."""
+        for node in self.nodes:
+            if not node.is_alive():
+                node.restart()
+            node.resume()
+        self.heal()
+        self.await_ready()
+
     def compact(self) -> None:
         """Have the store forget all of its past but the present state.
 
