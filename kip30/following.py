@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from kip30.errors import OutcomeUnknownError
-from kip30.futures import Completed, failed
+from kip30.futures import Completed, fail, failed, succeed
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -79,18 +79,13 @@ def attempt(step: Callable[..., Future[U]], *arguments: Any) -> Future[U]:
 
 
 def copy(done: Future[T], target: Future[T]) -> None:
-    """Give *target*, unless it has something or nobody wants it any more, what *done* has."""
-    error = done.exception()
-    if error is not None:
+    """Have *target* end as *done* has, unless it has ended already."""
+    try:
+        result = done.result()
+    except BaseException as error:  # noqa: BLE001  whatever it is belongs to the target
         fail(target, error)
-    elif not target.done() and target.set_running_or_notify_cancel():
-        target.set_result(done.result())
-
-
-def fail(target: Future[Any], error: BaseException) -> None:
-    """Give *target*, unless it has something or nobody wants it any more, *error*."""
-    if not target.done() and target.set_running_or_notify_cancel():
-        target.set_exception(error)
+    else:
+        succeed(target, result)
 
 
 def _or_unknown(look: Future[T]) -> Future[T]:

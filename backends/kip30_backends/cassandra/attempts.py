@@ -4,8 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from kip30.following import attempt, copy, fail
-from kip30.futures import Completed
+from kip30.following import attempt, copy
+from kip30.futures import Completed, fail
 
 T = TypeVar("T")
 

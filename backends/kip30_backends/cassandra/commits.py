@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from kip30.following import all_of, attempt, fail, or_unknown, then
-from kip30.futures import Completed
+from kip30.following import all_of, attempt, or_unknown, then
+from kip30.futures import Completed, fail, succeed
 from kip30.records import Fence, Version, Write, new_nonce
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
@@ -174,7 +174,7 @@ def _is_told(job: Job, rows: Mapping[str, Row], partition: Row) -> bool:
     row = rows.get(job.write.key.name)
     version: int | None = None if row is None else row.get("version")
     if row is not None and version is not None and row.get("nonce") == job.write.nonce:
-        _succeed(job, version)
+        succeed(job.answer, Version(version))
     else:
         error = refusal(job.write, version, partition)
         if error is not None:
@@ -206,7 +206,7 @@ def _fitting(line: deque[Job]) -> list[Job]:
 
 def _all_done(jobs: Sequence[Job], rev: int) -> Future[Sequence[Job]]:
     for job in jobs:
-        _succeed(job, _version(job.write, rev))
+        succeed(job.answer, Version(_version(job.write, rev)))
     return Completed(())
 
 
@@ -215,8 +215,3 @@ def _version(write: Write, rev: int) -> int:
     if write.data is None and isinstance(write.condition, Version):
         return write.condition.major
     return rev
-
-
-def _succeed(job: Job, version: int) -> None:
-    if not job.answer.done() and job.answer.set_running_or_notify_cancel():
-        job.answer.set_result(Version(version))

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from kip30.errors import UnavailableError
-from kip30.following import attempt, fail
+from kip30.following import attempt
+from kip30.futures import fail
 from kip30.pulse import Pulse
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from kip30.futures import succeed
 from kip30.records import Entry, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
@@ -45,8 +46,7 @@ class Readings:
         def tell(answer: Answer) -> Sequence[Job]:
             entries = entries_of(answer)
             for job in jobs:
-                if job.answer.set_running_or_notify_cancel():
-                    job.answer.set_result([entries.get(name) for name in job.names])
+                succeed(job.answer, [entries.get(name) for name in job.names])
             return ()
 
         return self._calls.send(Ask(statement, tell), until)

@@ -1,14 +1,9 @@
 """Writes that may be sent as one transaction."""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from itertools import groupby
-from typing import TypeVar
 
-from kip30.futures import fail, succeed
 from kip30.records import Condition, Fence, Write
-
-T = TypeVar("T")
 
 _MOST = 100
 _MOST_BYTES = 256 * 1024
@@ -19,19 +14,6 @@ def batches(writes: Sequence[Write]) -> Iterator[list[Write]]:
     for alike, group in groupby(writes, _kind):
         members = list(group)
         yield from _packed(members) if alike is not None else ([write] for write in members)
-
-
-def passed_on(source: Future[T], target: Future[T]) -> None:
-    """Have *target* end as *source* does."""
-
-    def copy(done: Future[T]) -> None:
-        error = done.exception()
-        if error is None:
-            succeed(target, done.result())
-        else:
-            fail(target, error)
-
-    source.add_done_callback(copy)
 
 
 def _kind(write: Write) -> tuple[Fence | None] | None:

@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
 from kip30.errors import FencedError, KeyExistsError, KeyMissingError, VersionConflictError
+from kip30.following import copy
+from kip30.futures import fail, succeed
 from kip30.names import Key, unescape
 from kip30.records import Condition, Entry, Fence, Version, Write
-from kip30_backends.zookeeper.batches import batches, passed_on
+from kip30_backends.zookeeper.batches import batches
 from kip30_backends.zookeeper.generations import Generation, Generations
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
@@ -84,11 +87,11 @@ class ZookeeperStorage(StorageDriver):
         versions = None if error is not None else done.result()
         for number, (write, answer) in enumerate(zip(batch, answers, strict=True)):
             if error is not None:
-                answer.set_exception(error)
+                fail(answer, error)
             elif versions is not None:
-                answer.set_result(versions[number])
+                succeed(answer, versions[number])
             else:
-                passed_on(self.write(write), answer)
+                self.write(write).add_done_callback(partial(copy, target=answer))
 
     @override
     def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:

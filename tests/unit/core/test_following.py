@@ -1,12 +1,12 @@
 """What is asked next, once an answer is there: results, errors and what nobody wants any more."""
 
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 
 import pytest
 
 from kip30 import OutcomeUnknownError, UnavailableError
-from kip30.following import all_of, copy, fail, gathered, or_unknown, otherwise, then
-from kip30.futures import Completed, failed
+from kip30.following import all_of, copy, gathered, or_unknown, otherwise, then
+from kip30.futures import Completed, fail, failed
 
 
 def test_a_step_follows_a_result_and_not_an_error() -> None:
@@ -91,3 +91,12 @@ def test_what_nobody_wants_any_more_is_left_alone() -> None:
     copy(Completed(1), answered)
     fail(answered, UnavailableError("away"))
     assert answered.result(0) == 1
+
+
+def test_what_was_cancelled_ends_who_waits_for_it() -> None:
+    source: Future[int] = Future()
+    target: Future[int] = Future()
+    source.add_done_callback(lambda done: copy(done, target))
+    source.cancel()
+    with pytest.raises(CancelledError):
+        target.result(0)

@@ -1,0 +1,19 @@
+"""Several writes that travel as one."""
+
+from kip30.names import Key
+from kip30.records import Condition, Write, new_nonce
+from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.servers import Ensemble
+from tests.unit.clients import Open
+
+
+def test_who_gives_up_takes_no_other_along(open_client: Open, ensemble: Ensemble) -> None:
+    backend = open_client().backend
+    assert isinstance(backend, ZookeeperBackend)
+    writes = [Write(Key("n", name), new_nonce(), b"", Condition.ABSENT) for name in "abc"]
+    with ensemble.frozen():
+        given_up, *others = backend.storage.write_many(writes)
+        assert given_up.cancel()
+    for other in others:
+        other.result(5 * TIME_SCALE)
