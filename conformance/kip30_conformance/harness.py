@@ -5,12 +5,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from kip30 import PluginLocator, UnsupportedError
 from kip30.clock import Clock
 from kip30.config import Written
 from kip30_conformance.nowhere import nowhere
+from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.peer import Peer
 from kip30_conformance.servers import Ensemble
 
@@ -67,6 +68,16 @@ class Harness(ABC):
         """Seconds within which the store must have let go of whoever died or fell silent."""
         return self.session_seconds + self.crash_seconds
 
+    @property
+    def timeouts(self) -> Mapping[str, Any]:
+        """Timeouts for clients that lose their session, or the store: short."""
+        return _timeouts(self.session_seconds, self.operation_seconds)
+
+    @property
+    def patient(self) -> Mapping[str, Any]:
+        """Timeouts for clients that keep both: longer on a slow machine."""
+        return _timeouts(self.session_seconds * TIME_SCALE, self.operation_seconds * TIME_SCALE)
+
     @abstractmethod
     def settings(self) -> Mapping[str, Written]:
         """Return the properties that reach the store, without namespace and timeouts."""
@@ -78,8 +89,7 @@ class Harness(ABC):
     def properties(self, root: str, **more: Written) -> dict[str, Written]:
         """Return the whole configuration of a client of *root*."""
         return {
-            "plugin.session.timeout.ms": round(self.session_seconds * 1000),
-            "plugin.operation.timeout.ms": round(self.operation_seconds * 1000),
+            **self.timeouts,
             **self.settings(),
             "plugin.namespace": root,
             **more,
@@ -132,3 +142,10 @@ class Harness(ABC):
             yield peer
         finally:
             peer.end()
+
+
+def _timeouts(session_seconds: float, operation_seconds: float) -> dict[str, Written]:
+    return {
+        "plugin.session.timeout.ms": round(session_seconds * 1000),
+        "plugin.operation.timeout.ms": round(operation_seconds * 1000),
+    }

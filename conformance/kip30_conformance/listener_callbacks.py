@@ -22,6 +22,7 @@ from kip30_conformance.listeners import ListenerSuite
 from kip30_conformance.patience import eventually, throughout
 from kip30_conformance.recorder import Recorder, ValueRecorder
 from kip30_conformance.resources import resources
+from kip30_conformance.suite import OpenClient
 
 
 class ListenerCallbackTests(ListenerSuite):
@@ -152,11 +153,12 @@ class ListenerCallbackTests(ListenerSuite):
     def test_R18_slow_listener(
         self,
         harness: Harness,
-        client: PluginLocator,
+        open_client: OpenClient,
         storage: Storage[str],
         release: threading.Event,
     ) -> None:
         """Callbacks that block for several session timeouts delay only themselves."""
+        client = open_client(**harness.timeouts)
         member = client.group_membership("g").join("m", "")
         registry, told = client.listener_registry(), ValueRecorder()
         slow = [ValueRecorder(then=lambda _: release.wait()) for _ in range(10)]

@@ -19,6 +19,7 @@ from typing_extensions import override
 from kip30 import (
     KeyExistsError,
     KeyMissingError,
+    PluginLocator,
     Storage,
     Version,
     VersionConflictError,
@@ -44,7 +45,7 @@ class StorageMachine(RuleBasedStateMachine):
         """Begin with an empty namespace."""
         super().__init__()
         self._root = self.harness.unique_root()
-        self._clients = [self.harness.open(self._root) for _ in range(2)]
+        self._clients = [self._opened() for _ in range(2)]
         self._model: dict[str, Versioned[str]] = {}
         self._newest: dict[str, Version] = {}
         self._capabilities = self._clients[0].backend.capabilities
@@ -58,7 +59,7 @@ class StorageMachine(RuleBasedStateMachine):
     def reopen(self, client: int) -> None:
         """Replace one client by a new one; nothing may change."""
         self._clients[client].close()
-        self._clients[client] = self.harness.open(self._root)
+        self._clients[client] = self._opened()
 
     @rule(client=clients, key=keys, value=values)
     def put(self, client: int, key: str, value: str) -> None:
@@ -112,6 +113,9 @@ class StorageMachine(RuleBasedStateMachine):
         for client in self._clients:
             storage = client.storage()
             assert {key: storage.get(key) for key in KEYS} == {k: self._model.get(k) for k in KEYS}
+
+    def _opened(self) -> PluginLocator:
+        return self.harness.open(self._root, **self.harness.patient)
 
     def _storage(self, client: int) -> Storage[str]:
         return self._clients[client].storage()

@@ -1,13 +1,14 @@
 """What `kip30 run` must keep on every store: a command on one machine, never on two."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from kip30 import LeaderChange, PluginLocator
+from kip30.config import Written
 from kip30_conformance.arena import SERVICE, TREE, Arena
 from kip30_conformance.harness import Harness
 from kip30_conformance.patience import eventually
@@ -30,9 +31,11 @@ class RunnerSuite(Suite):
     """Base of the suites of `kip30 run`."""
 
     @pytest.fixture
-    def arena(self, harness: Harness, root: str, tmp_path: Path) -> Iterator[Arena]:
+    def arena(
+        self, harness: Harness, root: str, timeouts: Mapping[str, Written], tmp_path: Path
+    ) -> Iterator[Arena]:
         """Yield a place for runners of the check's own service; they end with the check."""
-        arena = Arena(tmp_path, harness.properties(root))
+        arena = Arena(tmp_path, harness.properties(root, **timeouts))
         with heeded():
             yield arena
         arena.close()

@@ -1,6 +1,6 @@
 """What every suite is made of: the fixtures through which a check meets the store."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -67,14 +67,23 @@ class Suite(Sealed):
         return harness.unique_root()
 
     @pytest.fixture
-    def open_client(self, harness: Harness, root: str) -> Iterator[OpenClient]:
+    def timeouts(self, request: pytest.FixtureRequest, harness: Harness) -> Mapping[str, Written]:
+        """Return those of the check's clients: patient ones, unless it is about faults."""
+        is_about_faults = request.node.get_closest_marker("fault") is not None
+        return harness.timeouts if is_about_faults else harness.patient
+
+    @pytest.fixture
+    def open_client(
+        self, harness: Harness, root: str, timeouts: Mapping[str, Written]
+    ) -> Iterator[OpenClient]:
         """Yield a factory of clients."""
         with ExitStack() as clients:
 
             def open_one(
                 other_root: str | None = None, *, clock: Clock | None = None, **more: Written
             ) -> PluginLocator:
-                client = harness.open(other_root or root, clock=clock, **more)
+                properties = {**timeouts, **more}
+                client = harness.open(other_root or root, clock=clock, **properties)
                 return clients.enter_context(client)
 
             yield open_one
@@ -85,12 +94,15 @@ class Suite(Sealed):
         return open_client()
 
     @pytest.fixture
-    def peer(self, harness: Harness, root: str) -> Iterator[OpenPeer]:
+    def peer(
+        self, harness: Harness, root: str, timeouts: Mapping[str, Written]
+    ) -> Iterator[OpenPeer]:
         """Yield a factory of clients in processes of their own."""
         with ExitStack() as peers:
 
             def start_one(other_root: str | None = None, **more: Written) -> Peer:
-                return peers.enter_context(harness.peer(other_root or root, **more))
+                properties = {**timeouts, **more}
+                return peers.enter_context(harness.peer(other_root or root, **properties))
 
             yield start_one
 

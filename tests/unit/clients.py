@@ -7,7 +7,14 @@ from typing import Protocol
 
 from kip30 import PluginLocator
 from kip30.config import Written
+from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble
+
+PATIENT: dict[str, Written] = {
+    "plugin.session.timeout.ms": round(20_000 * TIME_SCALE),
+    "plugin.operation.timeout.ms": round(10_000 * TIME_SCALE),
+}
+"""For clients that have much to do, however slow the machine is."""
 
 _NAMESPACES = itertools.count()
 

@@ -8,12 +8,16 @@ import pytest
 from kip30.config import Written, build, load
 from kip30_backends.cassandra import CassandraSettings
 from kip30_backends.cassandra.schema import ddl
+from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 
 from .admin import Admin
 from .doctor import diagnosis, visit
 
-QUICK: dict[str, Written] = {"plugin.backend": "cassandra", "plugin.connect.timeout.ms": 4000}
+QUICK: dict[str, Written] = {
+    "plugin.backend": "cassandra",
+    "plugin.connect.timeout.ms": round(4000 * TIME_SCALE),
+}
 
 
 @pytest.fixture

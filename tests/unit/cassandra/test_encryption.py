@@ -7,12 +7,14 @@ import pytest
 
 from kip30 import DefiniteError, PluginLocator
 from kip30.config import Written
+from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority
 from kip30_conformance.servers.needing import needed
 
 from .doctor import diagnosis
 
+CONNECT_MS = round(4000 * TIME_SCALE)
 _FACTORY = "org.apache.cassandra.security.PEMBasedSslContextFactory"
 
 
@@ -38,7 +40,9 @@ def servers(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def _open(servers: Ensemble, **tls: Written) -> PluginLocator:
-    return PluginLocator().startup({**servers.settings(), "plugin.connect.timeout.ms": 4000, **tls})
+    return PluginLocator().startup(
+        {**servers.settings(), "plugin.connect.timeout.ms": CONNECT_MS, **tls}
+    )
 
 
 def _identified(authority: Authority) -> dict[str, Written]:
@@ -85,7 +89,7 @@ def test_what_the_doctor_says(servers: Ensemble, authority: Authority, tmp_path:
     mine, stranger = _identified(authority), Authority(tmp_path)
 
     def told(**tls: Written) -> str:
-        return diagnosis(**{**servers.settings(), "plugin.connect.timeout.ms": 4000, **tls})
+        return diagnosis(**{**servers.settings(), "plugin.connect.timeout.ms": CONNECT_MS, **tls})
 
     assert told().endswith("if it demands TLS, or another certificate, see plugin.cassandra.tls.*")
     nameless = told(**{"plugin.cassandra.tls.ca": authority.certificate})

@@ -8,7 +8,7 @@ import pytest
 from kip30 import BYTES, KeySetChange, PartialWriteError, StoreError, ValueChange, Version
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
 
@@ -17,7 +17,7 @@ LARGE = 256 * 1024
 
 
 def test_more_names_than_one_page_has(open_client: Open) -> None:
-    storage = open_client().storage()
+    storage = open_client(**PATIENT).storage()
     names = [f"n/{number:06d} é" for number in range(MANY)]
     for at in range(0, MANY, 1000):
         storage.put_many(dict.fromkeys(names[at : at + 1000], ""))
@@ -25,16 +25,16 @@ def test_more_names_than_one_page_has(open_client: Open) -> None:
 
 
 def test_a_group_of_several_megabytes(open_client: Open) -> None:
-    client = open_client()
+    client = open_client(**PATIENT)
     group = client.group_membership("g", BYTES)
     data = {f"m{number}": bytes([number]) * LARGE for number in range(20)}
     for member, record in data.items():
         group.join(member, record)
-    assert open_client().group_membership("g", BYTES).membership() == data
+    assert open_client(**PATIENT).group_membership("g", BYTES).membership() == data
 
 
 def test_the_largest_value_and_the_longest_names(open_client: Open) -> None:
-    client = open_client(**{"plugin.namespace": "n" * 255})
+    client = open_client(**PATIENT, **{"plugin.namespace": "n" * 255})
     storage = client.storage(BYTES)
     key = f"{'a' * 255}/{'b' * 255}"
     version = storage.put(key, bytes(LARGE))
@@ -44,14 +44,14 @@ def test_the_largest_value_and_the_longest_names(open_client: Open) -> None:
 
 
 def test_many_writes_in_one_call_are_large_and_alone(open_client: Open) -> None:
-    storage = open_client().storage(BYTES)
+    storage = open_client(**PATIENT).storage(BYTES)
     values = {f"w/{number}": bytes(200 * 1024) for number in range(25)}
     assert len(set(storage.put_many(values).values())) > 1
     assert storage.fetch_many(values).result() == values
 
 
 def test_refused_writes_do_not_stop_those_beside_them(open_client: Open) -> None:
-    storage = open_client().storage()
+    storage = open_client(**PATIENT).storage()
     there = [f"b/{number}" for number in range(0, 100, 7)]
     storage.put_many(dict.fromkeys(there, "old"))
     wanted = {f"b/{number}": "new" for number in range(100)}
@@ -64,7 +64,7 @@ def test_refused_writes_do_not_stop_those_beside_them(open_client: Open) -> None
 def test_a_foreign_value_is_an_error_to_its_reader_alone(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
-    storage = open_client().storage()
+    storage = open_client(**PATIENT).storage()
     storage.put("f/ours", "v")
     admin.put(f"{namespace}/kv/f/theirs", b"not of kip30")
     futures = [storage.fetch(key) for key in ("f/ours", "f/theirs", "f/ours")]
@@ -76,7 +76,7 @@ def test_a_foreign_value_is_an_error_to_its_reader_alone(
 def test_listeners_go_on_beside_foreign_keys(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
-    client = open_client()
+    client = open_client(**PATIENT)
     heard = Recorder[KeySetChange]()
     client.listener_registry().add_key_set_change_listener("f", heard)
     admin.put(f"{namespace}/kv/f/=no-name-of-ours", b"")
@@ -87,7 +87,7 @@ def test_listeners_go_on_beside_foreign_keys(
 def test_listeners_go_on_after_a_foreign_value(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
-    client = open_client()
+    client = open_client(**PATIENT)
     heard = Recorder[ValueChange[str]]()
     storage = client.storage()
     storage.put("f/k", "1")
@@ -100,7 +100,7 @@ def test_listeners_go_on_after_a_foreign_value(
 def test_a_member_that_no_session_holds_is_none(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
-    group = open_client().group_membership("g")
+    group = open_client(**PATIENT).group_membership("g")
     group.join("other", "")
     record = base64.b64decode(admin.get(f"{namespace}/group/g/other")["Value"])
     admin.put(f"{namespace}/group/g/m", record)
@@ -110,7 +110,7 @@ def test_a_member_that_no_session_holds_is_none(
 
 
 def test_more_is_observed_than_has_a_connection_each(open_client: Open) -> None:
-    client = open_client()
+    client = open_client(**PATIENT)
     registry, storage = client.listener_registry(), client.storage()
     told = {f"o/{number}": Recorder[ValueChange[str]]() for number in range(30)}
     members, keys = Recorder[object](), Recorder[KeySetChange]()

@@ -7,8 +7,11 @@ import pytest
 
 from kip30 import DefiniteError, PluginLocator
 from kip30.config import Written
+from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble, start
 from kip30_conformance.servers.certificates import Authority
+
+CONNECT_MS = round(2000 * TIME_SCALE)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,9 @@ def servers(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def _open(servers: Ensemble, **tls: Written) -> PluginLocator:
-    return PluginLocator().startup({**servers.settings(), "plugin.connect.timeout.ms": 2000, **tls})
+    return PluginLocator().startup(
+        {**servers.settings(), "plugin.connect.timeout.ms": CONNECT_MS, **tls}
+    )
 
 
 def test_both_show_certificates(servers: Ensemble, authority: Authority) -> None:

@@ -6,7 +6,7 @@ from kip30 import BYTES, KeySetChange, StoreError, ValueChange
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
 
@@ -20,7 +20,7 @@ def admin(ensemble: Ensemble) -> Admin:
 
 
 def test_more_names_than_one_answer_has(open_client: Open) -> None:
-    storage = open_client().storage()
+    storage = open_client(**PATIENT).storage()
     names = [f"n/{number:06d} é" for number in range(MANY)]
     for at in range(0, MANY, 3000):
         storage.put_many(dict.fromkeys(names[at : at + 3000], ""))
@@ -28,16 +28,16 @@ def test_more_names_than_one_answer_has(open_client: Open) -> None:
 
 
 def test_a_group_of_more_than_ten_megabytes(open_client: Open) -> None:
-    client = open_client()
+    client = open_client(**PATIENT)
     group = client.group_membership("g", BYTES)
     data = {f"m{number}": bytes([number]) * LARGE for number in range(60)}
     for member, record in data.items():
         group.join(member, record)
-    assert open_client().group_membership("g", BYTES).membership() == data
+    assert open_client(**PATIENT).group_membership("g", BYTES).membership() == data
 
 
 def test_many_writes_in_one_call_are_large_and_alone(open_client: Open) -> None:
-    storage = open_client().storage(BYTES)
+    storage = open_client(**PATIENT).storage(BYTES)
     values = {f"w/{number}": bytes(LARGE) for number in range(25)}
     assert len(set(storage.put_many(values).values())) > 1
     assert storage.fetch_many(values).result() == values
@@ -46,7 +46,7 @@ def test_many_writes_in_one_call_are_large_and_alone(open_client: Open) -> None:
 def test_a_foreign_value_is_an_error_to_its_reader_alone(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
-    storage = open_client().storage()
+    storage = open_client(**PATIENT).storage()
     storage.put("f/ours", "v")
     admin.put(f"/{namespace}/kv/f/theirs", b"not of kip30")
     futures = [storage.fetch(key) for key in ("f/ours", "f/theirs", "f/ours")]
@@ -58,7 +58,7 @@ def test_a_foreign_value_is_an_error_to_its_reader_alone(
 def test_listeners_go_on_beside_foreign_keys(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
-    client = open_client()
+    client = open_client(**PATIENT)
     heard = Recorder[KeySetChange]()
     client.listener_registry().add_key_set_change_listener("f", heard)
     admin.put(f"/{namespace}/kv/f/=no-name-of-ours", b"")
@@ -69,7 +69,7 @@ def test_listeners_go_on_beside_foreign_keys(
 def test_listeners_go_on_after_a_foreign_value(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
-    client = open_client()
+    client = open_client(**PATIENT)
     heard = Recorder[ValueChange[str]]()
     storage = client.storage()
     storage.put("f/k", "1")

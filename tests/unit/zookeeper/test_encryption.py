@@ -7,11 +7,13 @@ import pytest
 
 from kip30 import AuthenticationError, DefiniteError, PluginLocator
 from kip30.config import Written
+from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble, Link, start
 from kip30_conformance.servers.certificates import Authority, Signed
 
-MOST_ATTEMPTS = 20
-"""Within the two seconds that startup takes here: attempts are half a second apart, at last."""
+CONNECT_MS = round(2000 * TIME_SCALE)
+MOST_ATTEMPTS = 20 * TIME_SCALE
+"""By the connect timeout: attempts are half a second apart, at last."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def link(servers: Ensemble) -> Iterator[Link]:
 
 
 def _open(link: Link, tls: Mapping[str, Written], **more: Written) -> PluginLocator:
-    properties = {**link.settings(), "plugin.connect.timeout.ms": 2000, **tls, **more}
+    properties = {**link.settings(), "plugin.connect.timeout.ms": CONNECT_MS, **tls, **more}
     return PluginLocator().startup(properties)
 
 

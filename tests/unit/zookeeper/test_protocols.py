@@ -9,7 +9,7 @@ from kip30.driver import Backend
 from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 
 both = pytest.mark.parametrize("protocol", ["3.5", "3.6"])
 
@@ -77,7 +77,7 @@ def _is_of(epoch: int, event: LeaderChange[str]) -> bool:
 
 @both
 def test_many_are_read_at_once(open_client: Open, protocol: str) -> None:
-    storage = open_client(**{"plugin.zookeeper.protocol": protocol}).storage()
+    storage = open_client(**PATIENT, **{"plugin.zookeeper.protocol": protocol}).storage()
     storage.put_many({f"n/{number}": str(number) for number in range(0, 1200, 2)})
     found = storage.fetch_many(f"n/{number}" for number in range(1200)).result()
     assert found == {f"n/{number}": str(number) for number in range(0, 1200, 2)}
