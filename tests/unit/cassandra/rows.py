@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 
 from kip30 import Member
+from kip30_conformance.patience import TIME_SCALE
 
 from .admin import Admin
 
@@ -22,14 +23,17 @@ def row(admin: Admin, namespace: str) -> dict[str, object] | None:
 
 
 def ends(member: Member, nodes: Sequence[Admin], namespace: str) -> tuple[float, float]:
-    """Return when *member* stopped believing in itself, and when all *nodes* last had its row."""
-    ended = last_seen = 0.0
-    until = time.monotonic() + 3 * ROW_SECONDS
+    """Return when *member* was found not to believe in itself, and one of *nodes* without its row.
+
+    The member is asked after the nodes: if it still believes when a row is gone, it never ended.
+    """
+    ended = float("inf")
+    until = time.monotonic() + 3 * ROW_SECONDS * TIME_SCALE
     while time.monotonic() < until:
-        if not ended and not member.is_valid():
-            ended = time.monotonic()
-        asked = time.monotonic()
-        if not all(row(node, namespace) for node in nodes):
-            return ended or float("inf"), last_seen
-        last_seen = asked
+        is_there = all(row(node, namespace) for node in nodes)
+        now = time.monotonic()
+        if not member.is_valid():
+            ended = min(ended, now)
+        if not is_there:
+            return ended, now
     raise AssertionError("the row never ended")

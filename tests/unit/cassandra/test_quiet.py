@@ -43,10 +43,11 @@ def test_a_node_out_of_reach_is_told_of_once(
     ensemble.nodes[0].kill()
     try:
         eventually(lambda: attempts.count >= 5, what="attempts to reconnect")
+        records = [one for one in caplog.records if one.name.startswith("cassandra")]
     finally:
         ensemble.nodes[0].restart()
         ensemble.await_ready()
-    heard = Counter(record.msg for record in caplog.records if record.name.startswith("cassandra"))
+    heard = Counter(record.msg for record in records)
     assert sum(str(text).startswith(RECONNECTION) for text in heard.elements()) == 1
     assert set(heard.values()) == {1}
     eventually(lambda: client.storage().get("k"), what="it goes on")
