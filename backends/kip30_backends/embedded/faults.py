@@ -66,7 +66,7 @@ class Faults:
     Attributes:
         armed: Whether any fault is waiting to happen.
         renewals_paused: While true, the session is not renewed, as in a hung process.
-        watches_paused: While true, no watch hears of anything; what it missed comes after.
+        telling: Held while watches are told of what has changed.
     """
 
     def __init__(self, patience_seconds: float) -> None:
@@ -75,11 +75,25 @@ class Faults:
         self._struck = 0
         self.armed = False
         self.renewals_paused = False
-        self.watches_paused = False
+        self.telling = threading.RLock()
+        self._watches_paused = False
         self.end_session: Callable[[], None] = _nothing
         self._waiting: list[_Waiting] = []
         self._lock = threading.Lock()
         self._closing = threading.Event()
+
+    @property
+    def watches_paused(self) -> bool:
+        """Whether no watch hears of anything; what it missed comes after.
+
+        What is being told when this is set has been told by the time that it is.
+        """
+        return self._watches_paused
+
+    @watches_paused.setter
+    def watches_paused(self, paused: bool) -> None:
+        with self.telling:
+            self._watches_paused = paused
 
     def add(self, fault: Fault) -> None:
         """Let *fault* happen from now on."""

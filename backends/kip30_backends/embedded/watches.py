@@ -80,16 +80,9 @@ class Watches:
 
         If that fails half-way, the next call begins again; nobody is told twice.
         """
-        if self._faults.watches_paused or not self._by_target:
-            return
-        changes = self._states.changes_since(self._seen)
-        for target, watches in self._due(changes):
-            snapshot = self._states.stored(target)
-            for watch in watches:
-                watch.tell(snapshot)
-        self._seen = changes.rev
-        with self._lock:
-            self._untold = {watch for watch in self._untold if watch.order == _UNTOLD}
+        with self._faults.telling:
+            if not self._faults.watches_paused and self._by_target:
+                self._tell()
 
     def close(self) -> None:
         """Close them all."""
@@ -102,6 +95,16 @@ class Watches:
         """In a forked child: nobody is told anything here."""
         self._lock = threading.Lock()
         self._by_target = {}
+
+    def _tell(self) -> None:
+        changes = self._states.changes_since(self._seen)
+        for target, watches in self._due(changes):
+            snapshot = self._states.stored(target)
+            for watch in watches:
+                watch.tell(snapshot)
+        self._seen = changes.rev
+        with self._lock:
+            self._untold = {watch for watch in self._untold if watch.order == _UNTOLD}
 
     def _due(self, changes: Changes) -> list[tuple[Target, list[EmbeddedWatch]]]:
         with self._lock:
