@@ -5,7 +5,7 @@ import io
 import select
 import socket
 import ssl
-from http.client import HTTPException, HTTPResponse
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from typing import NamedTuple, cast
 
 from typing_extensions import Buffer, override
@@ -19,10 +19,10 @@ _ABOUT_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA")
 
 
 class Answer(NamedTuple):
-    """What a server answered; the names of *headers* are in lower case."""
+    """What a server answered."""
 
     status: int
-    headers: dict[str, str]
+    headers: HTTPMessage
     body: bytes
 
 
@@ -36,6 +36,8 @@ class Wire:
             TroubleError: Not by *until*, which is a time of `time.monotonic`.
         """
         self._socket = _dialled(address, tls, until)
+        self._farewell = select.poll()
+        self._farewell.register(self._socket, select.POLLIN)
         self.reusable = True
 
     def ask(self, request: bytes, until: float) -> Answer:
@@ -57,9 +59,7 @@ class Wire:
 
     def is_idle(self) -> bool:
         """Say whether nothing has come from the server, not even its farewell."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        return not poll.poll(0)
+        return not self._farewell.poll(0)
 
     def hang_up(self) -> None:
         """End whatever is under way; from any thread."""
@@ -79,8 +79,7 @@ class Wire:
             raise ConnectionResetError("the server hung up in the middle of an answer")
         body = response.read()
         self.reusable = not response.will_close
-        headers = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, headers, body)
+        return Answer(response.status, response.headers, body)
 
 
 class _Source(io.RawIOBase):

@@ -1,5 +1,8 @@
 """What answers mean, and whose they are."""
 
+from collections.abc import Mapping
+from http.client import HTTPMessage
+
 import pytest
 
 from kip30 import AuthenticationError, Kip30Error, StoreError
@@ -7,8 +10,15 @@ from kip30_backends.consul.errors import TroubleError, translate
 from kip30_backends.consul.records import Found, found
 from kip30_backends.consul.wire import Answer
 
-INDEX = {"x-consul-index": "7"}
-FILTERED = {**INDEX, "x-consul-results-filtered-by-acls": "true"}
+INDEX = {"X-Consul-Index": "7"}
+FILTERED = {**INDEX, "X-Consul-Results-Filtered-By-Acls": "true"}
+
+
+def _answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
+    message = HTTPMessage()
+    for name, value in headers.items():
+        message[name] = value
+    return Answer(status, message, body)
 
 
 def _refused(answer: Answer) -> Kip30Error:
@@ -18,17 +28,17 @@ def _refused(answer: Answer) -> Kip30Error:
 
 
 def test_consul_says_that_a_key_is_not_there() -> None:
-    assert found(Answer(404, INDEX, b"")) == Found(7, [])
+    assert found(_answer(404, INDEX, b"")) == Found(7, [])
 
 
 def test_nobody_else_says_that_a_key_is_not_there() -> None:
-    error = _refused(Answer(404, {}, b"no such page"))
+    error = _refused(_answer(404, {}, b"no such page"))
     assert type(error) is StoreError
     assert "no such page: is this Consul" in str(error)
 
 
 @pytest.mark.parametrize("status", [200, 404])
 def test_what_is_filtered_is_no_answer(status: int) -> None:
-    error = _refused(Answer(status, FILTERED, b"[]"))
+    error = _refused(_answer(status, FILTERED, b"[]"))
     assert type(error) is AuthenticationError
     assert "key_prefix" in str(error)
