@@ -15,7 +15,7 @@ from kip30.records import Claim, Entry
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.posts import Holding, Table
+from kip30_backends.cassandra.posts import Holding, Post, Table
 from kip30_backends.cassandra.renewals import Parcel, parcels
 from kip30_backends.cassandra.session import Session, Sessions
 from kip30_backends.cassandra.turns import Turns, Work
@@ -51,10 +51,10 @@ class Claims:
         """Return what becomes of *work*, done when nothing else of ours is done at *place*."""
         return self._turns.take(place, work, min(until, self._calls.until()))
 
-    def again(self, name: str, nonce: str) -> Claim | None:
-        """Return the claim that is held under *nonce* already, if any."""
-        found = self.sessions.find(nonce)
-        return None if found is None else self._claim(name, *found)
+    def again(self, post: Post, nonce: str) -> Claim | None:
+        """Return the claim to *post* that is held under *nonce* already, if any."""
+        found = self.sessions.find(post, nonce)
+        return None if found is None else self._claim(post.name, *found)
 
     def taken(self, holding: Holding, until: float) -> Future[Claim | None]:
         """Return the claim of *holding*, whose row there is; None if it is gone meanwhile.

@@ -90,7 +90,7 @@ class CassandraElection(ElectionDriver):
         post = Post("leaders", service, candidate)
 
         def work(until: float) -> Future[Claim | Held]:
-            again = self._claims.again(candidate, nonce)
+            again = self._claims.again(post, nonce)
             if again is not None:
                 return Completed(again)
             self._claims.sessions.current()

@@ -47,7 +47,7 @@ class CassandraMembership(MembershipDriver):
         bid = _Bid(post, nonce, data, self._calls.until())
 
         def work(until: float) -> Future[Claim | None]:
-            again = self._claims.again(member_id, nonce)
+            again = self._claims.again(post, nonce)
             if again is not None:
                 return Completed(again)
             self._claims.sessions.current()

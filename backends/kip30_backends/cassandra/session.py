@@ -16,7 +16,7 @@ from kip30.lease import Lease
 from kip30.pulse import Pulse
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.posts import Holding
+from kip30_backends.cassandra.posts import Holding, Post
 from kip30_backends.cassandra.renewals import Parcel, Renew, parcels, renew_all
 
 _log = logging.getLogger(__name__)
@@ -81,16 +81,13 @@ class Sessions:
         self._pulse.after(self._interval, partial(self._round, session))
         return session
 
-    def find(self, nonce: str) -> tuple[Session, Holding] | None:
-        """Return what is held under *nonce*, if the session is good."""
+    def find(self, post: Post, nonce: str) -> tuple[Session, Holding] | None:
+        """Return what *post* is held by under *nonce*, if the session is good."""
         session = self._session
         if session is None or not session.lease.is_valid():
             return None
-        with self._lock:
-            for holding in session.holdings.values():
-                if holding.entry.nonce == nonce:
-                    return session, holding
-        return None
+        holding = session.holdings.get(post.row)
+        return (session, holding) if holding and holding.entry.nonce == nonce else None
 
     def former(self, nonce: str) -> Holding | None:
         """Return what an ended session held under *nonce*: nobody believes in that any more."""
