@@ -7,6 +7,7 @@ import pytest
 from kip30 import KeySetChange, PluginLocator, SessionLost, Storage, ValueChange
 from kip30_conformance.harness import Harness
 from kip30_conformance.listeners import ListenerSuite
+from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.suite import Evidence, faults_of
 
@@ -29,6 +30,7 @@ class ListenerFaultTests(ListenerSuite):
             version = storage.update("n/k", "while cut off")
             storage.delete("n/deleted")
             storage.put("n/new", "")
+            eventually(faults.counted, what="something is lost")
         values.expect(lambda event: event == ValueChange("n/k", "while cut off", version))
         keys.expect(lambda event: set(event.keys) == {"n/k", "n/new"})
         assert unheard.exception(10) is not None or unheard.result() != "missed"

@@ -95,7 +95,8 @@ def _cut(linked: Linked, evidence: Evidence) -> Generator[None]:
     """Lose all that goes between a client and the servers, and show that something was lost."""
     linked.link.cut()
     yield
-    evidence.saw("lost bytes", linked.link.counted().dropped)
+    lost = eventually(lambda: linked.link.counted().dropped, what="something is lost")
+    evidence.saw("lost bytes", lost)
     linked.link.heal()
 
 

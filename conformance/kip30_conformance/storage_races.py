@@ -18,6 +18,7 @@ from kip30 import (
 from kip30.driver import Capability
 from kip30_conformance.crowd import together
 from kip30_conformance.harness import Harness
+from kip30_conformance.patience import eventually
 from kip30_conformance.suite import (
     Evidence,
     OpenClient,
@@ -102,6 +103,7 @@ class StorageRaceTests(Suite):
         with faults.cut_off():
             lost = reader.fetch("k")
             newest = writer.update("k", "1")
+            eventually(faults.counted, what="something is lost")
         assert _version_of(reader) == newest
         with suppress(UnavailableError):
             assert lost.result() in {"0", "1"}
