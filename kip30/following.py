@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from kip30.errors import OutcomeUnknownError
@@ -80,12 +80,11 @@ def attempt(step: Callable[..., Future[U]], *arguments: Any) -> Future[U]:
 
 def copy(done: Future[T], target: Future[T]) -> None:
     """Have *target* end as *done* has, unless it has ended already."""
-    try:
-        result = done.result()
-    except BaseException as error:  # noqa: BLE001  whatever it is belongs to the target
-        fail(target, error)
+    error = CancelledError() if done.cancelled() else done.exception()
+    if error is None:
+        succeed(target, done.result())
     else:
-        succeed(target, result)
+        fail(target, error)
 
 
 def _or_unknown(look: Future[T]) -> Future[T]:

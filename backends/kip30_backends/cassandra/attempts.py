@@ -4,8 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from kip30.following import attempt, copy
-from kip30.futures import Completed, fail
+from kip30.following import attempt
+from kip30.futures import fail, succeed
 
 T = TypeVar("T")
 
@@ -40,5 +40,5 @@ def _has_ended(done: Future[T | None], target: Future[T]) -> bool:
     result = done.result()
     if result is None:
         return False
-    copy(Completed(result), target)
+    succeed(target, result)
     return True
