@@ -43,7 +43,7 @@ class ZookeeperBackend(Backend):
         self.election = ZookeeperElection(engine.outbox, engine.tree, engine.states)
         self.storage = ZookeeperStorage(engine.outbox, engine.tree, engine.states)
         self.observe = ZookeeperObserve(engine.outbox, engine.states, engine.watches)
-        self.faults = Faults(context, engine.sessions, engine.outbox, engine.tree)
+        self.faults = Faults(engine.sessions, engine.outbox, engine.tree)
 
     @override
     def describe(self) -> Mapping[str, str]:

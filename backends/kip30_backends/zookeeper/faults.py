@@ -1,8 +1,5 @@
 """What befalls a session or a leader from outside, done on purpose: for tests."""
 
-from kip30.driver import Context
-from kip30_backends.zookeeper.errors import why_unreachable
-from kip30_backends.zookeeper.lines import Undertaker
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import NoNode
 from kip30_backends.zookeeper.sessions import Sessions
@@ -13,9 +10,8 @@ from kip30_backends.zookeeper.wire import Delete
 class Faults:
     """The faults of one backend."""
 
-    def __init__(self, context: Context, sessions: Sessions, outbox: Outbox, tree: Tree) -> None:
+    def __init__(self, sessions: Sessions, outbox: Outbox, tree: Tree) -> None:
         """Strike *sessions* and *tree*."""
-        self._context = context
         self._sessions = sessions
         self._outbox = outbox
         self._tree = tree
@@ -29,13 +25,7 @@ class Faults:
         line = self._sessions.line
         if line is None or line.session is None:
             return
-        undertaker = Undertaker(self._context, self._sessions.server, line.session.identity)
-        undertaker.client.start()
-        try:
-            if not undertaker.done.wait(self._context.connect_timeout_seconds):
-                raise why_unreachable(undertaker.client.trouble, self._sessions.server.hosts)
-        finally:
-            undertaker.client.abandon()
+        self._sessions.bury(line.session.identity)
 
     def delete_leader(self, service: str) -> None:
         """Remove the record of who leads *service*, behind everybody's back."""

@@ -13,6 +13,7 @@ from kip30.errors import AuthenticationError, ClosedError, Kip30Error
 from kip30_backends.zookeeper.client import Client
 from kip30_backends.zookeeper.errors import why_unreachable
 from kip30_backends.zookeeper.lines import Ground, Line, Undertaker
+from kip30_backends.zookeeper.session import Identity
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -69,6 +70,20 @@ class Sessions:
             self._beat_at = now + line.timeout_seconds / _BEATS_PER_TIMEOUT
             line.client.prove()
 
+    def bury(self, identity: Identity) -> None:
+        """Close the session *identity* on the server, over a connection of its own.
+
+        Raises:
+            UnavailableError: The server did not say by the connect timeout that it is closed.
+        """
+        undertaker = Undertaker(self._context, self.server, identity)
+        try:
+            undertaker.client.start()
+            self._await(undertaker.done, self._context.connect_timeout_seconds)
+            self._require(undertaker.done.is_set(), undertaker.client)
+        finally:
+            undertaker.client.abandon()
+
     def close(self) -> None:
         """End the session, on the server too if it answers in time, and open no other one."""
         with self._lock:
@@ -121,7 +136,7 @@ class Sessions:
         while not self._closing.is_set():
             try:
                 if identity is not None:
-                    self._bury(Undertaker(self._context, self.server, identity))
+                    self.bury(identity)
                     identity = None
                 self._open(self._context.connect_timeout_seconds)
             except Kip30Error as error:
@@ -138,15 +153,6 @@ class Sessions:
         else:
             log.info("no new session yet: %s", error)
             self._closing.wait(_PAUSE)
-
-    def _bury(self, undertaker: Undertaker) -> None:
-        client = undertaker.client
-        try:
-            client.start()
-            self._await(undertaker.done, self._context.connect_timeout_seconds)
-            self._require(undertaker.done.is_set(), client)
-        finally:
-            client.abandon()
 
     def _require(self, reached: object, client: Client) -> None:
         if not reached:
