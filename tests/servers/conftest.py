@@ -8,18 +8,14 @@ from kip30_conformance.servers.needing import needed
 
 __all__ = ["pytest_runtest_makereport"]
 
-SHARED = {"alone", "ensemble", "etcd", "ring", "three", "trio"}
-
 
 @pytest.fixture(autouse=True)
 def mended(request: pytest.FixtureRequest) -> Iterator[None]:
     """Mend the servers that tests share, so that what fails fails alone."""
-    shared: list[Ensemble] = [
-        request.getfixturevalue(name) for name in request.fixturenames if name in SHARED
-    ]
     yield
-    for servers in shared:
-        servers.mend()
+    for used in request.node.funcargs.values():
+        if isinstance(used, Ensemble):
+            used.mend()
 
 
 @pytest.fixture(scope="module")
