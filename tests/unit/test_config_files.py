@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip30.config import Properties, Value, default_file, load
+from kip30.config.loading import _KAFKA_MARKS, FURTHER_FILE
 from kip30.errors import ConfigError
 
-TELLING = {"broker.id", "node.id", "process.roles", "log.dirs", "plugin.configuration.file"}
+TELLING = {*_KAFKA_MARKS, "log.dirs", FURTHER_FILE}
 """Keys that tell how to take the others; Hypothesis tries words that it finds in the source."""
 
 

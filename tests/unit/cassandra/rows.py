@@ -35,5 +35,5 @@ def ends(member: Member, nodes: Sequence[Admin], namespace: str) -> tuple[float,
         if not member.is_valid():
             ended = min(ended, now)
         if not is_there:
-            return ended, now
+            return ended, time.monotonic()
     raise AssertionError("the row never ended")
