@@ -167,7 +167,18 @@ def test_a_raising_sink_harms_no_other(
     assert "raised" in caplog.text
 
 
-def test_closing_waits_for_the_running_sink(backend: EmbeddedBackend) -> None:
+def _close(_backend: EmbeddedBackend, watch: Watch) -> None:
+    watch.close()
+
+
+def _pause(backend: EmbeddedBackend, _watch: Watch) -> None:
+    backend.faults.watches_paused = True
+
+
+@pytest.mark.parametrize("end", [_close, _pause])
+def test_the_running_sink_is_waited_for(
+    backend: EmbeddedBackend, end: Callable[[EmbeddedBackend, Watch], None]
+) -> None:
     entered, go = threading.Event(), threading.Event()
 
     def slow(_: Snapshot) -> None:
@@ -176,12 +187,13 @@ def test_closing_waits_for_the_running_sink(backend: EmbeddedBackend) -> None:
 
     watch = backend.observe.watch(VALUE, slow)
     assert entered.wait(5)
-    closer = threading.Thread(target=watch.close)
-    closer.start()
-    assert closer.is_alive()
+    ending = threading.Thread(target=end, args=(backend, watch))
+    ending.start()
+    ending.join(0.1)
+    assert ending.is_alive()
     go.set()
-    closer.join(5)
-    assert not closer.is_alive()
+    ending.join(5)
+    assert not ending.is_alive()
 
 
 def test_a_sink_may_close_its_watch(backend: EmbeddedBackend, eventually: Any) -> None:
