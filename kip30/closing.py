@@ -43,7 +43,9 @@ class Ending:
 
     def forgo(self) -> None:
         """In a forked child: be over without an end, which is the parent's."""
-        self._begun.acquire(blocking=False)
+        # A thread that the child does not have may hold the event's own lock.
+        self._begun, self._over = threading.Lock(), threading.Event()
+        self._begun.acquire()
         self._over.set()
 
 

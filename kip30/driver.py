@@ -164,12 +164,26 @@ class Backend(ABC):
 
     Contradictory settings raise `ConfigError` before any I/O; a store that cannot be reached
     raises `UnavailableError` within the connect timeout and leaves nothing behind.
+
+    Attributes:
+        name: What the configuration calls the store.
+        settings_class: A dataclass of the store's own settings.
+        capabilities: Of the class: what the store may have. Of an instance: what it has with
+            its settings.
+        frees_at_death: Whether the claims of a client that dies are free at once and not after
+            the session timeout. A command that it ran would overlap the next one, unless another
+            process shares the lease.
+        limits: What the store takes, and how soon its observers hear of a change.
     """
 
     name: ClassVar[str]
     settings_class: ClassVar[type[Any]]
-    capabilities: ClassVar[frozenset[Capability]]
+    capabilities: frozenset[Capability]
+    frees_at_death: ClassVar[bool] = False
     limits: Limits = Limits()
+    is_blocking: ClassVar[bool] = True
+    """Whether a driver's method may work, or wait for the store, before it returns its future. If
+    not, event loops call it themselves; otherwise a thread does it for them."""
     membership: MembershipDriver
     election: ElectionDriver
     storage: StorageDriver

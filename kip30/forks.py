@@ -1,34 +1,124 @@
 """What a fork must not do to an open backend: end what the parent has, or wait for its threads."""
 
+import logging
 import os
+import threading
+import time
 import weakref
+from collections.abc import Callable
 from typing import Protocol
+
+_log: logging.Logger = logging.getLogger(__name__)
 
 
 class Forkable(Protocol):
     """Something open that a forked child inherits and must leave alone."""
 
     def abandon(self) -> None:
-        """In the child: give up what is inherited without an effect on the parent."""
+        """In the child: give up what is inherited without an effect on the parent.
+
+        Every lock of it may be held by a thread that the child does not have: take none.
+        """
         ...
 
 
+class Uninterrupted:
+    """A context that a fork waits for, so that the child does not inherit it half done.
+
+    Thread-safe. A fork waits a limited time only: a thread may hold this while it waits for the
+    forking one. Fork from inside is possible; the forking thread does not wait for itself.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        """Let a fork wait for up to *seconds*. Make few: they are kept for ever."""
+        self._seconds = seconds
+        self._inside: dict[int, int] = {}
+        """How deep each thread is inside, by its ident; written under `_changed`."""
+        self._forks = 0
+        """How many forks wait or are under way; written under `_changed`."""
+        self._changed = threading.Condition()
+        _sections.append(self)
+
+    def __enter__(self) -> None:
+        """Wait for forks under way, unless this thread is inside already."""
+        me = threading.get_ident()
+        with self._changed:
+            while self._forks and me not in self._inside:
+                self._changed.wait()
+            self._inside[me] = self._inside.get(me, 0) + 1
+
+    def __exit__(self, *_error: object) -> None:
+        """Let forks go on once no thread is inside."""
+        me = threading.get_ident()
+        with self._changed:
+            depth = self._inside.pop(me) - 1
+            if depth:
+                self._inside[me] = depth
+            elif self._forks:
+                self._changed.notify_all()
+
+    def before_fork(self) -> None:
+        """Let no thread in, and wait until all but this one are outside."""
+        until = time.monotonic() + self._seconds
+        with self._changed:
+            self._forks += 1
+            while self._inside.keys() - {threading.get_ident()}:
+                left = until - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    return
+
+    def in_parent(self) -> None:
+        """Let threads in again."""
+        with self._changed:
+            self._forks -= 1
+            self._changed.notify_all()
+
+    def in_child(self) -> None:
+        """Forget the parent's threads and forks; the condition may be locked by one of them."""
+        me = threading.get_ident()
+        depth = self._inside.get(me)
+        self._inside = {} if depth is None else {me: depth}
+        self._forks = 0
+        self._changed = threading.Condition()
+
+
+_sections: list[Uninterrupted] = []
 _open: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _kept: list[Forkable] = []
 
 
 def register(thing: Forkable) -> None:
-    """Have *thing* told of forks for as long as it exists."""
+    """Abandon *thing* in every child that is forked while it exists."""
     _open.add(thing)
 
 
+def _before() -> None:
+    for section in _sections:
+        section.before_fork()
+
+
+def _in_parent() -> None:
+    for section in _sections:
+        section.in_parent()
+
+
 def _in_child() -> None:
+    for section in _sections:
+        section.in_child()
     # A vendor's client ends connections or waits for threads when it is collected as garbage, and
     # those are the parent's.
-    for thing in list(_open):
-        _kept.append(thing)
-        thing.abandon()
+    inherited = list(_open)
+    _kept.extend(inherited)
     _open.clear()
+    for thing in inherited:
+        _attempt(thing.abandon)
 
 
-os.register_at_fork(after_in_child=_in_child)
+def _attempt(abandon: Callable[[], None]) -> None:
+    try:
+        abandon()
+    except Exception:  # noqa: BLE001  the others must be abandoned all the same
+        _log.exception("something of the parent process was not abandoned")
+
+
+os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

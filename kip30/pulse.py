@@ -2,13 +2,17 @@
 
 import heapq
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable
 
+from kip30.errors import UnavailableError
 from kip30.threads import started
 
 Action = Callable[[], None]
+
+_log: logging.Logger = logging.getLogger(__name__)
 
 
 class Due:
@@ -26,10 +30,11 @@ class Due:
 
 
 class Pulse:
-    """Calls actions at their time, on one thread that runs while there are any. Thread-safe.
+    """Calls actions at their time, on one thread. Thread-safe.
 
-    An action neither waits nor raises. While the system has no thread to spare, actions are late:
-    each call of `after` tries to start one again.
+    An action neither waits nor raises. The thread stays until `stop`: a renewal must not depend on
+    whether the system has a thread to spare when it is due. Without `start`, the first call of
+    `after` starts it; while the system has none, each call of `after` tries again.
     """
 
     def __init__(self, name: str) -> None:
@@ -41,6 +46,16 @@ class Pulse:
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
 
+    def start(self) -> None:
+        """Start the thread, unless it runs.
+
+        Raises:
+            UnavailableError: The system has no thread to spare.
+        """
+        with self._changed:
+            if not self._has_thread():
+                raise UnavailableError(f"the system has no thread to spare for {self._name}")
+
     def after(self, seconds: float, action: Action) -> Due | None:
         """Call *action* in so many *seconds*, or when this is stopped; None if it is already."""
         due = Due(action)
@@ -49,10 +64,7 @@ class Pulse:
                 return None
             entry = (time.monotonic() + seconds, next(self._numbers), due)
             heapq.heappush(self._due, entry)
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread = thread if started(thread) else None
-            if self._due[0] is entry:
+            if self._has_thread() and self._due[0] is entry:
                 self._changed.notify_all()
         return due
 
@@ -69,14 +81,26 @@ class Pulse:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread = thread if started(thread) else None
+        return self._thread is not None
+
     def _run(self) -> None:
         while (action := self._next()) is not None:
-            action()
+            try:
+                action()
+            except Exception:  # noqa: BLE001  a mistake, which must not end all other actions
+                _log.exception("%s: an action raised", self._name)
 
     def _next(self) -> Action | None:
-        """Wait for the next action; None if there is none."""
+        """Wait for the next action; None once this is stopped."""
         with self._changed:
-            while self._due:
+            while not self._stopped:
+                if not self._due:
+                    self._changed.wait()
+                    continue
                 at, _, due = self._due[0]
                 left = at - time.monotonic()
                 if due.action is not None and left > 0:
@@ -85,5 +109,4 @@ class Pulse:
                 heapq.heappop(self._due)
                 if (action := due.action) is not None:
                     return action
-            self._thread = None
             return None

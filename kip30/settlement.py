@@ -8,6 +8,9 @@ success and report a false conflict. The record is read again instead:
   and all, is safe. If the first one arrives late after all, only one of the two finds that
   version, for a version never comes back. (That a key is absent proves nothing of the sort: it
   may have been created, seen, and deleted.)
+* A write without a condition (`Storage.set`) is never sent a second time. If its nonce is not in
+  the record, it may have been applied and then replaced by another client, whose newer value the
+  repetition would overwrite; or it may still be on its way.
 * Anything else cannot be told apart from "written, then overwritten": it stays unknown.
 """
 

@@ -2,8 +2,35 @@
 
 import logging
 import threading
+import time
+from collections import deque
 
 log: logging.Logger = logging.getLogger(__name__)
+
+_WARN_SECONDS = 1.0
+
+
+class _Postponed:
+    """Threads that could not be started when they should have been.
+
+    Attributes:
+        waiting: The threads, in the order in which they are to be started.
+        warned_at: When the last warning was logged, by `time.monotonic`.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: deque[threading.Thread] = deque()
+        self.warned_at = -_WARN_SECONDS
+
+    def warn(self, error: RuntimeError) -> None:
+        """Log *error*, but no more than one such line a second: threads are tried again often."""
+        now = time.monotonic()
+        if now - self.warned_at >= _WARN_SECONDS:
+            self.warned_at = now
+            log.warning("no thread: %s", str(error))
+
+
+_postponed = _Postponed()
 
 
 def started(thread: threading.Thread) -> bool:
@@ -11,6 +38,31 @@ def started(thread: threading.Thread) -> bool:
     try:
         thread.start()
     except RuntimeError as error:
-        log.warning("no thread: %s", str(error))
+        _postponed.warn(error)
         return False
+    if _postponed.waiting:
+        _start_postponed()
     return True
+
+
+def start_eventually(thread: threading.Thread) -> None:
+    """Start *thread*, or else after the next thread for which the system has room.
+
+    For work that must not be lost where nothing can be raised, as in a finalizer.
+    """
+    if not started(thread):
+        _postponed.waiting.append(thread)
+
+
+def _start_postponed() -> None:
+    while True:
+        try:
+            thread = _postponed.waiting.popleft()
+        except IndexError:
+            return
+        try:
+            thread.start()
+        except RuntimeError as error:
+            _postponed.warn(error)
+            _postponed.waiting.appendleft(thread)
+            return

@@ -1,5 +1,15 @@
 import asyncio
-from concurrent.futures import FIRST_COMPLETED, Future, as_completed, wait
+import os
+import threading
+from concurrent.futures import (
+    ALL_COMPLETED,
+    FIRST_COMPLETED,
+    FIRST_EXCEPTION,
+    Future,
+    InvalidStateError,
+    as_completed,
+    wait,
+)
 
 import pytest
 
@@ -29,6 +39,56 @@ def test_completed_futures_can_be_waited_for_with_others() -> None:
     open_one.set_result(9)
     assert sorted(future.result() for future in as_completed([*ready, open_one])) == [0, 1, 2, 9]
     assert not Completed(0)._waiters
+
+
+def test_completed_futures_share_nothing() -> None:
+    one, two = Completed(1), Completed(2)
+    assert one._condition is one._condition
+    assert one._condition is not two._condition
+    assert one._waiters is not two._waiters
+    with pytest.raises(AttributeError, match="'Completed' object has no attribute 'missing'"):
+        one.missing  # noqa: B018  reading it is the test
+
+
+@pytest.mark.parametrize("until", [ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION])
+def test_only_completed_futures_are_done_at_once(until: str) -> None:
+    ready = [Completed(number) for number in range(3)]
+    assert wait(ready, timeout=0, return_when=until) == (set(ready), set())
+    assert len(list(as_completed(ready, timeout=0))) == 3
+
+
+def test_a_completed_future_takes_no_other_result() -> None:
+    future = Completed(1)
+    with pytest.raises(InvalidStateError):
+        future.set_result(2)
+    assert "FINISHED" in repr(future).upper()
+    assert future.result() == 1
+
+
+def test_a_raising_callback_of_a_completed_future_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Completed(0).add_done_callback(lambda done: 1 // done.result())
+    assert "ZeroDivisionError" in caplog.text
+
+
+def uses_futures_well() -> bool:
+    future = Completed(1)
+    future.add_done_callback(lambda done: done.result())
+    return future.done() and future.exception() is None and len(wait([future], timeout=0).done) == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_forked_child_uses_new_futures_while_the_parent_holds_the_lock_of_an_old_one() -> None:
+    old = Completed(0)
+    with old._condition:
+        child = os.fork()
+        if child == 0:
+            # The main thread ends a child that hangs.
+            threading.Thread(target=lambda: os._exit(0 if uses_futures_well() else 1)).start()
+            threading.Event().wait(5)
+            os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_completed_future_can_be_awaited() -> None:

@@ -1,0 +1,123 @@
+"""What a fork waits for, and what its child leaves alone."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from kip30 import forks
+from kip30.forks import Uninterrupted
+from kip30_conformance.child import in_forked_child
+from kip30_conformance.patience import TIME_SCALE
+
+SOON = 10 * TIME_SCALE
+
+
+@pytest.fixture(scope="module")
+def section() -> Uninterrupted:
+    return Uninterrupted(SOON)
+
+
+@pytest.fixture(scope="module")
+def hurried() -> Uninterrupted:
+    return Uninterrupted(0.05)
+
+
+def _inside(section: Uninterrupted, until: threading.Event) -> threading.Thread:
+    """Return a thread that is inside *section* until *until* is set."""
+    entered = threading.Event()
+
+    def stay() -> None:
+        with section:
+            entered.set()
+            until.wait(SOON)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    assert entered.wait(SOON)
+    return thread
+
+
+def test_a_fork_waits_until_nobody_is_inside(section: Uninterrupted) -> None:
+    done = threading.Event()
+    thread = _inside(section, done)
+    threading.Timer(0.1, done.set).start()
+    assert in_forked_child(done.is_set) == "True"
+    thread.join()
+
+
+def test_a_fork_does_not_wait_for_ever(hurried: Uninterrupted) -> None:
+    done = threading.Event()
+    thread = _inside(hurried, done)
+    assert in_forked_child(lambda: _enters(hurried)) == "True"
+    done.set()
+    thread.join()
+    assert _enters(hurried)
+
+
+def test_a_fork_from_inside_waits_for_nobody_and_leaves_child_and_parent_inside(
+    section: Uninterrupted,
+) -> None:
+    started = time.monotonic()
+    with section, section:
+        assert in_forked_child(lambda: _enters(section)) == "True"
+    assert time.monotonic() - started < SOON / 2
+    assert in_forked_child(lambda: _enters(section)) == "True"
+
+
+def test_a_child_may_fork(section: Uninterrupted) -> None:
+    assert in_forked_child(lambda: in_forked_child(lambda: _enters(section))) == "True"
+
+
+def test_threads_that_enter_all_the_time_do_not_keep_a_fork_waiting(
+    section: Uninterrupted,
+) -> None:
+    stopped = threading.Event()
+
+    def enter() -> None:
+        while not stopped.is_set():
+            with section:
+                time.sleep(0.001)
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    started = time.monotonic()
+    for _ in range(10):
+        assert in_forked_child(lambda: _enters(section)) == "True"
+    assert time.monotonic() - started < SOON
+    stopped.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_what_cannot_be_abandoned_keeps_nothing_else_from_it() -> None:
+    class Thing:
+        def __init__(self, error: type[Exception] | None = None) -> None:
+            self.abandoned_by = 0
+            self._error = error
+
+        def abandon(self) -> None:
+            self.abandoned_by = os.getpid()
+            if self._error is not None:
+                raise self._error
+
+    things = [Thing(), Thing(ValueError), Thing()]
+    for thing in things:
+        forks.register(thing)
+    mine = in_forked_child(lambda: {one.abandoned_by for one in things} == {os.getpid()})
+    assert mine == "True"
+    assert [one.abandoned_by for one in things] == [0, 0, 0]
+
+
+def _enters(section: Uninterrupted) -> bool:
+    entered = threading.Event()
+
+    def enter() -> None:
+        with section:
+            entered.set()
+
+    thread = threading.Thread(target=enter, daemon=True)
+    thread.start()
+    return entered.wait(SOON / 2)

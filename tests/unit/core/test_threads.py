@@ -1,0 +1,80 @@
+"""Threads that the system may not have to spare."""
+
+import threading
+
+import pytest
+
+from kip30 import UnavailableError
+from kip30.clock import SystemClock
+from kip30.dispatch import Dispatcher
+from kip30.pulse import Pulse
+from kip30.threads import start_eventually, started
+from kip30_conformance.patience import TIME_SCALE, eventually
+from tests.unit.threads import no_threads
+
+SOON = 5 * TIME_SCALE
+LONG = 3600.0
+
+
+def test_what_cannot_be_started_is_started_after_the_next_thread() -> None:
+    done = [threading.Event() for _ in range(3)]
+    with no_threads():
+        for one in done:
+            start_eventually(threading.Thread(target=one.set))
+    assert not any(one.is_set() for one in done)
+    assert started(threading.Thread(target=print))
+    assert all(one.wait(SOON) for one in done)
+
+
+def test_a_lack_of_threads_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    with no_threads():
+        for _ in range(100):
+            assert not started(threading.Thread(target=print))
+    assert caplog.text.count("can't start new thread") <= 2
+
+
+def test_a_started_pulse_needs_no_further_thread() -> None:
+    pulse, called = Pulse("pulse-of-a-test"), list[int]()
+    pulse.start()
+    pulse.after(0.0, lambda: called.append(1))
+    eventually(lambda: called == [1], what="the first action was called")
+    with no_threads():
+        pulse.after(0.0, lambda: called.append(2))
+        eventually(lambda: called == [1, 2], what="the second action was called")
+    pulse.stop()
+
+
+def test_a_pulse_says_that_it_cannot_be_started() -> None:
+    pulse = Pulse("pulse-of-a-test")
+    with no_threads(), pytest.raises(UnavailableError, match="no thread to spare"):
+        pulse.start()
+    pulse.start()
+    pulse.stop()
+
+
+def test_an_action_that_raises_does_not_end_a_pulse() -> None:
+    pulse, called = Pulse("pulse-of-a-test"), threading.Event()
+
+    def fail() -> None:
+        raise ValueError("a mistake")
+
+    pulse.after(0.0, fail)
+    pulse.after(0.01, called.set)
+    assert called.wait(SOON)
+    pulse.stop()
+
+
+def test_a_task_that_was_woken_without_a_thread_to_spare_runs_later() -> None:
+    dispatcher, ran = Dispatcher(SystemClock()), threading.Event()
+    dispatcher.start()
+    with no_threads():
+        dispatcher.task(ran.set, "a task").wake()
+    assert ran.wait(SOON)
+    dispatcher.close(SOON)
+
+
+def test_a_dispatcher_says_that_it_cannot_be_started() -> None:
+    dispatcher = Dispatcher(SystemClock())
+    with no_threads(), pytest.raises(UnavailableError, match="no thread to spare"):
+        dispatcher.start()
+    dispatcher.close(SOON)

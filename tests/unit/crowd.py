@@ -1,0 +1,39 @@
+"""A real limit on processes, reached for a while: what the tests of each store share."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kip30.config import Written
+from kip30_conformance.patience import TIME_SCALE
+
+from .crowded import SESSION_SECONDS
+
+needs_root = pytest.mark.skipif(
+    os.getuid() != 0, reason="only root can become a user that has no process"
+)
+_CROWDED = Path(__file__).with_name("crowded.py")
+_SECONDS = 80 * TIME_SCALE
+
+
+def expect_recovery(settings: Mapping[str, Written]) -> None:
+    """Use the store of *settings* as a user who has no thread to spare for a while, and after."""
+    # Longer than workers idle: each look at a lease keeps one of them.
+    session = {"plugin.session.timeout.ms": round(1000 * SESSION_SECONDS * TIME_SCALE)}
+    properties = {"plugin.namespace": "crowded", **session, **settings}
+    request = {"properties": {key: str(value) for key, value in properties.items()}}
+    done = subprocess.run(
+        [sys.executable, _CROWDED],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no thread" in done.stderr or json.loads(done.stdout)["refused"]

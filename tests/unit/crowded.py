@@ -1,0 +1,115 @@
+"""A client whose user has no process to spare for a while, run by `crowd` as root.
+
+It reads its properties as JSON, and writes what came of it in the same way.
+"""
+
+import json
+import os
+import resource
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+
+from kip30 import Kip30Error, PluginLocator
+from kip30_conformance.patience import TIME_SCALE, eventually, throughout
+
+NOBODY = 65534
+LIMIT = 60
+PATIENCE = 15.0
+SESSION_SECONDS = 6.0
+
+
+def become_nobody(properties: dict[str, str]) -> None:
+    """Give up root, to whom no limit applies, once everything is imported."""
+    with PluginLocator().startup({**properties, "plugin.namespace": "imports"}) as client:
+        client.group_membership("g").join("m", "")
+        client.storage().fetch("k").exception()
+    directory = properties.get("plugin.embedded.directory")
+    if directory is not None:
+        for folder, _, files in os.walk(directory):
+            for name in (folder, *(os.path.join(folder, file) for file in files)):  # noqa: PTH118
+                os.chown(name, NOBODY, NOBODY)
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+class Crowd:
+    """Threads that take all the room there is."""
+
+    def __init__(self) -> None:
+        """Fill the room."""
+        self._limits = resource.getrlimit(resource.RLIMIT_NPROC)
+        self._leave = threading.Event()
+        self._threads: list[threading.Thread] = []
+        resource.setrlimit(resource.RLIMIT_NPROC, (LIMIT, self._limits[1]))
+        with suppress(RuntimeError):
+            while True:
+                thread = threading.Thread(target=self._leave.wait, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    def leave(self) -> None:
+        """Make room."""
+        self._leave.set()
+        for thread in self._threads:
+            thread.join()
+        resource.setrlimit(resource.RLIMIT_NPROC, self._limits)
+
+
+def outlive_a_crowd(properties: dict[str, str], session_seconds: float) -> dict[str, Any]:
+    """Lead and listen in a crowd, and say what is left of it afterwards."""
+    before = threading.active_count()
+    client = PluginLocator().startup(properties)
+    storage, election = client.storage(), client.leader_election("s")
+    registry, heard = client.listener_registry(), list[str | None]()
+    assert election.nominate("first", "")
+    eventually(lambda: not _has_workers(), within=PATIENCE, what="the workers have gone")
+    crowd = Crowd()
+    refused: list[str] = []
+    for call in (
+        lambda: registry.add_value_change_listener("k", lambda change: heard.append(change.value)),
+        lambda: storage.put("k", "1"),
+        lambda: client.group_membership("g").join("m", ""),
+    ):
+        try:
+            call()
+        except Kip30Error as error:
+            refused.append(f"{type(error).__name__}: {error}")
+    with suppress(AssertionError):
+        throughout(lambda: True, seconds=session_seconds)
+    crowd.leave()
+    registry.add_value_change_listener("k", lambda change: heard.append(change.value))
+
+    def hears() -> bool:
+        with suppress(Kip30Error):
+            if storage.get("k") is None:
+                storage.put("k", "2")
+            storage.update("k", "3")
+        return "3" in heard
+
+    def leads() -> bool:
+        term = election.leadership("first")
+        return term is not None and term.is_valid()
+
+    eventually(hears, within=PATIENCE, what="a change is heard")
+    eventually(leads, within=PATIENCE, what="it leads")
+    throughout(leads, seconds=1.5 * session_seconds, what="the leadership is renewed")
+    client.close()
+    eventually(lambda: threading.active_count() <= before + 1, within=PATIENCE, what="no thread")
+    return {"refused": refused}
+
+
+def _has_workers() -> bool:
+    return any("worker" in thread.name for thread in threading.enumerate())
+
+
+def main() -> None:
+    """Do it."""
+    request: dict[str, Any] = json.load(sys.stdin)
+    become_nobody(request["properties"])
+    json.dump(outlive_a_crowd(request["properties"], SESSION_SECONDS * TIME_SCALE), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
