@@ -13,7 +13,9 @@ from kip30_conformance.arena import Arena
 from kip30_conformance.commit_faults import CommitFaultTests
 from kip30_conformance.election import ElectionTests
 from kip30_conformance.election_faults import ElectionFaultTests
+from kip30_conformance.event_loops import EventLoopTests
 from kip30_conformance.fencing import FencingTests
+from kip30_conformance.fork_faults import ForkTests
 from kip30_conformance.frozen_faults import FrozenServerTests
 from kip30_conformance.groups import GroupTests
 from kip30_conformance.harness import Harness
@@ -26,9 +28,13 @@ from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
+from kip30_conformance.membership_rejoins import MembershipRejoinTests
+from kip30_conformance.membership_views import MembershipViewTests
 from kip30_conformance.missed_changes import MissedChangeTests
 from kip30_conformance.node_faults import NodeFaultTests
+from kip30_conformance.nominations import NominationTests
 from kip30_conformance.partition_faults import PartitionFaultTests
+from kip30_conformance.recovery import RecoveryTests
 from kip30_conformance.round_trips import RoundTripTests
 from kip30_conformance.runner import RunnerTests
 from kip30_conformance.runner_faults import RunnerFaultTests
@@ -37,8 +43,12 @@ from kip30_conformance.storage_faults import StorageFaultTests
 from kip30_conformance.storage_histories import StorageHistoryTests
 from kip30_conformance.storage_names import NamesAndValuesTests
 from kip30_conformance.storage_races import StorageRaceTests
+from kip30_conformance.storage_set import StorageSetTests
+from kip30_conformance.storage_versions import StorageVersionTests
 from kip30_conformance.suite import Evidence
+from kip30_conformance.termination import TerminationTests
 from kip30_conformance.terms import TermTests
+from kip30_conformance.thread_faults import ThreadFaultTests
 
 _NOBODY_LEADS = """
 UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL
@@ -102,6 +112,18 @@ class TestLifecycle(LifecycleTests):
     """Lifecycle on the embedded store."""
 
 
+class TestFork(ForkTests):
+    """Forks of a process that uses the embedded store."""
+
+
+class TestThreadFaults(ThreadFaultTests):
+    """Moments without a spare thread, on the embedded store."""
+
+
+class TestEventLoops(EventLoopTests):
+    """Event loops on the embedded store."""
+
+
 class TestTaxonomy(TaxonomyTests):
     """Errors and capabilities on the embedded store."""
 
@@ -128,6 +150,14 @@ class TestStorageFaults(StorageFaultTests):
 
 class TestStorageMachine(StorageMachineTests):
     """Random calls to the embedded store."""
+
+
+class TestStorageSet(StorageSetTests):
+    """Storage: create or replace."""
+
+
+class TestStorageVersions(StorageVersionTests):
+    """Storage: versions that were never issued."""
 
 
 class TestValueListeners(ValueListenerTests):
@@ -162,12 +192,24 @@ class TestMembershipFaults(MembershipFaultTests):
     """Membership of the embedded store under faults."""
 
 
+class TestMembershipRejoins(MembershipRejoinTests):
+    """Re-joins and evictions on the embedded store."""
+
+
+class TestMembershipViews(MembershipViewTests):
+    """Views of groups of the embedded store."""
+
+
 class TestElection(ElectionTests):
     """Elections on the embedded store."""
 
 
 class TestTerms(TermTests):
     """Terms of leadership on the embedded store."""
+
+
+class TestNominations(NominationTests):
+    """Nominations on the embedded store."""
 
 
 class TestFencing(FencingTests):
@@ -198,6 +240,10 @@ class TestRunnerFaults(RunnerFaultTests):
         assert harness.session_files() == []
 
 
+class TestTermination(TerminationTests):
+    """Processes with claims in the embedded store that a signal ends."""
+
+
 class TestCommitFaults(CommitFaultTests):
     """Connections cut after a commit: skipped, the embedded store has no servers."""
 
@@ -216,6 +262,10 @@ class TestMissedChanges(MissedChangeTests):
 
 class TestFrozenServers(FrozenServerTests):
     """Servers that stand still: skipped, the embedded store has no servers."""
+
+
+class TestRecovery(RecoveryTests):
+    """Pauses of the embedded store: another program keeps the database locked."""
 
 
 class TestNodeFaults(NodeFaultTests):

@@ -32,6 +32,7 @@ class EmbeddedBackend(Backend, LeaseSharing):
     name = "embedded"
     settings_class: ClassVar[type[EmbeddedSettings]] = EmbeddedSettings
     capabilities = frozenset(Capability)
+    frees_at_death = True
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         """Open the directory, making it and the database if they are missing.
@@ -52,6 +53,8 @@ class EmbeddedBackend(Backend, LeaseSharing):
             engine.database, engine.root, context.clock, engine.peers.boot, engine.answers
         )
         self.observe = EmbeddedObserve(engine.states, engine.watches, engine.pulse, engine.answers)
+        if not engine.locks.shareable:
+            self.capabilities -= {Capability.LEASE_SHARING}
         if engine.polls:
             self.limits = replace(self.limits, observe_seconds=settings.poll_seconds)
 

@@ -1,32 +1,57 @@
-"""One connection per thread, for as long as the thread lives and the database is open."""
+"""One connection per thread, for as long as the thread lives and the database is open.
+
+A thread holds the lock of its slot during each attempt at a transaction, and only then. So a fork
+can wait for all attempts and close all connections; the threads connect again (see `forks`).
+"""
 
 import ctypes
+import logging
+import os
 import sqlite3
 import threading
-import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kip30.errors import ClosedError, Kip30Error, LifecycleError
-from kip30_backends.embedded.patience import Patience
+from kip30.errors import ClosedError, Kip30Error, LifecycleError, StoreError
+from kip30_backends.embedded import forks
 
 LOG_BYTES = 4 * 1024 * 1024
 """The size of the write-ahead log from which on it is copied back and begun anew."""
 
+_log = logging.getLogger(__name__)
+
 
 class Slot:
-    """The connection of one thread. The lock is there for `Connections.close`."""
+    """The connection of one thread.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """Own *connection*."""
-        self.connection = connection
+    Attributes:
+        lock: Held by the thread during an attempt, and by others that close the connection.
+        connection: None before its first use, after a fork and after `close`. Guarded by `lock`.
+    """
+
+    def __init__(self) -> None:
+        """Be without a connection."""
         self.lock = threading.Lock()
+        self.connection: sqlite3.Connection | None = None
+        self._pid = os.getpid()
+
+    def connect(self, connection: sqlite3.Connection) -> None:
+        """Own *connection* until `close`; `lock` is held.
+
+        A connection that is not closed explicitly is never finalised: in a process that was
+        forked without hooks that would close it, and delete the log of the parent.
+        """
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self.connection = connection
 
     def close(self) -> None:
-        """Close the connection, after what it is doing just now."""
-        with self.lock:
-            self.connection.close()
+        """Close the connection, unless it is the parent's; `lock` is held."""
+        if self.connection is None or os.getpid() != self._pid:
+            return
+        connection, self.connection = self.connection, None
+        connection.close()
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))
 
 
 class Tie:
@@ -36,49 +61,78 @@ class Tie:
     traceback of an error that somebody keeps refers to it.
     """
 
-    def __init__(self, slot: Slot) -> None:
-        """Tie *slot* to the thread that keeps this."""
+    def __init__(self, slot: Slot, slots: set[Slot]) -> None:
+        """Tie *slot*, which is one of *slots*, to the thread that keeps this."""
         self.slot = slot
+        self._slots = slots
 
     def __del__(self) -> None:
         """Close what the thread has left behind.
 
-        Whoever holds the lock now is closing it, or is a thread that the end of the
-        interpreter stopped in the middle of its work and that will never let go.
+        A lock that is taken belongs to a thread that closes the connection, or to one that the
+        end of the interpreter stopped in the middle of its work and that will never release it.
         """
         if self.slot.lock.acquire(blocking=False):
-            self.slot.connection.close()
+            self.slot.close()
             self.slot.lock.release()
+        self._slots.discard(self.slot)
 
 
 class Connections:
-    """All connections of this process to one database file. Thread-safe."""
+    """All connections of this process to one database file. Thread-safe.
 
-    def __init__(self, file: Path, *, seconds: float, synchronous: str) -> None:
-        """Connect to *file* when asked to, waiting up to *seconds* for others."""
+    Attributes:
+        inode: Device and inode of the file, which must not change while it is open.
+    """
+
+    def __init__(self, file: Path, *, synchronous: str) -> None:
+        """Connect to *file* when asked to.
+
+        Raises:
+            OSError: There is no such file.
+        """
         self.synchronous = synchronous
+        self._file = str(file)
+        self.inode = _inode(self._file)
         self._uri = f"{file.as_uri()}?mode=rw"
-        self._seconds = seconds
         self._refusal: Kip30Error | None = None
+        self._replacement_was_logged = False
         self._local = threading.local()
-        self._ties: weakref.WeakSet[Tie] = weakref.WeakSet()
+        # Held to add a slot, by `close`, and during a fork. Never taken with a slot's lock held.
         self._lock = threading.Lock()
+        self._slots: set[Slot] = set()
+        forks.add_store(self)
 
     def slot(self) -> Slot:
-        """Return this thread's connection and its lock.
+        """Return this thread's slot.
 
         Raises:
             ClosedError: The database was closed.
             LifecycleError: It belongs to the parent of this forked process.
         """
         try:
-            slot: Slot = self._local.tie.slot
+            slot: Slot = self._local.slot
         except AttributeError:
-            return self._open_slot()
+            return self._new_slot()
         return slot
 
+    def open(self, slot: Slot) -> sqlite3.Connection:
+        """Connect *slot*, whose lock is held and which a fork may have closed.
+
+        Raises:
+            ClosedError: The database was closed.
+            LifecycleError: It belongs to the parent of this forked process.
+            StoreError: Another file is in its place.
+            sqlite3.OperationalError: Another process is starting or ending its use (`is_busy`).
+        """
+        self.refuse()
+        self.check_file()
+        connection = self.connect()
+        slot.connect(connection)
+        return connection
+
     def refuse(self) -> None:
-        """Raise what every use is answered with, if there is such a thing.
+        """Raise if the database may not be used.
 
         Raises:
             ClosedError: The database was closed.
@@ -87,52 +141,106 @@ class Connections:
         if self._refusal is not None:
             raise type(self._refusal)(*self._refusal.args)
 
+    def check_file(self) -> None:
+        """Raise unless the path still names the file that was opened.
+
+        Raises:
+            StoreError: The file was replaced or removed.
+        """
+        try:
+            if _inode(self._file) == self.inode:
+                return
+        except FileNotFoundError:
+            pass
+        message = f"{self._file} was replaced or removed while it was open: start again"
+        if not self._replacement_was_logged:
+            # Listeners have no other way to learn that they will not be called any more.
+            self._replacement_was_logged = True
+            _log.error(message)
+        raise StoreError(message)
+
     def connect(self) -> sqlite3.Connection:
-        """Return a connection that belongs to no thread."""
+        """Return a connection of no slot; the caller closes it before it releases its own slot."""
         connection = sqlite3.connect(
             self._uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
         )
-        synchronous = f"PRAGMA synchronous = {self.synchronous}"
         with _closed_on_failure(connection):
-            Patience(self._seconds).through(lambda: connection.execute(synchronous))
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         return connection
 
     def close(self) -> None:
         """Close all connections, after what they are doing just now."""
-        self._refusal = ClosedError("the backend is closed")
+        self._refusal = self._refusal or ClosedError("the backend is closed")
         with self._lock:
-            ties = list(self._ties)
-        self._local = threading.local()
-        for tie in ties:
-            tie.slot.close()
+            slots = list(self._slots)
+            self._local = threading.local()
+            for slot in slots:
+                with slot.lock:
+                    slot.close()
+        forks.remove_store(self)
 
-    def pinned(self) -> list[object]:
-        """Before a fork: return what must not be cleared away in the child."""
-        with self._lock:
-            return list(self._ties)
+    def pause(self, pause: forks.Pause) -> bool:
+        """Close all connections and open none until *pause* ends; false if one is still in use.
+
+        Nothing but this thread's own attempt can hold its slot while `_lock` is held. It is then
+        a signal handler that forks, so there is no point in waiting for the end of the attempt.
+        """
+        if not pause.hold(self._lock):
+            return False
+        mine = self._own_slot()
+        busy = mine is not None and mine.lock.locked()
+        others = [slot for slot in list(self._slots) if not (busy and slot is mine)]
+        closed = [_closed(slot, pause) for slot in others]
+        return all(closed) and not busy
+
+    def is_in_use(self) -> bool:
+        """Say whether any connection is open, or about to be."""
+        return any(slot.connection or slot.lock.locked() for slot in list(self._slots))
 
     def abandon(self) -> None:
         """In a forked child: never touch the parent's connections, not even to close them.
 
-        Closing one could remove the write-ahead log under the parent.
+        Closing one could remove the write-ahead log under the parent. If a signal handler forked,
+        it may return into a transaction: no statement of that may be executed here.
         """
-        for tie in self._ties:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(tie))
+        mine = self._own_slot()
+        if mine is not None and mine.connection is not None:
+            mine.connection.set_authorizer(_deny)
         self._refusal = LifecycleError("opened before a fork: open another one in the child")
         self._local = threading.local()
-        self._ties = weakref.WeakSet()
         self._lock = threading.Lock()
 
-    def _open_slot(self) -> Slot:
+    def _own_slot(self) -> Slot | None:
+        slot: Slot | None = getattr(self._local, "slot", None)
+        return slot
+
+    def _new_slot(self) -> Slot:
         self.refuse()
-        connection = self.connect()
-        with _closed_on_failure(connection), self._lock:
+        with self._lock:
             self.refuse()
-            tie = self._local.tie = Tie(Slot(connection))
-            self._ties.add(tie)
-        return tie.slot
+            slot = self._local.slot = Slot()
+            self._slots.add(slot)
+            self._local.tie = Tie(slot, self._slots)
+        return slot
+
+
+def _closed(slot: Slot, pause: forks.Pause) -> bool:
+    """Close *slot* and keep its thread from connecting until *pause* ends."""
+    if not pause.hold(slot.lock):
+        return False
+    slot.close()
+    return True
+
+
+def _inode(file: str) -> forks.Inode:
+    found = os.stat(file)  # noqa: PTH116  before each write, and a Path costs as much again
+    return found.st_dev, found.st_ino
+
+
+def _deny(*_action: object) -> int:
+    return sqlite3.SQLITE_DENY
 
 
 @contextmanager

@@ -7,14 +7,17 @@ writing until it goes on or dies; they answer `UnavailableError` meanwhile.
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
-from kip30.errors import StoreError
+from kip30.errors import UnavailableError
 from kip30.records import Kind
-from kip30_backends.embedded.connections import LOG_BYTES, Connections
-from kip30_backends.embedded.errors import is_busy, translate_commit
+from kip30_backends.embedded.connections import LOG_BYTES, Connections, Slot
+from kip30_backends.embedded.errors import is_busy, stayed_locked, translate_commit
 from kip30_backends.embedded.patience import Patience
+from kip30_backends.embedded.write_queue import WriteQueue
 
 T = TypeVar("T")
 
@@ -25,6 +28,7 @@ _FORGET_CHANGES = "DELETE FROM change WHERE rev <= ?"
 _KEPT_CHANGES = 4096
 _FORGET_EVERY = 1024
 _LOOK_AT_LOG_EVERY = 64
+_LOOK_AT_FILE_SECONDS = 0.02
 
 
 class Transaction:
@@ -51,7 +55,12 @@ class Transaction:
 
 
 class Database:
-    """An open database file. Thread-safe."""
+    """An open database file. Thread-safe.
+
+    Attributes:
+        look_at: The monotonic time from which on a read must look again whether the file was
+            replaced. Written by any thread.
+    """
 
     def __init__(
         self, file: Path, connections: Connections, *, seconds: float, ring: Callable[[], None]
@@ -61,20 +70,22 @@ class Database:
         self.connections = connections
         self._seconds = seconds
         self._ring = ring
+        self._queue = WriteQueue()
         self._log = file.with_name(f"{file.name}-wal")
-        self._inode = file.stat().st_ino
         self._commits = -1
+        self.look_at = 0.0
 
     def patience(self) -> Patience:
         """Return the time that one operation may take, beginning now."""
         return Patience(self._seconds)
 
     def read(self, work: Callable[[sqlite3.Connection], T], patience: Patience | None = None) -> T:
-        """Return what *work* reads."""
-        slot = self.connections.slot()
-        patience = patience or self.patience()
-        with slot.lock:
-            return patience.through(lambda: self._once(slot.connection, work))
+        """Return what *work* reads.
+
+        Raises:
+            sqlite3.OperationalError: Another connection was in the way all the time (`is_busy`).
+        """
+        return self._through(partial(self._read, work), patience)
 
     def write(
         self,
@@ -82,54 +93,82 @@ class Database:
         *,
         durable: bool = False,
         patience: Patience | None = None,
+        urgent: bool = False,
     ) -> T:
         """Do *work* in one transaction and return what it returns; if it raises, undo it.
 
-        With *durable* the commit outlives a power failure, whatever the settings.
+        Threads of this process write in the order of their calls, *urgent* ones first. With
+        *durable* the commit outlives a power failure with any settings.
 
         Raises:
-            sqlite3.OperationalError: Another connection was writing all the time (`is_busy`).
+            sqlite3.OperationalError: Another process was writing all the time (`is_busy`).
                 Nothing was done.
+            UnavailableError: The turn of this thread did not come. Nothing was done.
             OutcomeUnknownError: The commit failed in a way that may have left it on the disk.
         """
-        slot = self.connections.slot()
-        with slot.lock:
-            transaction = Transaction(slot.connection)
-            if durable:
-                slot.connection.execute("PRAGMA synchronous = FULL")
-            try:
-                self._begin(slot.connection, patience)
-                result = work(transaction)
-                self._commit(slot.connection)
-            finally:
-                self._end(slot.connection, durable=durable)
-            if transaction.changed:
-                self._ring()
-            self._keep_log_short(slot.connection)
-        return result
-
-    def _once(self, connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
-        self.connections.refuse()
+        queue = self._queue
+        if not queue.try_enter():
+            patience = patience or self.patience()
+            if not queue.enter(patience.seconds_left(), urgent=urgent):
+                raise UnavailableError(stayed_locked(self.file))
         try:
-            return work(connection)
+            return self._through(partial(self._write, work, durable), patience)
         finally:
-            if connection.in_transaction:
-                connection.rollback()
+            queue.leave()
 
-    def _begin(self, connection: sqlite3.Connection, patience: Patience | None) -> None:
+    def abandon(self) -> None:
+        """In a forked child: wait for no thread of the parent."""
+        self._queue = WriteQueue()
+
+    def connection(self, slot: Slot) -> sqlite3.Connection:
+        """Return the connection of *slot*, whose lock is held, for an attempt to read.
+
+        Looking at the file costs as much as a tenth of a read, so a replacement is noticed only
+        some milliseconds later. Writes look each time.
+        """
+        if monotonic() >= self.look_at:
+            self.connections.check_file()
+            self.look_at = monotonic() + _LOOK_AT_FILE_SECONDS
+        return slot.connection or self.connections.open(slot)
+
+    def _through(self, attempt: Callable[[], T], patience: Patience | None) -> T:
+        """Repeat *attempt*; between two attempts no lock is held, and the process may fork."""
         try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
+            return attempt()
+        except sqlite3.Error as error:
+            self.connections.refuse()
             if not is_busy(error):
                 raise
-            patience = patience or self.patience()
-            patience.through(lambda: self._begin_unless_closed(connection))
-        if self.file.stat().st_ino != self._inode:
-            raise StoreError(f"{self.file} was replaced while it was open: start again")
+        return (patience or self.patience()).through(attempt)
 
-    def _begin_unless_closed(self, connection: sqlite3.Connection) -> None:
-        self.connections.refuse()
-        connection.execute("BEGIN IMMEDIATE")
+    def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        slot = self.connections.slot()
+        with slot.lock:
+            connection = self.connection(slot)
+            try:
+                return work(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.rollback()
+
+    def _write(self, work: Callable[[Transaction], T], durable: bool) -> T:  # noqa: FBT001  of `partial`
+        slot = self.connections.slot()
+        with slot.lock:
+            connection = slot.connection or self.connections.open(slot)
+            transaction = Transaction(connection)
+            if durable:
+                connection.execute("PRAGMA synchronous = FULL")
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                self.connections.check_file()
+                result = work(transaction)
+                self._commit(connection)
+            finally:
+                self._end(connection, durable=durable)
+            if transaction.changed:
+                self._ring()
+            self._keep_log_short(connection)
+        return result
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:

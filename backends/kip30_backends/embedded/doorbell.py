@@ -25,7 +25,7 @@ class Doorbell:
 
     def __init__(self, file: Path) -> None:
         """Ring by *file*."""
-        self._descriptor = os.open(file, os.O_WRONLY)
+        self._descriptor = os.open(file, os.O_WRONLY | os.O_NOFOLLOW)
 
     def ring(self) -> None:
         """Tell every listener that something has changed. Never fails: they also look."""

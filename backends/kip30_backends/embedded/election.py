@@ -69,8 +69,9 @@ class EmbeddedElection(ElectionDriver):
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
-        work = partial(self._release, service, claim)
-        return self._answers.give("election.release", service, lambda: self._database.write(work))
+        return self._answers.give(
+            "election.release", service, lambda: self._give_up(service, claim)
+        )
 
     def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim | Held:
         place = (self._root, bid.service.encode())
@@ -84,6 +85,10 @@ class EmbeddedElection(ElectionDriver):
         won = Row(row.epoch + 1, rev, candidate, bid.nonce, bid.data, session.ident)
         tx.execute(_LEAD, (*won, *place))
         return _claim(won, session)
+
+    def _give_up(self, service: str, claim: Claim) -> None:
+        if not self._sessions.has_ended(claim.handle):
+            self._database.write(partial(self._release, service, claim))
 
     def _release(self, service: str, claim: Claim, tx: Transaction) -> None:
         place = (self._root, service.encode())

@@ -1,6 +1,7 @@
 """What the drivers of one backend share, put together, and taken apart in the right order."""
 
 import logging
+import os
 
 from kip30.closing import Ending
 from kip30.driver import Context
@@ -15,6 +16,7 @@ from kip30_backends.embedded.mounts import refuse_network
 from kip30_backends.embedded.patience import Patience
 from kip30_backends.embedded.peers import Peers, boot_id
 from kip30_backends.embedded.pulse import Pulse
+from kip30_backends.embedded.renewal import Renewal
 from kip30_backends.embedded.session import Sessions
 from kip30_backends.embedded.settings import EmbeddedSettings
 from kip30_backends.embedded.states import States
@@ -39,26 +41,27 @@ class Engine:
 
         Raises:
             ConfigError: The settings ask for what the system does not have. Nothing is touched.
+            LifecycleError: See `forks.refuse_if_unclean`. Nothing is touched.
             StoreError: The directory or the file cannot be used.
             UnavailableError: The file stayed locked for the connect timeout.
             sqlite3.Error: What `translate` makes a `StoreError` of.
             OSError: The same.
         """
+        forks.refuse_if_unclean()
         self.locks = locks.choose(settings.liveness)
         self.polls = must_poll(settings.notify)
-        directory = settings.directory.absolute()
-        refuse_network(directory)
-        file = schema.prepare(directory, context.connect_timeout_seconds)
+        refuse_network(settings.directory.absolute())
+        file = schema.prepare(settings.directory.absolute(), context.connect_timeout_seconds)
+        directory = file.parent
         self._settings = settings
         self._directory = directory
-        self.doorbell = Doorbell(directory / schema.DOORBELL)
+        self._pid = os.getpid()
+        self.connections = Connections(file, synchronous=settings.synchronous.upper())
+        self.doorbell = self._open_doorbell()
         self.faults = Faults(context.operation_timeout_seconds)
         self.answers = Answers(file, self.faults)
         self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, boot_id())
         seconds = context.operation_timeout_seconds
-        self.connections = Connections(
-            file, seconds=seconds, synchronous=settings.synchronous.upper()
-        )
         self.database = Database(file, self.connections, seconds=seconds, ring=self.doorbell.ring)
         self.sessions = Sessions(context, self.database, self.locks, self.peers, self.faults)
         self.root = self._find_root(context)
@@ -66,9 +69,10 @@ class Engine:
         self.watches = Watches(self.states, self.faults)
         vigil = Vigil(self.database, self.peers, context.clock)
         self.pulse = Pulse(self._make_ear, self.sessions, self.watches, vigil)
-        self.sessions.on_open = self.pulse.wake
+        self.renewal = Renewal(self.sessions)
+        self.sessions.on_open = self._serve_session
         self.faults.end_session = self._end_session
-        self._ending = Ending(self.pulse.is_this_thread)
+        self._ending = Ending(self._is_own_thread)
         forks.register(self)
 
     def close(self) -> None:
@@ -80,26 +84,40 @@ class Engine:
         if not self.pulse.leave_orphaned(self.close):
             self.close()
 
-    def pinned(self) -> list[object]:
-        """Before a fork: return what must not be cleared away in the child."""
-        return self.connections.pinned()
-
     def abandon(self) -> None:
         """In a forked child: leave everything to the parent."""
         self._ending.forgo()
-        self.connections.abandon()
+        self.database.abandon()
         self.sessions.abandon()
         self.watches.abandon()
         self.pulse.abandon()
+        self.renewal.abandon()
         self.doorbell.close()
 
     def _close(self) -> None:
+        if os.getpid() != self._pid:
+            return  # forked by code that runs no hooks: all this is the parent's
         self.faults.close()
         self.watches.close()
         self.pulse.stop()
+        self.renewal.stop()
         self.sessions.close()
         self.connections.close()
         self.doorbell.close()
+
+    def _open_doorbell(self) -> Doorbell:
+        try:
+            return Doorbell(self._directory / schema.DOORBELL)
+        except BaseException:
+            self.connections.close()
+            raise
+
+    def _serve_session(self) -> None:
+        self.renewal.wake()
+        self.pulse.wake()
+
+    def _is_own_thread(self) -> bool:
+        return self.pulse.is_this_thread() or self.renewal.is_this_thread()
 
     def _find_root(self, context: Context) -> int:
         name = context.namespace.encode()
@@ -129,7 +147,7 @@ class Engine:
     def _end_session(self) -> None:
         self.sessions.expire()
         self.sessions.renew_now()
-        self.pulse.wake()
+        self.renewal.wake()
 
 
 def _root(tx: Transaction, name: bytes) -> int:

@@ -53,14 +53,19 @@ def translate_commit(error: sqlite3.Error, file: Path) -> Kip30Error:
     return OutcomeUnknownError(f"the commit to {file} failed ({error}): read before trying again")
 
 
+def stayed_locked(file: Path) -> str:
+    """Return what to say of a write whose turn did not come."""
+    return (
+        f"{file} stayed locked by another program for the whole timeout:"
+        f" find the program with `fuser {file}`"
+    )
+
+
 def _translated(error: sqlite3.Error | OSError, file: Path) -> Kip30Error:
     if isinstance(error, sqlite3.ProgrammingError):
         return ClosedError("closed while the operation was under way")
     if is_busy(error):
-        return UnavailableError(
-            f"{file} stayed locked by another program for the whole timeout:"
-            f" find the program with `fuser {file}`"
-        )
+        return UnavailableError(stayed_locked(file))
     trouble = _file_system_trouble(file.parent) if _may_be_the_file_systems(error) else ""
     if trouble:
         return StoreError(f"{trouble} ({error})")

@@ -3,7 +3,8 @@
 Two kinds exclude each other, so processes may differ in which they use. An
 open-file-description lock lives until the last copy of its descriptor is closed.
 A record lock belongs to the process and is lost as soon as the process closes
-*any* descriptor of the file; so what this process holds itself is never opened.
+*any* descriptor of the file, by whichever path it was opened; so a file that this
+process has locked is never opened again.
 """
 
 import fcntl
@@ -16,8 +17,16 @@ from pathlib import Path
 from typing_extensions import override
 
 from kip30.errors import ConfigError
+from kip30_backends.embedded.fork_gate import held_off
 
-_held: set[str] = set()
+Inode = tuple[int, int]
+
+# What this process holds, by path: descriptors, which a forked child closes, and their inodes.
+# Changed only while forks are held off.
+_held: dict[str, tuple[int, Inode]] = {}
+# The inodes of record locks, because one file may have several paths.
+_record_locked: set[Inode] = set()
+
 _FLOCK = "hhqqi4x"
 
 
@@ -29,8 +38,9 @@ class Locks(ABC):
 
     def hold(self, file: str) -> int:
         """Make *file*, lock it, and return the descriptor that holds the lock."""
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        _held.add(file)
+        with held_off:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            _held[file] = descriptor, _inode(os.fstat(descriptor))
         try:
             os.fchmod(descriptor, 0o600)
             self._lock(descriptor)
@@ -43,16 +53,19 @@ class Locks(ABC):
         """Remove *file* and give its lock up, also in processes that share it."""
         with suppress(OSError):  # then another process sweeps it away
             Path(file).unlink()
-        self._unlock(descriptor)
-        os.close(descriptor)
-        _held.discard(file)
+        with held_off:
+            self._unlock(descriptor)
+            os.close(descriptor)
+            _held.pop(file, None)
 
     def is_held(self, file: str) -> bool:
         """Say whether a living process holds the lock of *file*; if it cannot be told, yes."""
         if file in _held:
             return True
         try:
-            descriptor = os.open(file, os.O_RDONLY)
+            if _record_locked and _inode(Path(file).lstat()) in _record_locked:
+                return True
+            descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError as error:
             return not isinstance(error, FileNotFoundError)
         try:
@@ -99,11 +112,13 @@ class RecordLocks(Locks):
 
     @override
     def _lock(self, descriptor: int) -> None:
+        _record_locked.add(_inode(os.fstat(descriptor)))
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
 
     @override
     def _unlock(self, descriptor: int) -> None:
         fcntl.lockf(descriptor, fcntl.LOCK_UN)
+        _record_locked.discard(_inode(os.fstat(descriptor)))
 
     @override
     def _is_locked(self, descriptor: int) -> bool:
@@ -127,9 +142,23 @@ def choose(liveness: str) -> Locks:
     return OfdLocks() if has_ofd and liveness != "record" else RecordLocks()
 
 
-def forget_held() -> None:
-    """In a forked child: the parent holds its locks, not this process."""
+def close_inherited() -> None:
+    """In a forked child: close the descriptors of the parent's locks.
+
+    An open-file-description lock would outlive the parent as long as the child keeps one. Closing
+    a descriptor here takes no lock from the parent: neither kind is lost by that. After a fork
+    without hooks the child may have closed it already, and reused its number.
+    """
+    for descriptor, inode in _held.values():
+        with suppress(OSError):
+            if _inode(os.fstat(descriptor)) == inode:
+                os.close(descriptor)
     _held.clear()
+    _record_locked.clear()
+
+
+def _inode(found: os.stat_result) -> Inode:
+    return found.st_dev, found.st_ino
 
 
 def _flock(kind: int) -> bytes:

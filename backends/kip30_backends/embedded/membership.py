@@ -71,8 +71,7 @@ class EmbeddedMembership(MembershipDriver):
 
     @override
     def release(self, group: str, claim: Claim) -> Future[None]:
-        work = partial(self._release, group, claim)
-        return self._answers.give("membership.release", group, lambda: self._database.write(work))
+        return self._answers.give("membership.release", group, lambda: self._give_up(group, claim))
 
     def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim:
         place = (self._root, bid.group.encode(), bid.member_id.encode())
@@ -93,6 +92,10 @@ class EmbeddedMembership(MembershipDriver):
         if not alive or not tx.execute(_REPLACE, (*record, *place, *claim.handle)).rowcount:
             raise NotMemberError(f"{bid.member_id!r} is no member of {bid.group!r} any more")
         return claim._replace(entry=_entry(claim.handle.born, bid), order=rev)
+
+    def _give_up(self, group: str, claim: Claim) -> None:
+        if not self._sessions.has_ended(claim.handle.session):
+            self._database.write(partial(self._release, group, claim))
 
     def _release(self, group: str, claim: Claim, tx: Transaction) -> None:
         place = (self._root, group.encode(), claim.name.encode())

@@ -15,7 +15,9 @@ from kip30_backends.embedded.errors import is_busy
 T = TypeVar("T")
 
 _FIRST = 0.0002
-_LONGEST = 0.01
+# Short, because a process that writes one transaction after another leaves only short gaps, and
+# one thread of a process asks at a time.
+_LONGEST = 0.002
 
 
 class Patience:
@@ -32,7 +34,7 @@ class Patience:
         Raises:
             UnavailableError: The time is over; the message is *complaint*. Nothing was done.
         """
-        if self._left() <= 0:
+        if self.seconds_left() <= 0:
             raise UnavailableError(complaint)
         self._rest()
 
@@ -46,14 +48,15 @@ class Patience:
             try:
                 return attempt()
             except sqlite3.OperationalError as error:
-                if not is_busy(error) or self._left() <= 0:
+                if not is_busy(error) or self.seconds_left() <= 0:
                     raise
             self._rest()
 
-    def _left(self) -> float:
+    def seconds_left(self) -> float:
+        """Return the time left; not above 0 once it is over."""
         return self._end - time.monotonic()
 
     def _rest(self) -> None:
         pause = self._step * (0.5 + random.random())  # noqa: S311  only jitter
-        time.sleep(max(0.0, min(self._left(), pause)))
+        time.sleep(max(0.0, min(self.seconds_left(), pause)))
         self._step = min(_LONGEST, self._step * 1.5)

@@ -8,8 +8,7 @@ time the database alone says who holds what.
 
 import os
 import sqlite3
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 from kip30.clock import Clock
@@ -52,17 +51,17 @@ class Peers:
             return False
         return self._locks.is_held(self.lock_file(session))
 
-    @contextmanager
-    def disowning(self, session: str) -> Generator[None]:
-        """Take *session* for dead while this process ends it.
+    def disown(self, session: str) -> None:
+        """Take *session* for dead from now on, because this process is ending it.
 
-        Who is told of its end may claim again at once, and must not meet its own old claim.
+        A claim made at the same time must not meet the old claim of its own process. It stays so
+        until the next session is opened, for the database may be out of reach when this one ends.
         """
         self._disowned.add(session)
-        try:
-            yield
-        finally:
-            self._disowned.discard(session)
+
+    def forget_disowned(self) -> None:
+        """Forget all that were disowned, after a transaction that swept them."""
+        self._disowned.clear()
 
     def spare(self, transaction: Transaction, session: str) -> bool:
         """Say whether *session* lives; if not, what it held is free when this returns."""

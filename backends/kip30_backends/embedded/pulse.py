@@ -1,7 +1,7 @@
-"""The one thread of a backend: renews the session, buries dead ones, tells watches.
+"""The thread of a backend that buries dead sessions and tells watches.
 
 It runs while there is a session or a watch. None of its steps waits for long, so
-that none delays the others.
+that none delays the others. The session is renewed by another thread (`renewal`).
 """
 
 import logging
@@ -9,7 +9,8 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection
 
-from kip30.errors import ClosedError, Kip30Error
+from kip30.errors import ClosedError, Kip30Error, UnavailableError
+from kip30.threads import started
 from kip30_backends.embedded.doorbell import Ear
 from kip30_backends.embedded.session import Sessions
 from kip30_backends.embedded.vigil import Vigil
@@ -43,6 +44,7 @@ class Pulse:
 
         Raises:
             ClosedError: The backend is closed.
+            UnavailableError: There is no thread, and the system has none to spare.
         """
         with self._lock:
             if self._stopped:
@@ -50,11 +52,14 @@ class Pulse:
             if self._ear is not None:
                 self._ear.wake()
                 return
-            ear = self._ear = self._make_ear()
-            self._thread = threading.Thread(
+            ear = self._make_ear()
+            thread = threading.Thread(
                 target=self._run, args=(ear,), name="kip30-embedded", daemon=True
             )
-            self._thread.start()
+            if not started(thread):
+                ear.close()
+                raise UnavailableError("the system has no thread to spare: nothing was done")
+            self._ear, self._thread = ear, thread
 
     def stop(self) -> None:
         """End the thread and wait until it has ended, unless this is called on it."""
@@ -105,9 +110,9 @@ class Pulse:
         return False
 
     def _beat(self, closed: Collection[str] | None, ear: Ear) -> bool:
-        well = self._try(self._sessions.renew)
+        well = True
         if self._watches.on_claims:
-            well &= self._try(lambda: self._vigil.look(closed, ear.look_seconds))
+            well = self._try(lambda: self._vigil.look(closed, ear.look_seconds))
         return self._try(self._watches.tell) and well
 
     def _try(self, step: Callable[[], None]) -> bool:
@@ -122,9 +127,6 @@ class Pulse:
 
     def _pause(self, ear: Ear) -> float:
         pauses = [_LONGEST]
-        renewal = self._sessions.seconds_to_renewal()
-        if renewal is not None:
-            pauses.append(renewal)
         if self._watches:
             pauses.append(ear.look_seconds)
         if self._watches.on_claims:

@@ -3,18 +3,24 @@
 import fcntl
 import os
 import sqlite3
-import stat
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from kip30.errors import StoreError
+from kip30_backends.embedded.fork_gate import held_off
+from kip30_backends.embedded.ownership import (
+    refuse_untrusted,
+    refuse_untrusted_file,
+    trusted_directory,
+)
 from kip30_backends.embedded.patience import Patience
 from kip30_backends.embedded.settings import default_directory
 
 DATABASE = "kip30.db"
 DOORBELL = "doorbell"
 SESSIONS = "sessions"
+LOCK = "create.lock"
+_DATABASE_FILES = [f"{DATABASE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")]
 
 APPLICATION_ID = 0x6B697033
 VERSION = 1
@@ -58,18 +64,22 @@ _MARK = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSI
 def prepare(directory: Path, seconds: float) -> Path:
     """Return the database file of *directory*, made if there is none, checked if there is.
 
+    Its path contains no link any more.
+
     Raises:
-        StoreError: There is something else in its place, which stays as it is, byte by byte.
+        StoreError: There is something else in its place, which stays as it is, byte by byte; or
+            another user may change it (see `ownership`).
         UnavailableError: Another program kept it locked for *seconds*.
     """
     make_directory(directory)
-    make_directory(directory / SESSIONS)
-    _make_file(directory / DOORBELL, b"\0")
-    file = directory / DATABASE
+    file = trusted_directory(directory) / DATABASE
+    make_directory(file.with_name(SESSIONS))
+    refuse_untrusted(file.with_name(SESSIONS))
+    _make_file(file.with_name(DOORBELL), b"\0")
+    for name in (DOORBELL, LOCK, *_DATABASE_FILES):
+        refuse_untrusted_file(file.with_name(name))
     if not os.path.lexists(file):
-        with _creating(directory, seconds):
-            if not os.path.lexists(file):
-                _create(file)
+        _create_or_wait(file, seconds)
     _check(file, seconds)
     return file
 
@@ -102,15 +112,30 @@ def _make_file(file: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
-@contextmanager
-def _creating(directory: Path, seconds: float) -> Generator[None]:
-    lock = directory / "create.lock"
+def _create_or_wait(file: Path, seconds: float) -> None:
+    """Create *file*, or wait until another process has created it."""
+    lock = file.with_name(LOCK)
     _make_file(lock, b"")
     patience = Patience(seconds)
-    with lock.open("rb") as held:
-        while not _flocked(held.fileno()):
-            patience.pause(f"{lock} stayed locked by another process")
-        yield
+    while not _try_to_create(file, lock):
+        patience.pause(f"{lock} stayed locked by another process")
+
+
+def _try_to_create(file: Path, lock: Path) -> bool:
+    """Create *file* if it is missing; false if another process is about to do that.
+
+    A child that is forked meanwhile would keep the lock for as long as it lives.
+    """
+    with held_off:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            if not _flocked(descriptor):
+                return False
+            if not os.path.lexists(file):
+                _create(file)
+            return True
+        finally:
+            os.close(descriptor)
 
 
 def _flocked(descriptor: int) -> bool:
@@ -142,8 +167,6 @@ def _sync(directory: Path) -> None:
 
 def _check(file: Path, seconds: float) -> None:
     found = file.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise StoreError(f"{file} is not a file: move it away")
     if found.st_size < _SMALLEST:
         raise StoreError(f"{file} is cut short: move it away, or restore it from a copy")
     application, version = _peek(file, seconds)
@@ -154,13 +177,16 @@ def _check(file: Path, seconds: float) -> None:
 
 
 def _peek(file: Path, seconds: float) -> tuple[int, int]:
+    return Patience(seconds).through(lambda: _marks(file))
+
+
+def _marks(file: Path) -> tuple[int, int]:
     # Read-only, so that even recovery of someone else's database stays undone.
     uri = f"{file.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection:
-        return Patience(seconds).through(lambda: _marks(connection))
-
-
-def _marks(connection: sqlite3.Connection) -> tuple[int, int]:
-    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    with (
+        held_off,
+        closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection,
+    ):
+        application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return application, version

@@ -17,6 +17,8 @@ from kip30.driver import Context
 from kip30.errors import (
     ClosedError,
     Kip30Error,
+    StoreError,
+    UnavailableError,
     UnsupportedError,
     UsageError,
 )
@@ -34,6 +36,7 @@ _RENEW = "UPDATE session SET deadline = ? WHERE id = ? AND deadline > ?"
 _IS_OPEN = "SELECT 1 FROM session WHERE id = ? AND deadline > ?"
 _RENEWALS_PER_TIMEOUT = 3
 _SHORT = 0.2
+_RENEWAL_PATIENCE = 0.1
 
 
 class SessionLostError(Exception):
@@ -88,20 +91,32 @@ class Sessions:
                 self.end(session, "the store ended the session", patience)
             patience.pause("the session ended again and again")
 
+    def has_ended(self, ident: str) -> bool:
+        """Say whether the store is known to hold nothing of the session *ident* any more.
+
+        The transaction that opens a session ends the former sessions of this backend, and a claim
+        is made by a transaction that finds its session alive.
+        """
+        session = self.session
+        return session is not None and session.ident != ident
+
     def holds(self, transaction: Transaction, ident: str) -> bool:
         """Say whether the session *ident* has a deadline to come."""
         row = transaction.execute(_IS_OPEN, (ident, self._clock.now())).fetchone()
         return row is not None
 
     def renew(self) -> None:
-        """Renew the session if that is due.
+        """Renew the session if that is due. Takes `_RENEWAL_PATIENCE` seconds at the most.
 
         Raises:
-            sqlite3.OperationalError: Someone else is writing (`is_busy`). Try again soon.
+            sqlite3.OperationalError: Another process was writing (`is_busy`). Retry soon.
+            UnavailableError: Another thread was waiting for that process. Retry soon.
+            StoreError: The file was replaced. The session is over.
         """
         session = self.session
         if session is None:
             return
+        self._end_if_replaced(session)
         if not session.lease.is_valid():
             self.end(session, "not renewed in time", Patience(_SHORT))
         elif self._clock.now() >= self._renew_at and not self._faults.renewals_paused:
@@ -118,16 +133,19 @@ class Sessions:
 
         Else the others see by its lock that it is gone.
         """
+        if session is not self.session:
+            return  # without waiting for a thread that is opening the next one
         with self._lock:
             if session is not self.session:
                 return
+            # Before another session can be opened: that ends all that are dead, this one included.
+            self._peers.disown(session.ident)
             self.session = None
-        with self._peers.disowning(session.ident):
-            session.lease.end(reason)
-            with suppress(Kip30Error, sqlite3.Error, OSError):
-                end = partial(self._peers.end, session=session.ident)
-                self._database.write(end, patience=patience)
-            self._locks.drop(session.file, session.descriptor)
+        session.lease.end(reason)
+        with suppress(Kip30Error, sqlite3.Error, OSError):
+            end = partial(self._peers.end, session=session.ident)
+            self._database.write(end, patience=patience, urgent=True)
+        self._locks.drop(session.file, session.descriptor)
 
     def renew_now(self) -> None:
         """Have the next `renew` do it whether it is due or not."""
@@ -162,12 +180,10 @@ class Sessions:
             self.end(session, "closed", Patience(_SHORT))
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's lock without touching the session."""
+        """In a forked child: forget the parent's session; `locks` has closed its descriptor."""
         self._lock = threading.Lock()
-        session, self.session = self.session, None
+        self.session = None
         self._closed = True
-        if session is not None:
-            os.close(session.descriptor)
 
     def _current(self, patience: Patience) -> Session:
         while True:
@@ -178,13 +194,18 @@ class Sessions:
             patience.pause("each new session ended before it could be used")
 
     def _found_or_opened(self, patience: Patience) -> Session:
-        with self._lock:
+        # Another thread holds the lock for as long as it takes to open a session.
+        if not self._lock.acquire(timeout=max(0.0, patience.seconds_left())):
+            raise UnavailableError("no session could be opened in time")
+        try:
             if self._closed:
                 self._database.connections.refuse()
                 raise ClosedError("the backend is closed")
             if self.session is not None:
                 return self.session
             session = self.session = self._open(patience)
+        finally:
+            self._lock.release()
         try:
             self.on_open()
         except BaseException:
@@ -203,35 +224,53 @@ class Sessions:
         ident = secrets.token_hex(8)
         file = self._peers.lock_file(ident)
         descriptor = self._locks.hold(file)
-        sent_at = self._clock.now()
         try:
-            enter = partial(self._enter, ident, descriptor, sent_at)
-            self._database.write(enter, patience=patience)
+            enter = partial(self._enter, ident, descriptor)
+            sent_at = self._database.write(enter, patience=patience)
         except BaseException:
             self._locks.drop(file, descriptor)
             raise
+        self._peers.forget_disowned()
         self._schedule(sent_at)
         return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
 
-    def _enter(self, ident: str, descriptor: int, sent_at: float, tx: Transaction) -> None:
+    def _enter(self, ident: str, descriptor: int, tx: Transaction) -> float:
+        """Open the session *ident*, and return from when on its time counts.
+
+        Read here, while this connection is the writer: waiting for that is not to cost the session
+        any of its time.
+        """
         if not os.fstat(descriptor).st_nlink:
             raise SessionLostError  # swept away by another process before it was locked
         self._peers.sweep(tx)
+        sent_at = self._clock.now()
         deadline = sent_at + self._context.session_timeout_seconds
         tx.execute(_OPEN, (ident, self._peers.boot, deadline, os.getpid()))
+        return sent_at
 
     def _renew(self, session: Session) -> None:
-        sent_at = self._clock.now()
-        if self._database.write(partial(self._extend, session, sent_at), patience=Patience(0)):
-            session.lease.renewed(sent_at)
-            self._schedule(sent_at)
-        else:
+        extend = partial(self._extend, session)
+        patience = Patience(_RENEWAL_PATIENCE)
+        sent_at = self._database.write(extend, patience=patience, urgent=True)
+        if sent_at is None:
             self.end(session, "the store ended the session", Patience(_SHORT))
+        elif session.lease.renewed(sent_at):
+            self._schedule(sent_at)
 
-    def _extend(self, session: Session, sent_at: float, tx: Transaction) -> bool:
+    def _end_if_replaced(self, session: Session) -> None:
+        """End *session* if the file was replaced: others may lead by the new one."""
+        try:
+            self._database.connections.check_file()
+        except StoreError as error:
+            self.end(session, str(error), Patience(_SHORT))
+            raise
+
+    def _extend(self, session: Session, tx: Transaction) -> float | None:
+        """Renew *session* and return from when on its time counts; None if it is over."""
+        sent_at = self._clock.now()
         deadline = sent_at + self._context.session_timeout_seconds
-        changed = tx.execute(_RENEW, (deadline, session.ident, self._clock.now())).rowcount
-        return changed > 0
+        changed = tx.execute(_RENEW, (deadline, session.ident, sent_at)).rowcount
+        return sent_at if changed else None
 
     def _schedule(self, sent_at: float) -> None:
         self._renew_at = sent_at + self._context.session_timeout_seconds / _RENEWALS_PER_TIMEOUT

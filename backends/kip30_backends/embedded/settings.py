@@ -5,12 +5,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kip30.config import choice, milliseconds, path, setting
+from kip30.errors import ConfigError
 
 
 def default_directory() -> Path:
-    """Return where state goes that nobody placed: ``${XDG_STATE_HOME:-~/.local/state}/kip30``."""
+    """Return where state goes by default: ``${XDG_STATE_HOME:-~/.local/state}/kip30``.
+
+    Raises:
+        ConfigError: There is no home directory either.
+    """
     state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if state.startswith("/") else Path.home() / ".local/state") / "kip30"
+    return (Path(state) if state.startswith("/") else _home() / ".local/state") / "kip30"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"user {os.getuid()} has no home directory: set plugin.embedded.directory, or"
+            " XDG_STATE_HOME to an existing directory"
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
+from time import monotonic
 
 from typing_extensions import override
 
@@ -58,10 +59,14 @@ class EmbeddedStorage(StorageDriver):
         # The straight way for the commonest call; whatever is unusual takes the other one.
         if len(keys) == 1 and not self._answers.faults.armed:
             try:
-                slot = self._database.connections.slot()
+                database = self._database
+                slot = database.connections.slot()
                 with slot.lock:
-                    return Completed([self._entry(slot.connection, keys[0])])
-            except (Kip30Error, sqlite3.Error):
+                    connection = slot.connection
+                    if connection is None or monotonic() >= database.look_at:
+                        connection = database.connection(slot)
+                    return Completed([self._entry(connection, keys[0])])
+            except (Kip30Error, sqlite3.Error, OSError):
                 pass
         return self._answers.give("storage.read", _subject(keys), partial(self._read, keys))
 

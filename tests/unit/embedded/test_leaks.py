@@ -12,7 +12,7 @@ import pytest
 from kip30.errors import ClosedError, StoreError, UnavailableError
 from kip30.names import Key
 from kip30.records import Condition, Kind, Target, Write
-from kip30_backends.embedded import EmbeddedBackend
+from kip30_backends.embedded import EmbeddedBackend, forks
 from kip30_backends.embedded.connections import Connections
 
 KEY = Key("", "key")
@@ -50,10 +50,11 @@ def test_two_hundred_cycles_leave_everything_as_it_was(open_backend: Any, direct
         backend.close()
 
     cycle()
-    before = threading.active_count(), descriptors(), files(directory)
+    before = threading.active_count(), descriptors(), files(directory), len(forks._process.stores)
     for _ in range(200):
         cycle()
-    assert (threading.active_count(), descriptors(), files(directory)) == before
+    after = threading.active_count(), descriptors(), files(directory), len(forks._process.stores)
+    assert after == before
     assert not (directory / "kip30.db-wal").exists()
 
 
@@ -71,7 +72,9 @@ def test_an_error_of_an_ended_thread_keeps_no_connection_open(backend: EmbeddedB
     errors: list[BaseException] = []
 
     def fail(_: object) -> None:
-        connections.append(database.connections.slot().connection)
+        connection = database.connections.slot().connection
+        assert connection is not None
+        connections.append(connection)
         raise OSError
 
     def work() -> None:
@@ -92,16 +95,23 @@ def test_what_connects_while_the_backend_closes_is_closed(
     connect = connections.connect
     connected: list[sqlite3.Connection] = []
     errors: list[BaseException | None] = []
+    closing_thread = threading.Thread(target=backend.close)
 
     def connect_late() -> sqlite3.Connection:
         connected.append(connect())
-        backend.close()
+        closing_thread.start()
+        while connections._refusal is None:
+            pass
         return connected[0]
 
     monkeypatch.setattr(connections, "connect", connect_late)
     in_thread(lambda: errors.append(backend.storage.list_names("", "", 1).exception()))
-    assert isinstance(errors[0], ClosedError)
+    closing_thread.join(10)
+    assert not closing_thread.is_alive()
+    assert errors == [None]  # the attempt under way is waited for
     assert is_closed(connected[0])
+    with pytest.raises(ClosedError):
+        connections.slot()
 
 
 def test_a_connection_that_cannot_be_set_up_is_closed(tmp_path: Path) -> None:
@@ -109,9 +119,20 @@ def test_a_connection_that_cannot_be_set_up_is_closed(tmp_path: Path) -> None:
     file.write_bytes(b"this is no database\n" * 1000)
     before = descriptors()
     with pytest.raises(sqlite3.DatabaseError, match="not a database") as refused:
-        Connections(file, seconds=0, synchronous="NORMAL").connect()
+        Connections(file, synchronous="NORMAL").connect()
     assert refused.value.__traceback__ is not None
     assert descriptors() == before
+
+
+def test_a_missing_doorbell_leaves_nothing_open(
+    open_backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = len(forks._process.stores)
+    monkeypatch.setattr("kip30_backends.embedded.schema.DOORBELL", "sessions")
+    before = descriptors()
+    with pytest.raises(StoreError):
+        open_backend()
+    assert (descriptors(), len(forks._process.stores)) == (before, stores)
 
 
 def test_a_refused_file_leaves_nothing_open(open_backend: Any, directory: Path) -> None:

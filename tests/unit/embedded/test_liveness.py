@@ -6,15 +6,14 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kip30.driver import Backend
-from kip30.errors import ClosedError, FencedError, Kip30Error, LifecycleError, UnsupportedError
+from kip30.driver import Backend, Capability
+from kip30.errors import ClosedError, FencedError, UnsupportedError
 from kip30.names import Key
 from kip30.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
 from kip30_backends.embedded import EmbeddedBackend
@@ -196,8 +195,28 @@ def test_record_locks_outlive_probing(open_backend: Any, start_child: Any) -> No
     assert child.line() == "waits"
 
 
+@pytest.mark.parametrize("kinds", ["record record", "record ofd", "ofd record", "ofd ofd"])
+def test_one_directory_by_two_paths_is_one_store(
+    open_backend: Any, start_child: Any, directory: Path, kinds: str
+) -> None:
+    one_kind, two_kind = kinds.split()
+    link = directory.with_name("link")
+    link.symlink_to(directory)
+    one = open_backend(liveness=one_kind, session=60)
+    two = open_backend(liveness=two_kind, session=60, directory=link)
+    claim = led(one, "one")
+    assert isinstance(two.election.claim("s", "two", "n2", b"").result(), Held)
+    two.membership.claim("g", "m", "n", b"").result()  # a session: it looks at all others
+    assert leader(two) == ["one"]
+    assert claim.lease.is_valid()
+    child = start_child("record", "60", "lead", "s", "them")
+    assert child.line() == "waits"
+
+
 def test_record_locks_cannot_be_shared(open_backend: Any) -> None:
     backend = open_backend(liveness="record")
+    assert Capability.LEASE_SHARING not in backend.capabilities
+    assert Capability.LEASE_SHARING in open_backend(liveness="ofd").capabilities
     with pytest.raises(UnsupportedError):
         backend.share(led(backend, "me").lease)
 
@@ -248,71 +267,6 @@ def test_close_ends_a_shared_lease_too(open_backend: Any) -> None:
     os.close(descriptor)
 
 
-def in_child(work: Callable[[], object]) -> int:
-    """Run *work* in a forked child; return its exit status: 0 if it returned something true."""
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if work() else 1)
-        except BaseException:  # noqa: BLE001  the parent judges by the status
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def refused(backend: Backend) -> bool:
-    errors: list[Kip30Error | BaseException | None] = [
-        backend.storage.read([KEY]).exception(),
-        backend.storage.write(Write(KEY, "n", b"", Condition.ANY)).exception(),
-        backend.membership.claim("g", "m", "n", b"").exception(),
-        backend.election.claim("s", "c", "n", b"").exception(),
-        backend.observe.snapshot(GROUP).exception(),
-    ]
-    try:
-        backend.observe.watch(GROUP, print)
-    except LifecycleError as error:
-        errors.append(error)
-    backend.close()
-    return len(errors) == 6 and all(isinstance(error, LifecycleError) for error in errors)
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_is_refused_and_the_parent_goes_on(open_backend: Any) -> None:
-    backend = open_backend()
-    claim = led(backend, "me")
-    backend.observe.watch(SERVICE, lambda _: None)
-    assert in_child(lambda: refused(backend)) == 0
-    assert leader(backend) == ["me"]
-    assert claim.lease.is_valid()
-    backend.storage.write(Write(KEY, "n", b"", Condition.ANY)).result()
-
-
-def database_descriptors(directory: Path) -> int:
-    links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    return sum(str(link).startswith(str(directory / "kip30.db")) for link in links)
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_child_does_not_even_close_the_connections(
-    open_backend: Any, directory: Path
-) -> None:
-    backend = open_backend()
-    connected, go = threading.Event(), threading.Event()
-
-    def connect() -> None:
-        backend.storage.read([KEY]).result()
-        connected.set()
-        go.wait(10)
-
-    thread = threading.Thread(target=connect)
-    thread.start()
-    assert connected.wait(5)
-    before = database_descriptors(directory)
-    assert before >= 4
-    assert in_child(lambda: refused(backend) and database_descriptors(directory) == before) == 0
-    go.set()
-    thread.join()
-
-
 FORKER = """
 import os, sys, time
 sys.path.insert(0, sys.argv[2])
@@ -348,22 +302,6 @@ def test_a_forked_child_does_not_keep_the_session(
     finally:
         os.kill(child, signal.SIGKILL)
         parent.communicate()
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_child_opens_its_own(open_backend: Any) -> None:
-    backend = open_backend()
-    led(backend, "me")
-
-    def work() -> bool:
-        own = open_backend()
-        held = isinstance(own.election.claim("s", "child", "n2", b"").result(), Held)
-        own.membership.claim("g", "child", "n", b"").result()
-        own.close()
-        return held
-
-    assert in_child(work) == 0
-    assert leader(backend) == ["me"]
 
 
 def test_dropping_the_backend_ends_its_session(open_backend: Any, eventually: Any) -> None:

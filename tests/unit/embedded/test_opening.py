@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from kip30.driver import Backend
 from kip30.errors import ConfigError, Kip30Error, StoreError, UnavailableError
 from kip30.names import Key
-from kip30.records import Condition, Write
+from kip30.records import Claim, Condition, Kind, Target, Write
 from kip30_backends.embedded.errors import translate
 
 KEY = Key("", "key")
@@ -232,6 +233,71 @@ def test_a_database_replaced_under_way_is_not_written(open_backend: Any, directo
     failed = backend.storage.write(Write(KEY, "n", b"v", Condition.ANY)).exception()
     assert isinstance(failed, StoreError)
     assert "replaced" in str(failed)
+
+
+def replaced(directory: Path) -> None:
+    """Restore the database from a copy, as an operator may do."""
+    away = directory / "away"
+    away.mkdir()
+    for file in directory.glob("kip30.db*"):
+        file.rename(away / file.name)
+
+
+def test_a_database_replaced_under_way_is_not_read(
+    open_backend: Any, directory: Path, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = open_backend()
+    backend.storage.write(Write(KEY, "n", b"old", Condition.ANY)).result()
+    replaced(directory)
+    other = open_backend()
+    other.storage.write(Write(KEY, "n", b"new", Condition.ANY)).result()
+    reads: list[Callable[[], Any]] = [
+        lambda: backend.storage.read([KEY]),
+        lambda: backend.storage.read([KEY, KEY]),
+        lambda: backend.storage.list_names("", "", 1),
+        lambda: backend.observe.snapshot(Target(Kind.GROUP, "g")),
+    ]
+    for read in reads:
+        eventually(lambda read=read: read().exception() is not None)
+        assert isinstance(read().exception(), StoreError)
+        assert "was replaced or removed while it was open: start again" in str(read().exception())
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_a_thread_that_comes_later_does_not_read_the_new_file(
+    open_backend: Any, directory: Path
+) -> None:
+    backend = open_backend()
+    replaced(directory)
+    open_backend().storage.write(Write(KEY, "n", b"new", Condition.ANY)).result()
+    errors: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: errors.append(backend.storage.read([KEY]).exception()))
+    thread.start()
+    thread.join()
+    assert isinstance(errors[0], StoreError)
+
+
+def test_a_session_ends_when_the_database_was_replaced(
+    open_backend: Any, directory: Path, eventually: Any
+) -> None:
+    backend = open_backend(session=60)
+    claim = backend.election.claim("s", "me", "n", b"").result()
+    assert isinstance(claim, Claim)
+    replaced(directory)
+    eventually(lambda: not claim.lease.is_valid())
+    assert "was replaced or removed" in (claim.lease.ended or "")
+    assert isinstance(backend.election.claim("s", "me", "m", b"").exception(), StoreError)
+
+
+def test_listeners_of_a_replaced_database_do_not_end_without_a_word(
+    open_backend: Any, directory: Path, eventually: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = open_backend()
+    seen: list[Any] = []
+    backend.observe.watch(Target(Kind.VALUE, "", "key"), seen.append)
+    eventually(lambda: seen)
+    replaced(directory)
+    eventually(lambda: "was replaced or removed while it was open" in caplog.text)
 
 
 def read_only_folders() -> list[Path]:

@@ -129,8 +129,9 @@ def test_more_changes_than_are_logged_end_in_the_last_state(
     put(backend, KEY, b"early")
     others = [Write(Key("x", str(n)), "n", b"", Condition.ANY) for n in range(10_000)]
     assert all(future.exception() is None for future in backend.storage.write_many(others))
-    logged = backend._engine.connections.slot().connection.execute("SELECT count(*) FROM change")
-    assert logged.fetchone()[0] < 6000
+    count = "SELECT count(*) FROM change"
+    logged = backend._engine.database.read(lambda c: c.execute(count).fetchone()[0])
+    assert logged < 6000
     backend.faults.watches_paused = False
     eventually(lambda: data_of(seen) == b"early")
 

@@ -1,0 +1,245 @@
+"""Threads of one process write in order, renewals first, and none waits for longer than agreed."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from kip30.errors import ClosedError, Kip30Error, LifecycleError, UnavailableError
+from kip30.names import Key
+from kip30.records import Claim, Condition, Kind, Snapshot, Target, Write
+from kip30_backends.embedded import EmbeddedBackend
+from kip30_backends.embedded.write_queue import WriteQueue
+from kip30_conformance.patience import TIME_SCALE, eventually, throughout
+
+FOREVER = 60.0
+
+
+class Line:
+    """Threads that wait in a queue, and the order in which their turns came."""
+
+    def __init__(self, queue: WriteQueue) -> None:
+        self.queue = queue
+        self.turns: list[str] = []
+        self.threads: list[threading.Thread] = []
+
+    def join(self, name: str, *, urgent: bool = False) -> None:
+        waiting = len(self.queue._waiting)
+        thread = threading.Thread(target=self._write, kwargs={"name": name, "urgent": urgent})
+        self.threads.append(thread)
+        thread.start()
+        eventually(lambda: len(self.queue._waiting) > waiting)
+
+    def end(self) -> list[str]:
+        for thread in self.threads:
+            thread.join()
+        return self.turns
+
+    def _write(self, *, name: str, urgent: bool) -> None:
+        assert self.queue.enter(FOREVER, urgent=urgent)
+        self.turns.append(name)
+        self.queue.leave()
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line(WriteQueue())
+
+
+def test_turns_come_in_the_order_of_calls_and_urgent_ones_first(line: Line) -> None:
+    assert line.queue.try_enter()
+    for name in ("a", "b", "c"):
+        line.join(name)
+    line.join("renewal", urgent=True)
+    line.join("d")
+    assert not line.queue.try_enter()
+    line.queue.leave()
+    assert line.end() == ["renewal", "a", "b", "c", "d"]
+    assert line.queue.try_enter()
+
+
+def test_a_thread_that_gave_up_leaves_no_gap(line: Line) -> None:
+    assert line.queue.try_enter()
+    line.join("a")
+    assert not line.queue.enter(0.01)
+    assert not line.queue.enter(-1.0, urgent=True)
+    line.join("b")
+    line.queue.leave()
+    assert line.end() == ["a", "b"]
+
+
+def test_an_interrupted_wait_leaves_no_gap(line: Line) -> None:
+    def interrupt() -> None:
+        eventually(lambda: line.queue._waiting)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    assert line.queue.try_enter()
+    interrupter = threading.Thread(target=interrupt)
+    interrupter.start()
+    with _raising_on_interrupt(), pytest.raises(KeyboardInterrupt):
+        line.queue.enter(FOREVER)
+    interrupter.join()
+    line.join("next")
+    line.queue.leave()
+    assert line.end() == ["next"]
+
+
+def test_turns_are_never_lost_or_shared(line: Line) -> None:
+    """Some threads are impatient, some urgent; each turn is one thread's alone."""
+    inside, overlaps, turns = threading.Lock(), list[int](), list[int]()
+
+    def write(number: int) -> None:
+        for _ in range(200):
+            if line.queue.enter((0.0, 0.0001, FOREVER)[number % 3], urgent=number % 4 == 0):
+                if inside.acquire(blocking=False):
+                    turns.append(number)
+                    inside.release()
+                else:
+                    overlaps.append(number)
+                line.queue.leave()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not overlaps
+    assert all(turns.count(number) == 200 for number in range(2, 12, 3))
+    assert line.queue.try_enter()
+
+
+def test_queued_writes_end_by_their_own_deadlines(open_backend: Any, locked: Any) -> None:
+    backend = open_backend(operation=1)
+    ended: list[tuple[float, Kip30Error | None]] = []
+    with locked():
+        threads = [_writer(backend, number, ended) for number in range(50)]
+        for thread in threads:
+            thread.join()
+    assert max(seconds for seconds, _ in ended) < 1.5 * TIME_SCALE
+    assert {type(error) for _, error in ended} == {UnavailableError}
+    names = [f"k{number}" for number in range(50)]
+    assert backend.storage.read([Key("", name) for name in names]).result() == [None] * 50
+
+
+def test_closing_ends_queued_writes_at_once(open_backend: Any, locked: Any, took: Any) -> None:
+    backend = open_backend(operation=20)
+    ended: list[tuple[float, Kip30Error | None]] = []
+    with locked():
+        threads = [_writer(backend, number, ended) for number in range(20)]
+        eventually(lambda: len(backend._engine.database._queue._waiting) == 19)
+        assert took(backend.close) < 2
+        for thread in threads:
+            thread.join()
+    assert {type(error) for _, error in ended} == {ClosedError}
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(open_backend: Any, locked: Any) -> None:
+    backend = open_backend()
+    ended: list[tuple[float, Kip30Error | None]] = []
+    with locked():
+        threads = [_writer(backend, number, ended) for number in range(5)]
+        eventually(lambda: len(backend._engine.database._queue._waiting) == 4)
+        child = os.fork()
+        if not child:
+            os._exit(_status_of_a_write(backend))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for thread in threads:
+        thread.join()
+    assert {error for _, error in ended} == {None}
+
+
+def test_a_session_outlives_a_short_lock_with_many_writers_waiting(
+    open_backend: Any, locked: Any
+) -> None:
+    backend = open_backend(session=2, operation=4)
+    claim = backend.membership.claim("g", "m", "n", b"").result()
+    ended: list[tuple[float, Kip30Error | None]] = []
+    with locked():
+        threads = [_writer(backend, number, ended) for number in range(100)]
+        throughout(claim.lease.is_valid, seconds=1.0 * TIME_SCALE)
+    for thread in threads:
+        thread.join()
+    assert {error for _, error in ended} == {None}
+    throughout(claim.lease.is_valid, seconds=2.0 * TIME_SCALE)
+
+
+def test_a_session_outlives_writers_that_never_pause(open_backend: Any) -> None:
+    backend = open_backend(session=1)
+    claim = backend.membership.claim("g", "m", "n", b"").result()
+    until = time.monotonic() + 3 * TIME_SCALE
+    written: list[int] = []
+
+    def write(number: int) -> None:
+        while time.monotonic() < until:
+            claimed = backend.election.claim(f"s{number}", "c", str(time.monotonic()), b"").result()
+            assert isinstance(claimed, Claim)
+            backend.election.release(f"s{number}", claimed).result()
+            written.append(number)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert claim.lease.is_valid()
+    # The first threads have the store to themselves while the others are being started.
+    all_wrote = max(written.index(number) for number in range(40))
+    counts = [written[all_wrote:].count(number) for number in range(40)]
+    assert max(counts) <= 2 * min(counts) + 3, "some threads starve"
+
+
+def test_a_slow_watch_does_not_delay_renewals(open_backend: Any) -> None:
+    backend = open_backend(session=1)
+    claim = backend.membership.claim("g", "m", "n", b"").result()
+    begun = threading.Event()
+
+    def slow_sink(_: Snapshot) -> None:
+        begun.set()
+        time.sleep(2 * TIME_SCALE)
+
+    watch = backend.observe.watch(Target(Kind.GROUP, "g"), slow_sink)
+    assert begun.wait(5 * TIME_SCALE)
+    throughout(claim.lease.is_valid, seconds=1.5 * TIME_SCALE)
+    watch.close()
+
+
+def _writer(
+    backend: EmbeddedBackend, number: int, ended: list[tuple[float, Kip30Error | None]]
+) -> threading.Thread:
+    """Start a thread that writes once, and notes how long that took and how it ended."""
+
+    def write() -> None:
+        begun = time.monotonic()
+        answer = backend.storage.write(Write(Key("", f"k{number}"), "n", b"", Condition.ANY))
+        error = answer.exception()
+        assert error is None or isinstance(error, Kip30Error)
+        ended.append((time.monotonic() - begun, error))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    return thread
+
+
+def _status_of_a_write(backend: EmbeddedBackend) -> int:
+    """Write with what was inherited from the parent; return 0 if it is refused at once."""
+    begun = time.monotonic()
+    with suppress(BaseException):
+        answer = backend.storage.write(Write(Key("", "k"), "n", b"", Condition.ANY))
+        refused = isinstance(answer.exception(), LifecycleError)
+        return 0 if refused and time.monotonic() - begun < TIME_SCALE else 1
+    return 2
+
+
+@contextmanager
+def _raising_on_interrupt() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt, also where the tests were started with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
