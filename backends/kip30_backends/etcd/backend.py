@@ -31,6 +31,7 @@ class EtcdBackend(Backend):
     name = "etcd"
     settings_class: ClassVar[type[EtcdSettings]] = EtcdSettings
     capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+    is_blocking = False
 
     def __init__(self, context: Context, settings: EtcdSettings) -> None:
         """Connect.

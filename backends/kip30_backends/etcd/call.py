@@ -140,6 +140,8 @@ class Call(Future[T]):
         ask = self._ask
         try:
             rpc = self._channel.call(ask.path, ask.request, patience, self._metadata)
+        except channel.NoThreadError as error:
+            self._failed(Failure("UNKNOWN", str(error)))
         except ValueError:
             self.fail(ClosedError(_CLOSED))
         else:

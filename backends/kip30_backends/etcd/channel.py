@@ -1,16 +1,24 @@
 """The only file that knows gRPC: one channel to one server, and the calls it offers."""
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
-import grpc
-
+from kip30.config.tls import Signature, TlsFiles
 from kip30.errors import ConfigError
+from kip30.threads import start_eventually
 from kip30_backends.etcd.errors import Failure
+from kip30_backends.etcd.fork_gate import inside_grpc
+from kip30_backends.etcd.grpc_import import grpc
+from kip30_backends.etcd.keys import unencrypted
 from kip30_backends.etcd.messages import MESSAGES, WatchAnswer
+from kip30_backends.etcd.serving import lacks_server, serve
 from kip30_backends.etcd.settings import EtcdSettings
+
+log: logging.Logger = logging.getLogger(__name__)
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -82,32 +90,58 @@ CallError = cast("type[Exception]", grpc.RpcError)
 """What `Channel.ask` and a stream raise when they fail; `failure_of` reads it."""
 
 
+class NoThreadError(Exception):
+    """The system has no thread to spare. The request may have been sent."""
+
+
 class Channel:
     """A connection to one server, made when it is needed and again when it was lost.
 
     Attributes:
         server: Its name in messages.
         is_ours: Whether `close` closes it.
+        successor: Returns the channel to use in its place if its TLS files have changed, or None.
     """
 
-    def __init__(self, server: str, grpc_channel: Any, *, is_ours: bool = True) -> None:
+    def __init__(
+        self,
+        server: str,
+        grpc_channel: Any,
+        *,
+        is_ours: bool = True,
+        successor: Callable[[], "Channel | None"] = lambda: None,
+    ) -> None:
         """Call by *grpc_channel*."""
         self.server = server
         self.is_ours = is_ours
+        self.successor = successor
+        self._is_inherited = False
+        """Whether it is that of this process's parent; set once, by `abandon`."""
+        self._lacks_server = False
+        """Whether calls have no thread that serves them; written under `_lock`."""
+        self._lock = threading.Lock()
+        self._starting = threading.Lock()
+        """Held while a call starts that needs a thread."""
+        self._is_closing = False
+        """Whether no such call may start any more; written under `_starting`."""
         self._channel = grpc_channel
-        self._unary = {path: self._stub(path) for path in _UNARY}
-        self._watch = self._channel.stream_stream(
-            *_method(_WATCH), response_deserializer=MESSAGES["WatchResponse"].FromString
-        )
+        with inside_grpc:
+            self._unary = {path: self._stub(path) for path in _UNARY}
+            self._watch = self._channel.stream_stream(
+                *_method(_WATCH), response_deserializer=MESSAGES["WatchResponse"].FromString
+            )
 
     def call(self, path: str, request: Any, seconds: float, metadata: Metadata) -> Rpc:
         """Send *request*; the call ends within *seconds*.
 
         Raises:
+            NoThreadError: The system has no thread to spare. The request may have been sent.
             ValueError: The channel is closed.
         """
+        self._require_own()
         method = self._unary[path]
-        rpc: Rpc = method.future(request, timeout=_timeout(seconds), metadata=metadata)
+        with self._starting_threads():
+            rpc: Rpc = method.future(request, timeout=_timeout(seconds), metadata=metadata)
         return rpc
 
     def ask(self, path: str, request: Any, seconds: float, metadata: Metadata) -> Any:
@@ -117,21 +151,80 @@ class Channel:
             CallError: It failed.
             ValueError: The channel is closed.
         """
-        return self._unary[path](request, timeout=_timeout(seconds), metadata=metadata)
+        self._require_own()
+        with inside_grpc:
+            return self._unary[path](request, timeout=_timeout(seconds), metadata=metadata)
 
     def watch(self, requests: Iterator[Any], metadata: Metadata) -> Stream:
         """Open a stream of *requests*, which gRPC takes from a thread of its own.
 
         Raises:
+            NoThreadError: The system has no thread to spare.
             ValueError: The channel is closed.
         """
-        stream: Stream = self._watch(requests, metadata=metadata)
+        self._require_own()
+        with self._starting_threads():
+            stream: Stream = self._watch(requests, metadata=metadata)
         return stream
+
+    def cancel(self, rpc: Rpc) -> None:
+        """End *rpc*, one of this channel; in a forked child do nothing, it is the parent's."""
+        if not self._is_inherited:
+            with inside_grpc:
+                rpc.cancel()
 
     def close(self) -> None:
         """End all calls and the connection; those of somebody else go on."""
-        if self.is_ours:
-            self._channel.close()
+        if not self.is_ours or self._is_inherited:
+            return
+        # A call that starts without a thread after the look below would never end, and neither
+        # would gRPC's own close.
+        with self._starting:
+            self._is_closing = True
+        try:
+            self._require_server()
+        except NoThreadError:
+            closing = threading.Thread(target=self.close, name="kip30-etcd-close", daemon=True)
+            start_eventually(closing)
+        else:
+            with inside_grpc:
+                self._channel.close()
+
+    def abandon(self) -> None:
+        """In a forked child: leave the connection and all calls to the parent."""
+        self._is_inherited = True
+
+    @contextmanager
+    def _starting_threads(self) -> Generator[None]:
+        """Make it known if the system has no thread to spare for what is done meanwhile."""
+        self._require_server()
+        with self._starting:
+            if self._is_closing:
+                raise ValueError("the channel is closed")
+            try:
+                with inside_grpc:
+                    yield
+            except RuntimeError as error:
+                if lacks_server(error):
+                    with self._lock:
+                        self._lacks_server = True
+                raise NoThreadError(str(error)) from error
+
+    def _require_server(self) -> None:
+        """Have calls served again, if a thread for that was lacking."""
+        if not self._lacks_server:
+            return
+        with self._lock, inside_grpc:
+            if self._lacks_server:
+                try:
+                    serve(self._channel)
+                except RuntimeError as error:
+                    raise NoThreadError(str(error)) from error
+                self._lacks_server = False
+
+    def _require_own(self) -> None:
+        if self._is_inherited:
+            raise ValueError("the channel is that of the parent process")
 
     def _stub(self, path: str) -> Any:
         answer = MESSAGES[path.rpartition("/")[2] + "Response"]
@@ -154,33 +247,59 @@ def channels(settings: EtcdSettings) -> list[Channel]:
     """Return a channel to each server of *settings*. Nothing is connected yet.
 
     Raises:
-        ConfigError: A file of *settings* cannot be read.
+        ConfigError: A file of *settings* cannot be used.
     """
-    credentials = _credentials(settings) if settings.secure else None
-    return [_open(str(address), credentials) for address in settings.endpoints]
+    servers = [str(address) for address in settings.endpoints]
+    if not settings.secure:
+        return [_plain(one) for one in servers]
+    return [_encrypted(one, settings.tls_files) for one in servers]
 
 
-def _open(server: str, credentials: Any) -> Channel:
-    library: Any = grpc
-    if credentials is None:
-        return Channel(server, library.insecure_channel(server, options=GRPC_OPTIONS))
-    return Channel(server, library.secure_channel(server, credentials, options=GRPC_OPTIONS))
+def _encrypted(server: str, files: TlsFiles) -> Channel:
+    # Taken before the files are read: what changes while they are read is read again.
+    successor = _Successor(server, files, files.signature())
+    credentials = _credentials(files)
+    with inside_grpc:
+        grpc_channel = grpc.secure_channel(server, credentials, options=GRPC_OPTIONS)
+    return Channel(server, grpc_channel, successor=successor)
 
 
-def _credentials(settings: EtcdSettings) -> Any:
-    library: Any = grpc
-    return library.ssl_channel_credentials(
-        _content("plugin.etcd.tls.ca", settings.tls_ca),
-        _content("plugin.etcd.tls.key", settings.tls_key),
-        _content("plugin.etcd.tls.cert", settings.tls_cert),
+def _plain(server: str) -> Channel:
+    with inside_grpc:
+        return Channel(server, grpc.insecure_channel(server, options=GRPC_OPTIONS))
+
+
+class _Successor:
+    """Makes the channel with the files as they are now: gRPC keeps those that it began with."""
+
+    def __init__(self, server: str, files: TlsFiles, seen: Signature) -> None:
+        self._server = server
+        self._files = files
+        self._seen = seen
+        self._refused: Signature | None = None
+
+    def __call__(self) -> Channel | None:
+        signature = self._files.signature()
+        if signature == self._seen:
+            return None
+        try:
+            return _encrypted(self._server, self._files)
+        except ConfigError as error:
+            if signature != self._refused:
+                log.warning("the former certificates stay in use: %s", str(error))
+            self._refused = signature
+            return None
+
+
+def _credentials(files: TlsFiles) -> Any:
+    files.context()  # refuses what gRPC would take and never connect with
+    contents = (
+        files.content("ca", files.ca),
+        unencrypted(files),
+        files.content("cert", files.certificate),
     )
-
-
-def _content(key: str, file: Path | None) -> bytes | None:
-    try:
-        return None if file is None else file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{key}: {file} cannot be read: {error.strerror}") from error
+    with inside_grpc:
+        return grpc.ssl_channel_credentials(*contents)
 
 
 def _timeout(seconds: float) -> float:

@@ -73,6 +73,8 @@ class Claims:
 
     def give_up(self, key: bytes, claim: Claim) -> Future[None]:
         """Delete *key* if *claim* still has it."""
+        if self._sessions.has_ended(claim.handle):
+            return Completed(None)
         request = requests.txn(_still_held(key, claim), [requests.delete(key)])
         return self._calls.send(Ask(TXN, request, self._given_up, writes=True))
 

@@ -13,6 +13,8 @@ from kip30.following import otherwise
 from kip30.futures import Completed
 from kip30.paths import Paths
 from kip30.pulse import Pulse
+from kip30.threads import start_eventually
+from kip30.tls_probe import TlsProbe
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.borrowed import borrow
 from kip30_backends.etcd.call import Ask
@@ -41,8 +43,8 @@ class Engine:
             UnavailableError: No server answered in the connect timeout.
         """
         reached, given = _reached(settings)
-        endpoints = Endpoints(reached)
         self.pulse = Pulse("kip30-etcd")
+        endpoints = Endpoints(reached, partial(self._retire, context.operation_timeout_seconds))
         self.paths = Paths(context.namespace)
         tokens = Tokens(partial(self._authenticate, settings) if settings.user else None, given)
         seconds = context.operation_timeout_seconds
@@ -53,13 +55,14 @@ class Engine:
         self.states = States(self.paths, self.calls)
         self.watches = Watches(self.states, self.calls, self.pulse)
         self._ending = Ending(on_thread_of("kip30-etcd"))
-        try:
-            self._connect(context.connect_timeout_seconds)
-        except BaseException:
-            self.calls.close()
-            self.pulse.stop()
-            raise
         forks.register(self)
+        try:
+            self.pulse.start()
+            with _tls_probe(settings).explaining(settings.endpoints):
+                self._connect(context.connect_timeout_seconds)
+        except BaseException:
+            self._end_calls()
+            raise
 
     def close(self) -> None:
         """End the lease, all watches, calls, threads and connections. Idempotent."""
@@ -67,18 +70,28 @@ class Engine:
 
     def drop(self) -> None:
         """Close, because nobody can use this any more; on a thread that may be doing anything."""
-        threading.Thread(target=self.close, name="kip30-etcd-drop", daemon=True).start()
+        thread = threading.Thread(target=self.close, name="kip30-etcd-drop", daemon=True)
+        start_eventually(thread)
 
     def abandon(self) -> None:
         """In a forked child: leave everything to the parent."""
         self._ending.forgo()
+        self.calls.endpoints.abandon()
 
     def _close(self) -> None:
         self.watches.stop()
         self.sessions.close()
+        self._end_calls()
+        self.watches.join()
+
+    def _end_calls(self) -> None:
         self.calls.close()
         self.pulse.stop()
-        self.watches.join()
+
+    def _retire(self, seconds: float, channel: Channel) -> None:
+        """Close *channel* once its calls have ended, each of which has *seconds* at most."""
+        if self.pulse.after(2 * seconds, channel.close) is None:
+            channel.close()
 
     def _connect(self, seconds: float) -> None:
         """Read something, so that it is known to work."""
@@ -98,6 +111,15 @@ def _reached(settings: EtcdSettings) -> tuple[Sequence[Channel], Metadata]:
         return channels(settings), ()
     borrowed = borrow(settings.client)
     return [borrowed.channel], borrowed.metadata
+
+
+def _tls_probe(settings: EtcdSettings) -> TlsProbe:
+    return TlsProbe(
+        files=settings.tls_files,
+        is_encrypted=settings.secure,
+        addresses="plugin.etcd.endpoints",
+        protocols=("h2",),
+    )
 
 
 def _token(answer: Any, _sent: Mark) -> str:

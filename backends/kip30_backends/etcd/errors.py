@@ -6,6 +6,7 @@ was not to be had.
 
 from typing import NamedTuple
 
+from kip30.config.tls_failures import tls_advice
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
@@ -64,11 +65,9 @@ _STALE_TOKEN = (
     ),
 )
 _REFUSED = (
-    Rule(
-        "UNAVAILABLE", "CERTIFICATE_VERIFY_FAILED", AuthenticationError, "check plugin.etcd.tls.ca"
-    ),
-    Rule("UNAVAILABLE", "andshake", AuthenticationError, "check plugin.etcd.tls.*"),
-    Rule("UNAVAILABLE", "certificate", AuthenticationError, "check plugin.etcd.tls.cert"),
+    Rule("UNAVAILABLE", "CERTIFICATE_VERIFY_FAILED", AuthenticationError),
+    Rule("UNAVAILABLE", "andshake", AuthenticationError),
+    Rule("UNAVAILABLE", "certificate", AuthenticationError),
     *_NEVER_SENT,
     *_STALE_TOKEN,
     Rule("PERMISSION_DENIED", "", AuthenticationError),
@@ -118,7 +117,14 @@ def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Ki
         return OutcomeUnknownError(told) if wrote else UnavailableError(told)
     if failure.code == "PERMISSION_DENIED":
         return AuthenticationError(f"{told}: grant the user readwrite on the prefix {subject}")
-    return rule.error(f"{told}: {rule.advice}" if rule.advice else told)
+    advice = rule.advice or _tls_advice(failure)
+    return rule.error(f"{told}: {advice}" if advice else told)
+
+
+def _tls_advice(failure: Failure) -> str:
+    if failure.code != "UNAVAILABLE":
+        return ""
+    return tls_advice(failure.said, prefix="plugin.etcd.tls", addresses="plugin.etcd.endpoints")
 
 
 def _found(rules: tuple[Rule, ...], failure: Failure) -> Rule | None:

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 from kip30.driver import Context
 from kip30.errors import ClosedError, UnavailableError
 from kip30.following import attempt, copy, then
-from kip30.futures import Completed
+from kip30.futures import Completed, failed
 from kip30.lease import Lease
 from kip30.pulse import Pulse
+from kip30.threads import started
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
@@ -90,8 +91,17 @@ class Sessions:
         def run() -> None:
             copy(attempt(lambda: work(self._current(until), _left(until), None)), answer)
 
-        threading.Thread(target=run, name="kip30-etcd-session", daemon=True).start()
-        return answer
+        if started(threading.Thread(target=run, name="kip30-etcd-session", daemon=True)):
+            return answer
+        return failed(UnavailableError("no thread to spare to open a session: nothing was claimed"))
+
+    def has_ended(self, session: Session) -> bool:
+        """Say whether the store is known to hold nothing of *session* any more.
+
+        A session is opened after the one before was ended in the store.
+        """
+        current = self._session
+        return current is not None and current is not session
 
     def expire(self) -> None:
         """End the lease in the store, as if it had run out there; nobody here is told."""

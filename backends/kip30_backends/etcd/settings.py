@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kip30.config import Address, addresses, boolean, path, setting, text
+from kip30.config.tls import TlsFiles
 from kip30.errors import ConfigError
 
 DEFAULT_PORT = 2379
@@ -24,8 +25,9 @@ class EtcdSettings:
         "plugin.etcd.client",
         text,
         default=None,
+        runs_code=True,
         doc="`package.module:function` that returns the program's own `etcd3.Etcd3Client`, whose "
-        "connection is then used; needs `kip30[etcd3]`",
+        "connection is then used; needs the extra `etcd3`",
     )
     user: str | None = setting(
         "plugin.etcd.user", text, default=None, doc="user name, if the cluster demands one"
@@ -50,6 +52,13 @@ class EtcdSettings:
     )
     tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
         "plugin.etcd.tls.key", path, default=None, doc="PEM file of the client's private key"
+    )
+    tls_key_password: str | None = setting(
+        "plugin.etcd.tls.key.password",
+        text,
+        default=None,
+        doc="password of the client's private key, if that is encrypted",
+        secret=True,
     )
 
     def __post_init__(self) -> None:
@@ -80,6 +89,17 @@ class EtcdSettings:
     def secure(self) -> bool:
         """Whether connections are encrypted."""
         return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key))
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """What connections are encrypted with."""
+        return TlsFiles(
+            prefix="plugin.etcd.tls",
+            ca=self.tls_ca,
+            certificate=self.tls_cert,
+            key=self.tls_key,
+            password=self.tls_key_password,
+        )
 
 
 def _both(one_key: str, one: object, other_key: str, other: object) -> None:

@@ -19,7 +19,7 @@ from kip30.following import gathered
 from kip30.futures import mapped
 from kip30.names import Key
 from kip30.paths import Paths
-from kip30.records import Condition, Entry, Kind, Target, Version, Write
+from kip30.records import Condition, Entry, Fence, Kind, Target, Version, Write
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.batches import MAX_OPS
 from kip30_backends.etcd.call import Ask
@@ -34,6 +34,9 @@ _MAX_NESTED = 100
 """How many transactions in one: what they do themselves counts against the same limit."""
 
 _MAX_BYTES = 1024 * 1024
+
+_NEVER = -1
+"""A revision that no key has, present or absent."""
 
 
 class Place(NamedTuple):
@@ -62,9 +65,9 @@ class Place(NamedTuple):
 
     def _compare(self) -> list[Any]:
         fence, condition = self.write.fence, self.write.condition
-        compare = [] if fence is None else [requests.was_created(self.leader, fence.epoch)]
+        compare = [] if fence is None else [requests.was_created(self.leader, _epoch(fence))]
         if isinstance(condition, Version):
-            compare.append(requests.was_written(self.key, condition.major))
+            compare.append(requests.was_written(self.key, _revision(condition)))
         if condition is Condition.ABSENT:
             compare.append(requests.is_absent(self.key))
         if condition is Condition.PRESENT or self.write.data is None:
@@ -91,6 +94,16 @@ class Place(NamedTuple):
         raise VersionConflictError(
             f"{key!r} has version {record.mod_revision}, not {self.write.condition}"
         )
+
+
+def _revision(version: Version) -> int:
+    """Return the revision to compare a key's with; to etcd, 0 would mean that there is no key."""
+    return version.major if version.major > 0 and not version.minor else _NEVER
+
+
+def _epoch(fence: Fence) -> int:
+    """Return the revision to compare the leader's with; 0 would mean that there is no leader."""
+    return fence.epoch if fence.epoch > 0 else _NEVER
 
 
 class EtcdStorage(StorageDriver):

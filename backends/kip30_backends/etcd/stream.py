@@ -73,7 +73,7 @@ class Stream:
     def close(self) -> None:
         """End it, and let go of the threads that serve it."""
         self.is_closed = True
-        self._rpc.cancel()
+        self.channel.cancel(self._rpc)
         self._requests.put(None)
 
     def _take(self, answer: WatchAnswer) -> None:

@@ -13,7 +13,9 @@ from kip30.driver import Watch
 from kip30.errors import ClosedError, InvalidNameError, StoreError, UnavailableError
 from kip30.pulse import Pulse
 from kip30.records import Entry, Snapshot, Target
+from kip30.threads import started
 from kip30_backends.etcd.calls import Calls
+from kip30_backends.etcd.channel import NoThreadError
 from kip30_backends.etcd.messages import Event
 from kip30_backends.etcd.orders import Orders, era_of
 from kip30_backends.etcd.states import Page, Place, States
@@ -115,11 +117,7 @@ class Watches:
                 raise ClosedError("the backend is closed")
             self._watches.add(watch)
             stream = self._stream
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="kip30-etcd-watch", daemon=True
-                )
-                self._thread.start()
+            self._need_thread()
         if stream is not None:
             self._begin(watch, stream)
         return watch
@@ -139,6 +137,19 @@ class Watches:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+    def _need_thread(self) -> None:
+        """Start the thread unless it runs, later if the system has none to spare."""
+        if self._thread is None and self._watches and not self._stopped:
+            thread = threading.Thread(target=self._run, name="kip30-etcd-watch", daemon=True)
+            if started(thread):
+                self._thread = thread
+            else:
+                self._pulse.after(_LONGEST_PAUSE, self._try_again)
+
+    def _try_again(self) -> None:
+        with self._changed:
+            self._need_thread()
 
     def _run(self) -> None:
         pause = _FIRST_PAUSE
@@ -169,7 +180,7 @@ class Watches:
         """Listen for all watches until the stream ends."""
         try:
             stream = Stream(self._calls.endpoints.current, self._calls.tokens.metadata)
-        except ValueError:
+        except (ValueError, NoThreadError):
             return
         with self._changed:
             self._stream = stream

@@ -1,5 +1,7 @@
 """What an operator may say."""
 
+from pathlib import Path
+
 import pytest
 
 from kip30 import ConfigError
@@ -44,3 +46,11 @@ def test_messages_keep_their_numbers() -> None:
     assert put.SerializeToString() == b"\x0a\x01k\x12\x01v\x18\x03"
     again = MESSAGES["PutRequest"].FromString(put.SerializeToString() + b"\x20\x01")
     assert again.lease == 3
+
+
+def test_a_file_that_others_may_write_names_no_client(tmp_path: Path) -> None:
+    file = tmp_path / "shared.properties"
+    file.write_text("plugin.etcd.client=antigravity:fly\nplugin.etcd.endpoints=one:1\n")
+    file.chmod(0o666)
+    with pytest.raises(ConfigError, match=r"plugin\.etcd\.client .* runs code or reads files"):
+        build(EtcdSettings, load(file))
