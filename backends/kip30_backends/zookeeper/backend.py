@@ -26,6 +26,7 @@ class ZookeeperBackend(Backend):
     name = "zookeeper"
     settings_class: ClassVar[type[ZookeeperSettings]] = ZookeeperSettings
     capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+    is_blocking = False
 
     def __init__(self, context: Context, settings: ZookeeperSettings) -> None:
         """Connect, and make the root of the tree if it is missing.

@@ -23,7 +23,10 @@ from kazoo.exceptions import (
 from kazoo.protocol.connection import STOP_CONNECTING, ConnectionDropped
 from kazoo.protocol.states import KazooState, KeeperState
 
+from kip30 import forks
 from kip30.clock import Clock
+from kip30.errors import UnavailableError
+from kip30.threads import started
 from kip30_backends.zookeeper.exchange import Exchange, Link, Party
 from kip30_backends.zookeeper.handler import WaitTimeout
 from kip30_backends.zookeeper.outbox import Freshness
@@ -90,6 +93,7 @@ class Client:
         self._connection = self._kazoo._connection
         self._connection._connect_attempt = self._attempt
         self._kazoo.add_listener(self._state_changed)
+        forks.register(self)
 
     @property
     def identity(self) -> Identity:
@@ -103,8 +107,15 @@ class Client:
         return exchange.unproven if exchange else None
 
     def start(self) -> None:
-        """Begin to connect."""
-        self._kazoo.start_async()
+        """Begin to connect.
+
+        Raises:
+            UnavailableError: The system has no thread to spare. Nothing was sent.
+        """
+        try:
+            self._kazoo.start_async()
+        except RuntimeError as error:
+            raise UnavailableError(f"nothing was asked: {error}") from error
 
     def wake(self) -> None:
         """Have the thread look for what there is to send."""
@@ -143,9 +154,20 @@ class Client:
         """End the session on the server, if it answers in time, and then the thread."""
         if self.end():
             self._connection.connection_stopped.wait(patience_seconds)
-        self.abandon()
+        self.disconnect()
 
     def abandon(self) -> None:
+        """In a forked child: let go of the connection, which stays open for the parent.
+
+        Were it kept, the server would not see it end while the child lives.
+        """
+        self._exchange = None
+        connection = self._connection
+        for one in (connection._socket, connection._read_sock, connection._write_sock):
+            if one is not None:
+                one.close()
+
+    def disconnect(self) -> None:
         """End the thread and the connection without a word to the server."""
         self._kazoo._stopped.set()
         routine = self._connection._connection_routine
@@ -205,18 +227,23 @@ class Client:
         self._patience_seconds = write_ms / 1000
         exchange = self._exchange = Exchange(self._link(), self._owner, self._clock)
         self.live.set()
+        # Without a thread to ask on, the server is taken for one that does not follow: reads then
+        # take a quorum's consent, which is slower and as good.
         asking = partial(self._ask_mode, exchange)
-        threading.Thread(target=asking, name=_THREAD, daemon=True).start()
+        started(threading.Thread(target=asking, name=_THREAD, daemon=True))
         self._owner.connected(self, sent_at, read_ms * _TIMEOUT_PER_READ / 1000)
         exchange.wake()
         return exchange
 
     def _link(self) -> Link:
         connection = self._connection
+        bell, button = connection._read_sock, connection._write_sock
+        if bell is None or button is None:  # kazoo drops both when it is stopped meanwhile
+            raise ConnectionDropped("closed while connecting")
         return Link(
             sock=connection._socket,
-            bell=connection._read_sock,
-            button=connection._write_sock,
+            bell=bell,
+            button=button,
             write_seconds=self._patience_seconds,
             pending=self._kazoo._pending,
             progressed=self._progressed,

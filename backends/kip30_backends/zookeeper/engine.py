@@ -2,8 +2,11 @@
 
 from contextlib import suppress
 
+from kip30 import forks
+from kip30.config.tls import ReloadingContext
 from kip30.driver import Context
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
+from kip30.tls_probe import TlsProbe
 from kip30_backends.zookeeper import security
 from kip30_backends.zookeeper.lines import Ground
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
@@ -48,16 +51,27 @@ class Engine:
         glance = context.operation_timeout_seconds / _GLANCES_PER_TIMEOUT
         beats = (self.outbox.expire, self.sessions.beat, self.watches.retry)
         self._pulse = Pulse(glance, beats)
-        self._open(probing=settings.protocol == "auto")
+        self._is_inherited = False
+        """Whether it is that of this process's parent; set once, by `abandon`."""
+        forks.register(self)
+        with _tls_probe(settings).explaining(settings.connect.servers):
+            self._open(probing=settings.protocol == "auto")
 
     def close(self) -> None:
         """End everything: the session on the server, operations, watches and threads."""
+        if self._is_inherited:
+            return
         self._pulse.stop()
         self._end()
 
     def drop(self) -> None:
-        """Have everything ended soon, on a thread that may wait."""
-        self._pulse.stop_with(self._end)
+        """End everything soon, on a thread that may wait."""
+        if not self._is_inherited:
+            self._pulse.stop_with(self._end)
+
+    def abandon(self) -> None:
+        """In a forked child: leave everything to the parent."""
+        self._is_inherited = True
 
     def describe(self) -> dict[str, str]:
         """Return who the servers say they are, as far as they say so."""
@@ -80,8 +94,8 @@ class Engine:
         self.sessions.close()
 
     def _open(self, *, probing: bool) -> None:
-        self._pulse.start()
         try:
+            self._pulse.start()
             self.sessions.open()
             if probing:
                 self._probe()
@@ -116,10 +130,16 @@ def _server(context: Context, settings: ZookeeperSettings) -> Server:
     tries = max(_TRIES_TO_CONNECT, len(settings.connect.hosts.split(",")))
     return Server(
         settings.connect.hosts,
-        security.tls_context(settings),
+        ReloadingContext(settings.tls_files) if settings.tls else None,
         security.digest(settings),
         security.sasl(settings),
         context.connect_timeout_seconds / tries,
+    )
+
+
+def _tls_probe(settings: ZookeeperSettings) -> TlsProbe:
+    return TlsProbe(
+        files=settings.tls_files, is_encrypted=settings.tls, addresses="zookeeper.connect"
     )
 
 

@@ -9,6 +9,7 @@ from kazoo.exceptions import (
     SessionClosedRequireSaslError,
 )
 
+from kip30.config.tls_failures import tls_advice
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
@@ -43,18 +44,27 @@ def why_unreachable(error: BaseException | None, hosts: str) -> Kip30Error:
     elif isinstance(error, ssl.SSLCertVerificationError):
         translated = AuthenticationError(
             f"the certificate of ZooKeeper at {hosts} is not trusted"
-            f" ({error.verify_message}): check plugin.zookeeper.tls.*"
+            f" ({error.verify_message}): {_tls_advice(error)}"
         )
     elif isinstance(error, ssl.SSLError):
         translated = UnavailableError(
-            f"no TLS with ZooKeeper at {hosts} ({error.reason or error}): check that the port is"
-            " the secure one, and the certificate this client shows"
+            f"no TLS with ZooKeeper at {hosts} ({error.reason or error}): {_tls_advice(error)}"
         )
     else:
         told = f" ({error})" if error is not None and str(error) else ""
         translated = UnavailableError(f"ZooKeeper at {hosts} cannot be reached{told}")
     translated.__cause__ = error
     return translated
+
+
+def _tls_advice(error: ssl.SSLError) -> str:
+    advice = tls_advice(
+        f"{error.reason} {error}",
+        prefix="plugin.zookeeper.tls",
+        addresses="zookeeper.connect",
+        certificate_word="certificate",
+    )
+    return advice or "check plugin.zookeeper.tls.*, and that the port is the secure one"
 
 
 def _of_refusal(error: Refused, *, writes: bool) -> Kip30Error | None:

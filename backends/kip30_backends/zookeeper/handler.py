@@ -2,11 +2,12 @@
 
 import select
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from kip30.config.tls import ReloadingContext
 
 _THREAD = "kip30-zookeeper"
 
@@ -26,7 +27,7 @@ class Handler:
     lock_object = staticmethod(threading.Lock)
     rlock_object = staticmethod(threading.RLock)
 
-    def __init__(self, tls: ssl.SSLContext | None, connect_seconds: float) -> None:
+    def __init__(self, tls: ReloadingContext | None, connect_seconds: float) -> None:
         """Connect with *tls*, and wait *connect_seconds* for that, and for each word afterwards."""
         self._tls = tls
         self._connect_seconds = connect_seconds
@@ -78,7 +79,7 @@ class Handler:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None:
                 return plain
-            return self._tls.wrap_socket(plain, server_hostname=hostname)
+            return self._tls.current().wrap_socket(plain, server_hostname=hostname)
         except BaseException:
             plain.close()
             raise

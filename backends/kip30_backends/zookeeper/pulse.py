@@ -4,6 +4,9 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from kip30.errors import UnavailableError
+from kip30.threads import started
+
 log: logging.Logger = logging.getLogger(__name__)
 
 
@@ -19,8 +22,13 @@ class Pulse:
         self._thread = threading.Thread(target=self._run, name="kip30-zookeeper", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread.
+
+        Raises:
+            UnavailableError: The system has none to spare.
+        """
+        if not started(self._thread):
+            raise UnavailableError("the system has no thread to spare: nothing was opened")
 
     def stop(self) -> None:
         """End the thread, and wait for that unless this is called on it."""

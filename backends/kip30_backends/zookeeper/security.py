@@ -1,7 +1,6 @@
 """Who the servers are, who we are to them, and whom our nodes belong to."""
 
 import importlib.util
-import ssl
 from typing import cast
 
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
@@ -9,31 +8,6 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from kip30.errors import ConfigError
 from kip30_backends.zookeeper.settings import ZookeeperSettings
 from kip30_backends.zookeeper.wire import Acl
-
-
-def tls_context(settings: ZookeeperSettings) -> ssl.SSLContext | None:
-    """Return how to speak TLS, or None if that is not asked for.
-
-    Raises:
-        ConfigError: A file cannot be used.
-    """
-    if not settings.tls:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=settings.tls_ca)
-        context.check_hostname = settings.tls_verify_host
-        if settings.tls_certificate is not None:
-            context.load_cert_chain(
-                settings.tls_certificate,
-                settings.tls_key,
-                settings.tls_key_password or _no_password,
-            )
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            "a file of plugin.zookeeper.tls.* cannot be used: it must be there, in PEM format,"
-            f" and the password that of the key ({type(error).__name__})"
-        ) from error
-    return context
 
 
 def digest(settings: ZookeeperSettings) -> str | None:
@@ -70,8 +44,3 @@ def acl(settings: ZookeeperSettings) -> tuple[Acl, ...]:
         "creator-world-read": [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
     }
     return tuple(cast("list[Acl]", entries[choice]))
-
-
-def _no_password() -> str:
-    """Answer who would else ask at the terminal."""
-    return ""

@@ -10,6 +10,7 @@ import threading
 import time
 
 from kip30.errors import AuthenticationError, ClosedError, Kip30Error
+from kip30.threads import started
 from kip30_backends.zookeeper.client import Client
 from kip30_backends.zookeeper.errors import why_unreachable
 from kip30_backends.zookeeper.lines import Ground, Line, Undertaker
@@ -37,6 +38,8 @@ class Sessions:
         self._closing = threading.Event()
         self._line: Line | None = None
         self._replacing: threading.Thread | None = None
+        self._unreplaced: Line | None = None
+        """A lost line for whose replacement there was no thread yet; written under the lock."""
         self._eras = 0
         self._beat_at = 0.0
 
@@ -57,6 +60,9 @@ class Sessions:
     def beat(self) -> None:
         """Ask for a proof of the session if that is due, and end what is over."""
         line = self._line
+        if self._unreplaced is not None:
+            with self._lock:
+                self._begin_to_replace()
         if line is None or line.session is None:
             return
         if line.session.lease.expire():
@@ -82,18 +88,20 @@ class Sessions:
             self._await(undertaker.done, self._context.connect_timeout_seconds)
             self._require(undertaker.done.is_set(), undertaker.client)
         finally:
-            undertaker.client.abandon()
+            undertaker.client.disconnect()
 
     def close(self) -> None:
         """End the session, on the server too if it answers in time, and open no other one."""
         with self._lock:
             self._closing.set()
             line, self._line = self._line, None
-            replacing = self._replacing
+            replacing, unreplaced = self._replacing, self._unreplaced
         if line is not None:
             if line.session is not None:
                 line.session.lease.end("closed")
             line.client.close(self._context.operation_timeout_seconds * _CLOSING_SHARE)
+        if unreplaced is not None:
+            unreplaced.client.disconnect()
         if replacing is not None and replacing is not threading.current_thread():
             replacing.join()
 
@@ -111,7 +119,7 @@ class Sessions:
         except BaseException:
             with self._lock:
                 self._line = None if self._line is line else self._line
-            line.client.abandon()
+            line.client.disconnect()
             raise
 
     def _lose(self, line: Line, reason: str) -> None:
@@ -121,15 +129,23 @@ class Sessions:
                 return
             self._line = None
             self._ground.outbox.attach(None)
-            if not self._closing.is_set():
-                self._replacing = threading.Thread(
-                    target=self._replace, args=(line,), name="kip30-zookeeper", daemon=True
-                )
-                self._replacing.start()
+            self._unreplaced = line
+            self._begin_to_replace()
         line.session.lease.end(reason)
 
+    def _begin_to_replace(self) -> None:
+        """Start a thread that opens another session; without one to spare, `beat` tries again."""
+        line = self._unreplaced
+        if line is None or self._closing.is_set():
+            return
+        thread = threading.Thread(
+            target=self._replace, args=(line,), name="kip30-zookeeper", daemon=True
+        )
+        if started(thread):
+            self._unreplaced, self._replacing = None, thread
+
     def _replace(self, old: Line) -> None:
-        old.client.abandon()
+        old.client.disconnect()
         identity = old.session.identity if old.session and not old.client.expired else None
         if not old.is_proven:
             self._pause(why_unreachable(old.client.trouble, self.server.hosts))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.config import Address, Parser, addresses, boolean, choice, path, setting, text
+from kip30.config.tls import TlsFiles
 from kip30.errors import ConfigError
 
 _PORT = 2181
@@ -162,6 +163,19 @@ class ZookeeperSettings:
     def has_credentials(self) -> bool:
         """Whether the servers learn who this client is."""
         return bool(self.digest_user or self.sasl_mechanism != "none" or self.tls_certificate)
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """What connections are encrypted with."""
+        return TlsFiles(
+            prefix="plugin.zookeeper.tls",
+            ca=self.tls_ca,
+            certificate=self.tls_certificate,
+            key=self.tls_key,
+            password=self.tls_key_password,
+            verify_host=self.tls_verify_host,
+            certificate_word="certificate",
+        )
 
     @staticmethod
     def _check_pair(name: str, value: str | None, other: str, other_value: str | None) -> None:

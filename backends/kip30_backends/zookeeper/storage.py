@@ -22,7 +22,11 @@ from kip30_backends.zookeeper.states import States
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record, version_of
 from kip30_backends.zookeeper.wire import Check, Delete, Multi, Node, Request, SetData
 
-_LARGEST = 2**31 - 1
+_MINORS = range(2**31)
+"""Data versions of nodes. To a server -1 means any version, so others are never sent."""
+
+_EPOCHS = range(1, 2**31)
+"""Epochs that a service can have had; its node is at version 0 until the first one leads."""
 
 
 class ZookeeperStorage(StorageDriver):
@@ -180,7 +184,7 @@ class ZookeeperStorage(StorageDriver):
         above = parent(path)
         while True:
             generation = self._generations.proof(above, path, expected.major)
-            if generation is None:
+            if generation is None or expected.minor not in _MINORS:
                 generation = yield from self._prove(write, path, expected)
             operations = _compared(write, path, expected, generation)
             try:
@@ -236,7 +240,7 @@ class ZookeeperStorage(StorageDriver):
         return result[len(guard) :] if isinstance(request, Multi) else [result]
 
     def _guard(self, fence: Fence) -> Request:
-        if not 0 <= fence.epoch <= _LARGEST:
+        if fence.epoch not in _EPOCHS:
             raise _fenced(fence)
         return Check(self._tree.epoch(fence.service), fence.epoch)
 

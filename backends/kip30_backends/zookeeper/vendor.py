@@ -2,13 +2,13 @@
 
 import logging
 import random
-import ssl
 from typing import Any, NamedTuple, cast
 
 from kazoo.client import KazooClient
 from kazoo.retry import KazooRetry
 from typing_extensions import override
 
+from kip30.config.tls import ReloadingContext
 from kip30_backends.zookeeper.handler import Handler
 from kip30_backends.zookeeper.session import Identity
 
@@ -17,7 +17,7 @@ class Server(NamedTuple):
     """How servers are reached."""
 
     hosts: str
-    tls: ssl.SSLContext | None
+    tls: ReloadingContext | None
     digest: str | None
     sasl: dict[str, str] | None
     connect_seconds: float

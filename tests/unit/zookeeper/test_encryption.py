@@ -1,4 +1,4 @@
-"""Servers that speak TLS and demand certificates."""
+"""Servers that speak TLS and demand certificates: what only ZooKeeper has, and few attempts."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -67,13 +67,6 @@ def _open(link: Link, tls: Mapping[str, Written], **more: Written) -> PluginLoca
     return PluginLocator().startup(properties)
 
 
-def test_both_show_certificates(link: Link, mine: Mapping[str, Written]) -> None:
-    with _open(link, mine) as client:
-        client.storage().put("k", "v" * 100_000)
-        assert client.storage().fetch("k").result() == "v" * 100_000
-        assert client.leader_election("s").nominate("c", "")
-
-
 def test_a_client_without_certificate(link: Link, mine: Mapping[str, Written]) -> None:
     anonymous = {key: mine[key] for key in ("plugin.zookeeper.tls", "plugin.zookeeper.tls.ca")}
     with pytest.raises(DefiniteError):
@@ -101,7 +94,7 @@ def test_a_server_of_another_authority(
     link: Link, mine: Mapping[str, Written], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     other = Authority(tmp_path_factory.mktemp("other"))
-    with pytest.raises(AuthenticationError, match=r"check plugin\.zookeeper\.tls"):
+    with pytest.raises(AuthenticationError, match=r"plugin\.zookeeper\.tls\.ca must"):
         _open(link, mine, **{"plugin.zookeeper.tls.ca": other.certificate})
     assert link.counted().connections <= MOST_ATTEMPTS
 
@@ -123,18 +116,6 @@ def test_the_wrong_host(
             client.storage().put("k", "v")
 
 
-def test_a_certificate_that_has_run_out(
-    authority: Authority, mine: Mapping[str, Written], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    old = authority.sign("old", days=-1)
-    with (
-        _started(tmp_path_factory, authority, old) as servers,
-        servers.link() as link,
-        pytest.raises(AuthenticationError, match="certificate has expired"),
-    ):
-        _open(link, mine)
-
-
 def test_the_password_of_a_key_is_shown_nowhere(
     link: Link,
     authority: Authority,
@@ -146,7 +127,7 @@ def test_the_password_of_a_key_is_shown_nowhere(
     locking: dict[str, Written] = {"plugin.zookeeper.tls.key": locked}
     with _open(link, mine, **locking, **_password("geheim-2")) as client:
         shown = f"{client!r} {client.backend.describe()} {vars(client.backend)}"
-    with pytest.raises(ValueError, match="password that of the key") as raised:
+    with pytest.raises(ValueError, match="password is wrong") as raised:
         _open(link, mine, **locking, **_password("falsch-2"))
     for secret in ("geheim-2", "falsch-2"):
         assert secret not in f"{shown} {raised.value!r} {caplog.text}"

@@ -115,7 +115,7 @@ def test_a_session_is_closed_though_its_client_takes_it_back(open_client: Open) 
     undertaker = Robbed(engine.sessions._context, engine.server, session.identity)
     undertaker.client.start()
     eventually(undertaker.done.is_set, what="the server has closed the session")
-    undertaker.client.abandon()
+    undertaker.client.disconnect()
     lost.expect_count(1)
     assert undertaker.robbed
 
