@@ -109,11 +109,16 @@ class Connections:
             self.drop(wire)
 
     def abandon(self) -> None:
-        """In a forked child: touch no connection any more, and open no other ones."""
+        """In a forked child: let go of all connections, which stay open for the parent.
+
+        Were they kept, the server would not see them end while the child lives.
+        """
         self._lock = threading.Lock()
         self._closed = True
         self._idle.clear()
-        self._open.clear()
+        inherited, self._open = self._open, set()
+        for wire in inherited:
+            wire.close()
 
     def _check(self) -> None:
         if self._closed:

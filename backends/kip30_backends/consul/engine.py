@@ -9,6 +9,7 @@ from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
 from kip30.errors import AuthenticationError, UnavailableError
 from kip30.paths import Paths
+from kip30.threads import start_eventually
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.endpoints import Endpoints
 from kip30_backends.consul.errors import NO_LEADER, TroubleError, translate
@@ -49,12 +50,12 @@ class Engine:
         wait = min(max(_LEAST_WAIT_SECONDS, context.session_timeout_seconds), _LONGEST_WAIT_SECONDS)
         self.watches = Watches(self.states, self.calls, Patience(wait, seconds))
         self._ending = Ending(on_thread_of("kip30-consul"))
+        forks.register(self)
         try:
             self._connect(context.connect_timeout_seconds)
         except BaseException:
             self._close()
             raise
-        forks.register(self)
 
     def describe(self) -> Mapping[str, str]:
         """Ask the server in use about itself.
@@ -76,7 +77,8 @@ class Engine:
 
     def drop(self) -> None:
         """Close, because nobody can use this any more; on a thread that may be doing anything."""
-        threading.Thread(target=self.close, name="kip30-consul-drop", daemon=True).start()
+        thread = threading.Thread(target=self.close, name="kip30-consul-drop", daemon=True)
+        start_eventually(thread)
 
     def abandon(self) -> None:
         """In a forked child: leave everything to the parent."""

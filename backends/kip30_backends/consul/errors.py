@@ -7,6 +7,7 @@ was not to be had.
 from http import HTTPStatus
 from typing import NamedTuple
 
+from kip30.config.tls_failures import tls_advice
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
@@ -81,12 +82,6 @@ _KEYS = 'the policy of the token has to grant key_prefix "<plugin.namespace>/" {
 _RIGHTS = "see the permissions to grant in kip30's page on Consul"
 _BLOCKED = "http_config.block_endpoints there must not name /v1/kv, /v1/txn or /v1/session"
 _FROM_HERE = "http_config.allow_write_http_from there has to name this machine"
-_CERTIFICATE = (
-    "the servers want one they trust: check plugin.consul.tls.cert and plugin.consul.tls.key"
-)
-_AUTHORITY = "set plugin.consul.tls.ca to the authority that has signed the server's certificate"
-_SERVER_NAME = "the server's certificate has to name what plugin.consul.address does"
-_NO_TLS = "does that port speak TLS? without, set plugin.consul.tls=false and none of its files"
 _VERSION = "is this Consul, version 1.14 or later?"
 
 _NEVER_DONE = (
@@ -107,13 +102,7 @@ _NEVER_DONE = (
 )
 _REFUSED = (
     *_NEVER_DONE,
-    Rule(UNTRUSTED, "WRONG_VERSION_NUMBER", AuthenticationError, _NO_TLS),
-    Rule(UNTRUSTED, "RECORD_LAYER_FAILURE", AuthenticationError, _NO_TLS),
-    Rule(UNTRUSTED, "has expired", AuthenticationError, "the server's has to be renewed"),
-    Rule(UNTRUSTED, "mismatch", AuthenticationError, _SERVER_NAME),
-    Rule(UNTRUSTED, "verify failed", AuthenticationError, _AUTHORITY),
-    Rule(UNTRUSTED, "alert", AuthenticationError, _CERTIFICATE),
-    Rule(UNTRUSTED, "", AuthenticationError, "check plugin.consul.tls.*"),
+    Rule(UNTRUSTED, "", AuthenticationError),
     Rule(None, "Permission denied: anonymous token", AuthenticationError, _NO_CREDENTIAL),
     Rule(None, "lacks permission 'session:", AuthenticationError, _SESSIONS),
     Rule(None, "lacks permission 'key:", AuthenticationError, _KEYS),
@@ -165,11 +154,18 @@ def translate(failure: Failure, *, wrote: bool, server: str) -> Kip30Error:
     if failure.status in _CLOSED:
         lost = wrote and failure.status == CUT_OFF
         return (OutcomeUnknownError if lost else ClosedError)("closed while it was under way")
-    rule = _found(_REFUSED, failure)
     told = f"Consul at {server}: {_readable(failure)}"
+    if failure.status == UNTRUSTED:
+        return AuthenticationError(f"{told}: {_tls_advice(failure)}")
+    rule = _found(_REFUSED, failure)
     if rule is None:
         return OutcomeUnknownError(told) if wrote else UnavailableError(told)
     return rule.error(f"{told}: {rule.advice}" if rule.advice else told)
+
+
+def _tls_advice(failure: Failure) -> str:
+    advice = tls_advice(failure.said, prefix="plugin.consul.tls", addresses="plugin.consul.address")
+    return advice or "check plugin.consul.tls.*"
 
 
 def _readable(failure: Failure) -> str:

@@ -8,10 +8,8 @@ python-consul's cannot be made with a `CONSUL_HTTP_ADDR` that Consul's own progr
 """
 
 import json
-import ssl
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -20,7 +18,7 @@ from urllib.parse import quote, urlencode
 import consul.base
 
 from kip30.config import Address
-from kip30.errors import ConfigError
+from kip30.config.tls import ReloadingContext
 from kip30_backends.consul.connections import Connections
 from kip30_backends.consul.errors import TroubleError
 from kip30_backends.consul.settings import ConsulSettings
@@ -44,7 +42,7 @@ class Adapter:
         Raises:
             ConfigError: A file of the settings cannot be read.
         """
-        tls = _tls(settings) if settings.secure else None
+        tls = ReloadingContext(settings.tls_files) if settings.secure else None
         self.connections = Connections(partial(Wire, address, tls))
         self._seconds = seconds
         self._datacenter = _datacenter(settings)
@@ -161,22 +159,3 @@ def _told(answer: Any) -> Any:
 
 def _datacenter(settings: ConsulSettings) -> str:
     return f"{urlencode({'dc': settings.datacenter})}&" if settings.datacenter else ""
-
-
-def _tls(settings: ConsulSettings) -> ssl.SSLContext:
-    with _named(f"plugin.consul.tls.ca = {settings.tls_ca}"):
-        tls = ssl.create_default_context(cafile=settings.tls_ca)
-    if settings.tls_cert is not None:
-        pair = f"plugin.consul.tls.cert = {settings.tls_cert} and .key = {settings.tls_key}"
-        with _named(pair):
-            tls.load_cert_chain(settings.tls_cert, settings.tls_key)
-    return tls
-
-
-@contextmanager
-def _named(files: str) -> Generator[None]:
-    """Have it said which *files* cannot be used."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"{files} cannot be used: {error}") from error

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kip30.config import Address, addresses, boolean, path, setting, text
+from kip30.config.tls import TlsFiles
 from kip30.errors import ConfigError
 
 DEFAULT_PORT = 8500
@@ -50,6 +51,13 @@ class ConsulSettings:
     tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
         "plugin.consul.tls.key", path, default=None, doc="PEM file of the client's private key"
     )
+    tls_key_password: str | None = setting(
+        "plugin.consul.tls.key.password",
+        text,
+        default=None,
+        doc="password of the client's private key, if that is encrypted",
+        secret=True,
+    )
 
     def __post_init__(self) -> None:
         """Refuse one half of a pair, and what is no token.
@@ -73,3 +81,14 @@ class ConsulSettings:
     def secure(self) -> bool:
         """Whether connections are encrypted."""
         return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key))
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """What connections are encrypted with."""
+        return TlsFiles(
+            prefix="plugin.consul.tls",
+            ca=self.tls_ca,
+            certificate=self.tls_cert,
+            key=self.tls_key,
+            password=self.tls_key_password,
+        )

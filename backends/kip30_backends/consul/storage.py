@@ -32,6 +32,9 @@ _BYTES_BESIDES = 2048
 
 _ABSENT = "doesn't exist"
 
+_NEVER = 0
+"""An index that no key was ever modified at."""
+
 
 class Place(NamedTuple):
     """A write, its key, and the key of the leader whose epoch fences it."""
@@ -57,7 +60,7 @@ class Place(NamedTuple):
         fence = self.write.fence
         if fence is None:
             return self._operations()
-        return [transactions.was_modified(self.leader, fence.epoch), *self._operations()]
+        return [transactions.was_modified(self.leader, _index(fence.epoch)), *self._operations()]
 
     def version(self, records: Sequence[Record]) -> Version:
         """Return the version that the answer to the transaction tells of."""
@@ -93,8 +96,14 @@ class Place(NamedTuple):
     def _presence(self) -> transactions.Operation:
         """Refuse unless the key is there, in the expected version if there is one."""
         if isinstance(self.write.condition, Version):
-            return transactions.was_modified(self.key, self.write.condition.major)
+            major, minor = self.write.condition
+            return transactions.was_modified(self.key, _NEVER if minor else _index(major))
         return transactions.get(self.key)
+
+
+def _index(number: int) -> int:
+    """Return the index to compare with: Consul does not take a negative one."""
+    return max(number, _NEVER)
 
 
 class ConsulStorage(StorageDriver):

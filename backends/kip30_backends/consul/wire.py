@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 from typing_extensions import Buffer, override
 
 from kip30.config import Address
+from kip30.config.tls import ReloadingContext
 from kip30_backends.consul.dialling import dial, left
 from kip30_backends.consul.errors import LATE, NO_ANSWER, UNSENT, UNTRUSTED, Failure, TroubleError
 
@@ -29,7 +30,7 @@ class Answer(NamedTuple):
 class Wire:
     """An open connection, for one request at a time. Not thread-safe, but for `hang_up`."""
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None, until: float) -> None:
+    def __init__(self, address: Address, tls: ReloadingContext | None, until: float) -> None:
         """Connect.
 
         Raises:
@@ -103,7 +104,7 @@ class _Source(io.RawIOBase):
         return self._socket.recv_into(buffer)
 
 
-def _dialled(address: Address, tls: ssl.SSLContext | None, until: float) -> socket.socket:
+def _dialled(address: Address, tls: ReloadingContext | None, until: float) -> socket.socket:
     try:
         connected = dial(address, until)
     except OSError as error:
@@ -111,7 +112,9 @@ def _dialled(address: Address, tls: ssl.SSLContext | None, until: float) -> sock
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.settimeout(left(until))
-        return tls.wrap_socket(connected, server_hostname=address.host) if tls else connected
+        if tls is None:
+            return connected
+        return tls.current().wrap_socket(connected, server_hostname=address.host)
     except OSError as error:
         connected.close()
         raise TroubleError(Failure(_kind_of_handshake(error), _said(error))) from error

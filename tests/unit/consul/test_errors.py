@@ -91,7 +91,7 @@ def test_an_answer_that_came_too_late_is_told_with_what_was_said_before() -> Non
         (500, "No known Consul servers", "has this agent joined the cluster?"),
         (500, "Remote DC has no server currently reachable", "check plugin.consul.datacenter"),
         (503, "rate limit exceeded for operation that can only be", "limits.request_limits"),
-        (UNTRUSTED, "certificate verify failed: certificate has expired", "has to be renewed"),
+        (UNTRUSTED, "certificate verify failed: certificate has expired", "has expired: renew it"),
         (413, "Request body(599) too large, max size: 512 bytes", "limits.txn_max_req_len"),
         (500, "ACL system must be bootstrapped", "`consul acl bootstrap`"),
         (403, "Permission denied: not all keys were in the answer", 'key_prefix "<plugin'),

@@ -1,7 +1,6 @@
 """HTTP/1.1 as servers speak it, and as they break it off."""
 
 import socket
-import ssl
 import threading
 import time
 from contextlib import closing
@@ -9,6 +8,7 @@ from contextlib import closing
 import pytest
 
 from kip30.config import Address
+from kip30.config.tls import ReloadingContext, TlsFiles
 from kip30_backends.consul.errors import NO_ANSWER, UNSENT, TroubleError
 from kip30_backends.consul.wire import Wire
 
@@ -126,7 +126,7 @@ def test_nobody_listens(until: float) -> None:
 
 def test_a_handshake_that_is_broken_off_says_nothing_of_trust(until: float) -> None:
     with closing(Server(b"", hangs_up=True)) as server, pytest.raises(TroubleError) as raised:
-        Wire(server.address, ssl.create_default_context(), until)
+        Wire(server.address, ReloadingContext(TlsFiles(prefix="tls")), until)
     assert raised.value.failure.status == UNSENT
 
 
