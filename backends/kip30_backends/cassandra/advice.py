@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from kip30.config.tls_failures import tls_advice
+
 NEVER_SENT = "NeverSent"
 """The kind of a failure before anything left."""
 
@@ -31,24 +33,6 @@ _ALL = (
         "set plugin.cassandra.user and plugin.cassandra.password",
     ),
     Advice("AuthenticationFailed", "", "check plugin.cassandra.user and plugin.cassandra.password"),
-    Advice(_TLS, "WRONG_VERSION_NUMBER", "it speaks no TLS there, so unset plugin.cassandra.tls.*"),
-    Advice(
-        _TLS,
-        "CERTIFICATE_REQUIRED",
-        "it wants to see a certificate: set plugin.cassandra.tls.cert and plugin.cassandra.tls.key",
-    ),
-    Advice(
-        _TLS,
-        "Hostname mismatch",
-        "call it in plugin.cassandra.contact.points, or plugin.cassandra.address.map, by a name"
-        " that its certificate has",
-    ),
-    Advice(
-        _TLS,
-        "CERTIFICATE_VERIFY_FAILED",
-        "plugin.cassandra.tls.ca must hold the authority that signed its certificate",
-    ),
-    Advice(_TLS, "ALERT", _UNTRUSTED),
     Advice(
         _TLS,
         "EOF occurred",
@@ -93,7 +77,17 @@ _ALL = (
 
 def advice_on(kind: str, said: str) -> str:
     """Return what helps against a failure of *kind* that *said* so; empty if nothing is known."""
+    if kind == _TLS and (cause := _tls_cause(said)):
+        return cause
     for advice in _ALL:
         if advice.kind == kind and advice.part in said:
             return advice.text
     return ""
+
+
+def _tls_cause(said: str) -> str:
+    return tls_advice(
+        said,
+        prefix="plugin.cassandra.tls",
+        addresses="plugin.cassandra.contact.points, or plugin.cassandra.address.map,",
+    )

@@ -30,6 +30,7 @@ class CassandraBackend(Backend):
     name = "cassandra"
     settings_class: ClassVar[type[CassandraSettings]] = CassandraSettings
     capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+    is_blocking = False
     limits = Limits(observe_seconds=_PULL_SECONDS)
 
     def __init__(self, context: Context, settings: CassandraSettings) -> None:

@@ -1,8 +1,8 @@
 """The driver's cluster: how it reaches nodes, who it says it is, and how long it waits."""
 
+import socket
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import cassandra.auth
@@ -12,7 +12,8 @@ import cassandra.policies
 import cassandra.query
 
 from kip30.config import Address
-from kip30.errors import ConfigError, UnavailableError
+from kip30.config.tls import ReloadingContext
+from kip30.errors import UnavailableError
 from kip30_backends.cassandra.settings import CassandraSettings
 
 _auth: Any = cassandra.auth
@@ -21,6 +22,9 @@ _connection: Any = cassandra.connection
 _policies: Any = cassandra.policies
 _query: Any = cassandra.query
 _levels: Any = _query.ConsistencyLevel
+
+EXECUTOR_THREADS = 4
+"""How many threads the driver connects with, at most."""
 
 _PROTOCOL = 4
 """The newest that all servers know which are taken; to find out about newer ones costs warnings."""
@@ -64,7 +68,7 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
         execution_profiles={_cluster.EXEC_PROFILE_DEFAULT: profile},
         endpoint_factory=_Translation(settings.address_map or {}),
         auth_provider=_login(settings),
-        ssl_context=_tls(settings) if settings.secure else None,
+        ssl_context=_CurrentContext(settings) if settings.secure else None,
         ssl_options=None,
         protocol_version=_PROTOCOL,
         reconnection_policy=_policies.ExponentialReconnectionPolicy(
@@ -75,7 +79,7 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
         idle_heartbeat_interval=patience.heartbeat,
         idle_heartbeat_timeout=patience.silence,
         max_schema_agreement_wait=0,
-        executor_threads=4,
+        executor_threads=EXECUTOR_THREADS,
         schema_metadata_enabled=False,
         token_metadata_enabled=False,
         schema_event_refresh_window=-1,
@@ -99,27 +103,18 @@ def _made(settings: CassandraSettings, **options: Any) -> Any:
         raise UnavailableError(f"the driver has no thread to spare: {error}") from error
 
 
-def _tls(settings: CassandraSettings) -> ssl.SSLContext:
-    """Return what encrypts connections and checks who is at the other end, by name.
+class _CurrentContext:
+    """Stands for the driver's one context: each connection gets that of the files as they are."""
 
-    Raises:
-        ConfigError: A file cannot be read.
-    """
-    try:
-        for file in (settings.tls_ca, settings.tls_cert, settings.tls_key):
-            _require_readable(file)
-        context = ssl.create_default_context(cafile=settings.tls_ca)
-        if settings.tls_cert is not None:
-            context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except OSError as error:
-        raise ConfigError(f"plugin.cassandra.tls.*: {error}") from error
-    return context
+    def __init__(self, settings: CassandraSettings) -> None:
+        self._contexts = ReloadingContext(settings.tls_files)
 
+    @property
+    def check_hostname(self) -> bool:
+        return self._contexts.current().check_hostname
 
-def _require_readable(file: Path | None) -> None:
-    """Raise an error that names the file, which those of the module ssl do not."""
-    if file is not None:
-        file.open("rb").close()
+    def wrap_socket(self, plain: socket.socket, **options: Any) -> ssl.SSLSocket:
+        return self._contexts.current().wrap_socket(plain, **options)
 
 
 def _contact_points(settings: CassandraSettings) -> list[Any]:

@@ -10,6 +10,9 @@ from kip30.records import Condition, Version, Write
 from kip30_backends.cassandra.fences import height, refused
 from kip30_backends.cassandra.library import Row
 
+_NEVER = -1
+"""A version that no record has: those of this store have no minor part."""
+
 
 def refusal(write: Write, version: int | None, partition: Row) -> DefiniteError | None:
     """Return why a write cannot be done, by what its key's *version* is; None if it could be."""
@@ -29,7 +32,7 @@ def _conflict(write: Write, version: int | None) -> DefiniteError | None:
         return None if may_be_absent else KeyMissingError(f"there is no key {key!r}")
     if condition is Condition.ABSENT:
         return KeyExistsError(f"{key!r} is there already")
-    if isinstance(condition, Version) and condition.major != version:
+    if isinstance(condition, Version) and condition != Version(version):
         return VersionConflictError(f"{key!r} has version {version}, not {condition}")
     return None
 
@@ -46,5 +49,5 @@ def form(write: Write) -> str:
 def exactly(condition: Condition | Version) -> tuple[int | None, ...]:
     """Return the version to compare with, if the form of the statement takes one."""
     if isinstance(condition, Version):
-        return (condition.major,)
+        return (_NEVER if condition.minor else condition.major,)
     return (None,) if condition is Condition.ABSENT else ()

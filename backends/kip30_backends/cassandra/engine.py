@@ -13,13 +13,14 @@ from kip30.driver import Context
 from kip30.errors import Kip30Error, StoreError, UnavailableError
 from kip30.following import attempt, copy
 from kip30.pulse import Pulse
-from kip30.threads import started
+from kip30.threads import start_eventually, started
 from kip30_backends.cassandra import clocks, knowing, schema
 from kip30_backends.cassandra.call import Answer, Ask, Route
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.cluster import Patience
 from kip30_backends.cassandra.departed import Departed
+from kip30_backends.cassandra.driver_threads import EventLoopWatchdog
 from kip30_backends.cassandra.errors import is_missing, translate
 from kip30_backends.cassandra.library import Row, Wire, failure_of
 from kip30_backends.cassandra.nodes import Nodes
@@ -36,6 +37,7 @@ _RECONNECT = 1.0
 _SILENCE = 1.0
 _SHORTEST_HEARTBEAT = 0.5
 _LONGEST_HEARTBEAT = 5.0
+_LOOK_SECONDS = 0.5
 
 
 class Engine:
@@ -58,8 +60,10 @@ class Engine:
         self._repairing = threading.Lock()
         self._waiting: list[Callable[[], None]] = []
         self._ending = Ending(on_thread_of("kip30-cassandra", "event_loop"))
+        forks.register(self)
         begun = time.monotonic()
         try:
+            self.pulse.start()
             statements = self._connected()
             self.calls = self._asking(statements)
             self._probe(context.connect_timeout_seconds - (time.monotonic() - begun))
@@ -67,11 +71,16 @@ class Engine:
             self.pulse.stop()
             self.wire.close(0)
             raise
+        self._watchdog = EventLoopWatchdog()
+        self._look_after_loop()
         self.claims = Claims(context, self.calls, self._interval)
         self.states = States(self.calls)
         departed = partial(Departed, context.clock, context.session_timeout_seconds)
         self.watches = Watches(self.states, self.calls, settings.pull_seconds, departed)
-        forks.register(self)
+
+    def _look_after_loop(self) -> None:
+        self._watchdog.look()
+        self.pulse.after(_LOOK_SECONDS, self._look_after_loop)
 
     def describe(self) -> dict[str, str]:
         """Ask a node who it is, and all of them what time it is.
@@ -102,12 +111,12 @@ class Engine:
 
     def drop(self) -> None:
         """Close, because nobody can use this any more; on a thread that may be doing anything."""
-        threading.Thread(target=self.close, name="kip30-cassandra-drop", daemon=True).start()
+        thread = threading.Thread(target=self.close, name="kip30-cassandra-drop", daemon=True)
+        start_eventually(thread)
 
     def abandon(self) -> None:
         """In a forked child: leave everything to the parent."""
         self._ending.forgo()
-        self.wire.abandon()
 
     def _close(self) -> None:
         until = time.monotonic() + self._context.operation_timeout_seconds

@@ -16,9 +16,11 @@ import cassandra.connection
 import cassandra.policies
 import cassandra.query
 
+from kip30 import forks
 from kip30.threads import started
+from kip30_backends.cassandra import driver_threads, inherited
 from kip30_backends.cassandra.advice import NEVER_SENT
-from kip30_backends.cassandra.cluster import Patience, cluster
+from kip30_backends.cassandra.cluster import EXECUTOR_THREADS, Patience, cluster
 from kip30_backends.cassandra.errors import Failure
 from kip30_backends.cassandra.quiet import Quiet
 from kip30_backends.cassandra.settings import CassandraSettings
@@ -58,10 +60,12 @@ class Wire:
         self._session: Any = None
         self._quiet = Quiet(self.known)
         self.on_up: Callable[[Node], None] = _nothing
+        forks.register(self)
 
     def connect(self) -> None:
         """Connect to the nodes that can be reached; takes as long as the driver likes."""
         self._quiet.begin()
+        driver_threads.start_workers(self._cluster, EXECUTOR_THREADS)
         self._cluster.register_listener(_Listener(self))
         with self._quiet.connecting():
             self._session = self._cluster.connect()
@@ -130,9 +134,7 @@ class Wire:
     def abandon(self) -> None:
         """In a forked child: leave all to the parent, also when the process ends."""
         self._quiet.end()
-        self._cluster.is_shutdown = True
-        if self._session is not None:
-            self._session.is_shutdown = True
+        inherited.abandon(self._cluster)
 
     def _end(self) -> None:
         self._cluster.shutdown()

@@ -3,11 +3,17 @@
 Partitions are not ordered among each other, and an expiry changes no number in the store. So the
 order is the client's own: a read has that of the moment it was sent, and what was read before
 cannot follow it; a claim has that of its answer, so that only what was read later can deny it.
+
+Of two reads of one target that overlap, the one that was sent first may see the later state. So a
+read whose answer differs from that of an overlapping one is repeated.
 """
 
 import itertools
 import threading
 import time
+from collections.abc import Mapping
+
+from kip30.records import Entry, Target
 
 
 class Orders:
@@ -30,6 +36,68 @@ class Orders:
         """Return the order of this moment, for an answer that watches have to overtake."""
         order = self.told = next(self._numbers)
         return order
+
+
+class _Overlap:
+    """The reads of one target that are under way, and what others answered meanwhile."""
+
+    __slots__ = ("answered_at", "changed_at", "entries", "under_way")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        # What the last accepted read found, and the orders of two moments: when it was accepted,
+        # and when what was found changed.
+        self.entries: Mapping[str, Entry] | None = None
+        self.answered_at = self.changed_at = -1
+
+
+class Overlaps:
+    """Compares reads of one target that are under way at the same time. Thread-safe.
+
+    Nothing is kept of a target while no read of it is under way.
+    """
+
+    def __init__(self, orders: Orders) -> None:
+        """Take the orders of moments from *orders*."""
+        self._orders = orders
+        self._overlaps: dict[Target, _Overlap] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return how many targets are being read."""
+        return len(self._overlaps)
+
+    def begin(self, target: Target) -> None:
+        """Note that a read of *target* is about to be sent; `end` must follow."""
+        with self._lock:
+            overlap = self._overlaps.get(target)
+            if overlap is None:
+                overlap = self._overlaps[target] = _Overlap()
+            overlap.under_way += 1
+
+    def end(self, target: Target) -> None:
+        """Note that a read of *target* is over, whether it was answered or not."""
+        with self._lock:
+            overlap = self._overlaps[target]
+            overlap.under_way -= 1
+            if not overlap.under_way:
+                del self._overlaps[target]
+
+    def accept(self, target: Target, order: int, entries: Mapping[str, Entry]) -> bool:
+        """Accept what a read with *order* found; false if an overlapping read found otherwise."""
+        with self._lock:
+            overlap = self._overlaps.get(target)
+            if overlap is None:  # it was abandoned: no caller waits for it
+                return True
+            is_first, is_same = overlap.entries is None, overlap.entries == entries
+            latest = overlap.changed_at if is_same else overlap.answered_at
+            if latest > order:
+                return False
+            overlap.answered_at = self._orders.next()
+            if not is_same:
+                overlap.entries = entries
+                overlap.changed_at = -1 if is_first else overlap.answered_at
+            return True
 
 
 class Revisions:

@@ -15,6 +15,7 @@ from kip30.config import (
     setting,
     text,
 )
+from kip30.config.tls import TlsFiles
 from kip30.errors import ConfigError
 
 DEFAULT_PORT = 9042
@@ -128,6 +129,13 @@ class CassandraSettings:
     tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
         "plugin.cassandra.tls.key", path, default=None, doc="PEM file of the client's private key"
     )
+    tls_key_password: str | None = setting(
+        "plugin.cassandra.tls.key.password",
+        text,
+        default=None,
+        doc="password of the client's private key, if that is encrypted",
+        secret=True,
+    )
     address_map: dict[Address, Address] | None = setting(  # noqa: RUF009  it describes a field
         "plugin.cassandra.address.map",
         address_map,
@@ -149,6 +157,17 @@ class CassandraSettings:
     def secure(self) -> bool:
         """Whether connections are encrypted."""
         return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key))
+
+    @property
+    def tls_files(self) -> TlsFiles:
+        """What connections are encrypted with."""
+        return TlsFiles(
+            prefix="plugin.cassandra.tls",
+            ca=self.tls_ca,
+            certificate=self.tls_cert,
+            key=self.tls_key,
+            password=self.tls_key_password,
+        )
 
     def renewal_within(self, session_seconds: float) -> float:
         """Return the pause between renewals of what ends after so many seconds.

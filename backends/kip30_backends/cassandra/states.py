@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from kip30.records import Entry, Kind, Snapshot, Target, Version
@@ -10,6 +9,7 @@ from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.election import service_of
 from kip30_backends.cassandra.library import Statement
+from kip30_backends.cassandra.orders import Overlaps
 from kip30_backends.cassandra.readings import entries_of, entry_of
 
 _READS = {
@@ -26,18 +26,34 @@ class States:
     def __init__(self, calls: Calls) -> None:
         """Read with *calls*."""
         self._calls = calls
+        self._overlaps = Overlaps(calls.orders)
 
     def read(self, target: Target) -> Future[Snapshot]:
         """Return the state of *target*, and miss nothing decided."""
-        order = self._calls.orders.tell()
         statement = self._calls.statements.bind(_READS[target.kind], *self._where(target))
-        return self._calls.send(Ask(statement, partial(_snapshot, target.kind, order)))
+        return self._look(target, statement, self._calls.orders.tell, self._calls.until())
 
     def poll(self, target: Target, *, surely: bool = False) -> Future[Snapshot]:
         """Return the state of *target* as far as it was acknowledged; *surely*: or decided."""
-        order = self._calls.orders.next()
         statement = self._reading(surely=surely)(_READS[target.kind], *self._where(target))
-        return self._calls.send(Ask(statement, partial(_snapshot, target.kind, order)))
+        return self._look(target, statement, self._calls.orders.next, self._calls.until())
+
+    def _look(
+        self, target: Target, statement: Statement, number: Callable[[], int], until: float
+    ) -> Future[Snapshot]:
+        """Read *target*, again if another read that overlaps found something else."""
+        self._overlaps.begin(target)  # before the order: else a whole read might come between
+        order = number()
+
+        def read(answer: Answer) -> Snapshot | Future[Snapshot]:
+            found = entries(target.kind, answer)
+            if self._overlaps.accept(target, order, found):
+                return Snapshot(order, found)
+            return self._look(target, statement, number, until)
+
+        looking = self._calls.send(Ask(statement, read), until)
+        looking.add_done_callback(lambda _: self._overlaps.end(target))
+        return looking
 
     def records(
         self, namespace: str, names: Sequence[str], *, surely: bool
@@ -75,10 +91,6 @@ def entries(kind: Kind, answer: Answer) -> Mapping[str, Entry]:
             return {row["id"]: entry_of(row) for row in answer.rows if row["version"] is not None}
         case Kind.SERVICE:
             return service_of(answer.rows).leaders()
-
-
-def _snapshot(kind: Kind, order: int, answer: Answer) -> Snapshot:
-    return Snapshot(order, entries(kind, answer))
 
 
 def _revision(answer: Answer) -> int:

@@ -27,5 +27,6 @@ def diagnosis(**settings: Written) -> str:
     """Return the one thing that keeps a client with *settings* from connecting."""
     (wrong,), exit_code = visit(**settings)
     assert exit_code == 3
-    assert wrong.split()[1] == "connect"
-    return wrong.partition(" ms  ")[2]
+    _, step, _, detail = wrong.split("\t")
+    assert step == "connect"
+    return detail

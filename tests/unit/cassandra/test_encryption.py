@@ -54,35 +54,11 @@ def _identified(authority: Authority) -> dict[str, Written]:
     }
 
 
-def test_both_show_certificates(servers: Ensemble, authority: Authority) -> None:
-    with _open(servers, **_identified(authority)) as client:
-        client.storage().put("k", "v")
-        assert client.storage().fetch("k").result() == "v"
-
-
-def test_a_client_without_certificate(servers: Ensemble, authority: Authority) -> None:
-    with pytest.raises(DefiniteError):
-        _open(servers, **{"plugin.cassandra.tls.ca": authority.certificate})
-
-
-def test_a_server_of_another_authority(
-    servers: Ensemble, authority: Authority, tmp_path: Path
-) -> None:
-    other = {"plugin.cassandra.tls.ca": Authority(tmp_path).certificate}
-    with pytest.raises(DefiniteError, match=r"plugin\.cassandra\.tls"):
-        _open(servers, **{**_identified(authority), **other})
-
-
 def test_a_server_under_another_name(servers: Ensemble, authority: Authority) -> None:
     port = servers.nodes[0].port
     elsewhere = {"plugin.cassandra.contact.points": f"localhost:{port}"}
-    with pytest.raises(DefiniteError, match=r"by a name that its certificate has"):
+    with pytest.raises(DefiniteError, match=r"certificate must name the host"):
         _open(servers, **{**_identified(authority), **elsewhere})
-
-
-def test_no_encryption_where_it_is_demanded(servers: Ensemble) -> None:
-    with pytest.raises(DefiniteError):
-        _open(servers)
 
 
 def test_what_the_doctor_says(servers: Ensemble, authority: Authority, tmp_path: Path) -> None:
@@ -105,6 +81,6 @@ def test_what_the_doctor_says(servers: Ensemble, authority: Authority, tmp_path:
         **{"plugin.cassandra.tls": "true"}
     )
     port = servers.nodes[0].port
-    assert "by a name that its certificate has" in told(
+    assert "certificate must name the host" in told(
         **{**mine, "plugin.cassandra.contact.points": f"localhost:{port}"}
     )
