@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kip30.dispatch import Dispatcher
+from kip30.errors import UsageError
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -55,3 +56,21 @@ def _called(function: Callable[[], object]) -> None:
         function()
     except BaseException:  # as `Future` has it, and lest it end what called
         log.exception("a callback of a future raised")
+
+
+def check_callback(callback: object) -> None:
+    """Check what a user passes as a listener, which is kept by its hash to be found for removal.
+
+    Raises:
+        UsageError: It cannot be called, or cannot be hashed.
+    """
+    kind = type(callback).__name__
+    if not callable(callback):
+        raise UsageError(f"a listener must be callable, not {kind}: pass a function")
+    try:
+        hash(callback)
+    except TypeError as error:
+        raise UsageError(
+            f"a listener must be hashable, and {kind} is not: pass a function or a bound method"
+            " of a hashable object"
+        ) from error

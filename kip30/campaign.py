@@ -17,15 +17,17 @@ from kip30.candidacy import Candidacy, Leadership
 from kip30.connection import Connection
 from kip30.driver import Capability, LeaseSharing
 from kip30.errors import (
+    AlreadyNominatedError,
     AuthenticationError,
     ClosedError,
     DefiniteError,
     Kip30Error,
     LifecycleError,
+    NotNominatedError,
     OutcomeUnknownError,
     StoreError,
 )
-from kip30.futures import fail, succeed
+from kip30.futures import Completed, fail, succeed
 from kip30.ghosts import Ghosts
 from kip30.observation import Feed
 from kip30.records import Claim, Entry, Held, Kind, Target, new_nonce
@@ -47,9 +49,10 @@ class Campaign:
         self._driver = connection.backend.election
         self._target = Target(Kind.SERVICE, service)
         self._service = service
-        self._task = connection.dispatcher.task(self._step, f"campaign for {service!r}")
+        self._task = connection.dispatcher.task(
+            self._step, f"campaign for {service!r}", waits_for_store=True
+        )
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
         self._candidacies: dict[str, Candidacy] = {}
         self._leaving: list[Candidacy] = []
         self._ghosts = Ghosts(connection, service, self._release)
@@ -63,15 +66,25 @@ class Campaign:
 
     # -- asked by the portable class
 
-    def add(self, candidacy: Candidacy) -> Candidacy:
-        """Pursue *candidacy*, unless its candidate is nominated already; return the one kept.
+    def add(self, candidacy: Candidacy, *, alone: bool = False) -> Candidacy:
+        """Pursue *candidacy* or, if it asks for nothing new, return the one there is.
 
         Raises:
+            AlreadyNominatedError: The candidate is nominated with other data or callbacks or, if
+                this nomination is to be *alone*, at all. Nothing has changed.
+            NotNominatedError: *candidacy* has been withdrawn before this call.
             LifecycleError: The campaign is retired.
         """
         with self._lock:
             if self._retired:
                 raise LifecycleError("this handle is closed: ask the locator for another")
+            if candidacy.resigned is not None:
+                raise NotNominatedError(f"{candidacy.candidate!r} has resigned meanwhile")
+            present = self._candidacies.get(candidacy.candidate)
+            if present is not None and (alone or not present.is_renewed_by(candidacy)):
+                raise AlreadyNominatedError(
+                    f"{candidacy.candidate!r} is nominated here already: resign it first"
+                )
             if self._feed is None:
                 self._feed = self._connection.observations.attach(self._target, self._task)
                 self._connection.keep(self)
@@ -97,27 +110,30 @@ class Campaign:
             term = self._ended_term(candidacy, "resigned")
             if term is not None:
                 candidacy.held = term.claim
-            self._leaving.append(candidacy)
-            self._changed.notify_all()
+            if self._feed is None:  # nothing was ever asked of the store
+                succeed(resigned, None)
+            elif self._task.closed:  # no step will confirm it
+                fail(resigned, ClosedError("closed while resigning"))
+            else:
+                self._leaving.append(candidacy)
+        candidacy.answer_waiting(None)
         candidacy.first_try_done()
         if term is not None:
             candidacy.lost.send(term)
         self._task.wake()
         return resigned
 
-    def wait_elected(self, candidate: str, timeout_seconds: float | None) -> Leadership | None:
-        """Wait until *candidate* leads; None if time ran out or it was withdrawn."""
-        clock = self._connection.context.clock
-        until = None if timeout_seconds is None else clock.now() + timeout_seconds
-        with self._changed:
-            while (candidacy := self._candidacies.get(candidate)) is not None:
-                if candidacy.leads():
-                    return candidacy.leadership
-                left = None if until is None else until - clock.now()
-                if left is not None and left <= 0:
-                    return None
-                clock.wait(self._changed, left)
-        return None
+    def elected(self, candidate: str) -> Future[Leadership | None]:
+        """Return a future of the term of *candidate*, this one or the next one.
+
+        It ends with None once the candidate is not nominated. The term may be over by the time
+        that the caller looks at it. The future is the caller's own, to be cancelled at will.
+        """
+        with self._lock:
+            candidacy = self._candidacies.get(candidate)
+            if candidacy is not None and not candidacy.leads():
+                return candidacy.next_term()
+            return Completed(None if candidacy is None else candidacy.leadership)
 
     def share_lease(self, leadership: Leadership) -> int | None:
         """Return a descriptor that keeps the lease alive, where the store has such a thing."""
@@ -150,12 +166,12 @@ class Campaign:
             candidacies = [*self._candidacies.values(), *self._leaving]
             self._candidacies.clear()
             self._leaving.clear()
-            self._changed.notify_all()
         for candidacy in candidacies:
             self._close_one(candidacy)
 
     def _close_one(self, candidacy: Candidacy) -> None:
         candidacy.silence()
+        candidacy.answer_waiting(None)
         candidacy.first_try_done(ClosedError("closed while nominating"))
         if candidacy.leadership is not None:
             candidacy.leadership.end("closed")
@@ -344,14 +360,16 @@ class Campaign:
         self.withdraw(candidacy)
 
     def _won(self, candidacy: Candidacy, claim: Claim) -> None:
-        term = Leadership(self._service, claim, candidacy.data, self._task.wake)
+        term = Leadership(
+            self._service, claim, candidacy.data, self._task.wake, self._connection.future
+        )
         self._connection.sessions.adopt(claim.lease)
         with self._lock:
             kept = self._candidacies.get(candidacy.candidate) is candidacy
             if kept:
                 candidacy.leadership = term
-                self._changed.notify_all()
         if kept:
+            candidacy.answer_waiting(term)
             candidacy.elected.send(term)
         else:
             term.end("resigned")

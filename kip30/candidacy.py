@@ -18,9 +18,16 @@ class Leadership(Tenure):
 
     lost_error: ClassVar[type[DefiniteError]] = LeadershipLostError
 
-    def __init__(self, service: str, claim: Claim, data: bytes, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        service: str,
+        claim: Claim,
+        data: bytes,
+        wake: Callable[[], None],
+        make_future: Callable[[], Future[None]],
+    ) -> None:
         """Lead *service* under *claim*; see `Tenure`."""
-        super().__init__(claim, data, wake)
+        super().__init__(claim, data, wake, make_future)
         self.service = service
 
     @property
@@ -45,6 +52,8 @@ class Candidacy:
     """One nomination, from nominate to resign, over any number of terms.
 
     Attributes:
+        waiting: Futures of the next term, one for each call that waits for it; guarded by the
+            lock of the campaign, but a future that is done removes itself.
         uncertain: Whether the newest claim was not answered.
         unheard: Whether any claim under the present nonce was not answered.
         held: What is to be given back when it leaves.
@@ -62,11 +71,16 @@ class Candidacy:
         """Tell both listeners by *dispatcher*, neither waiting for the other."""
         self.candidate = candidate
         self.data = data
+        self.callbacks: tuple[LeadershipListener | None, LeadershipListener | None] = (
+            on_elected,
+            on_lost,
+        )
         self.elected: Delivery[Leadership] = Delivery(dispatcher, on_elected, "on_elected")
         self.lost: Delivery[Leadership] = Delivery(dispatcher, on_lost, "on_lost")
         self.nonce: str = new_nonce()
         self.leadership: Leadership | None = None
         self.tried: Future[None] = Future()
+        self.waiting: set[Future[Leadership | None]] = set()
         self.resigned: Future[None] | None = None
         self.held: Claim | None = None
         self.uncertain = False
@@ -76,6 +90,28 @@ class Candidacy:
         """Say whether the candidate leads at this moment."""
         leadership = self.leadership
         return leadership is not None and leadership.is_valid()
+
+    def is_renewed_by(self, other: "Candidacy") -> bool:
+        """Say whether nominating *other* asks for nothing that differs from this nomination."""
+        given = zip(other.callbacks, self.callbacks, strict=True)
+        return other.data == self.data and all(
+            callback is None or callback == own for callback, own in given
+        )
+
+    def next_term(self) -> Future[Leadership | None]:
+        """Return a future of the next term, or of None if the candidate is withdrawn before.
+
+        A future that is cancelled is forgotten. The caller holds the lock of the campaign.
+        """
+        future: Future[Leadership | None] = Future()
+        self.waiting.add(future)
+        future.add_done_callback(self.waiting.discard)
+        return future
+
+    def answer_waiting(self, term: Leadership | None) -> None:
+        """End the futures of `next_term`. The caller does not hold the lock of the campaign."""
+        for future in list(self.waiting):
+            succeed(future, term)
 
     def silence(self) -> None:
         """Start no call of either listener any more."""

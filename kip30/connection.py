@@ -26,6 +26,7 @@ from kip30.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
+from kip30.futures import Handed
 from kip30.observation import Observations, Subscription
 from kip30.records import Snapshot, Target
 from kip30.sessions import Sessions
@@ -49,7 +50,11 @@ class Connection:
     """An open backend and what surrounds it. Thread-safe; unusable in a forked child."""
 
     def __init__(self, backend: Backend, context: Context) -> None:
-        """Own *backend* from now on."""
+        """Own *backend* from now on.
+
+        Raises:
+            UnavailableError: The system has no thread to spare. *backend* is closed.
+        """
         self.backend = backend
         self.context = context
         self.dispatcher: Dispatcher = Dispatcher(context.clock)
@@ -62,6 +67,11 @@ class Connection:
         self._gone = threading.Event()
         self._lock = threading.Lock()
         self._pursuits: set[Pursuit] = set()
+        try:
+            self.dispatcher.start()
+        except BaseException:
+            backend.close()
+            raise
         atexit.register(self.close)
 
     def check(self) -> None:
@@ -104,6 +114,10 @@ class Connection:
             ClosedError: Closed meanwhile.
         """
         return self._result(future, self._patience, UnavailableError)
+
+    def future(self) -> Future[Any]:
+        """Return a future whose callbacks run on threads where they may block."""
+        return Handed(self.callbacks.call)
 
     def asking(self) -> Wait:
         """Return what waits for writes, all of them by *one* operation timeout.

@@ -6,6 +6,7 @@ a former leader is written with ``fence=leadership``: only the store can rule
 out that a process paused between asking and writing.
 """
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -17,14 +18,18 @@ from typing_extensions import override
 
 from kip30.campaign import Campaign
 from kip30.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.clock import Clock
 from kip30.codecs import Codec
 from kip30.connection import Connection
-from kip30.errors import NotElectedError, NotNominatedError, OutcomeUnknownError
+from kip30.errors import NotElectedError, NotNominatedError, OutcomeUnknownError, UsageError
 from kip30.handle import Handle
 from kip30.names import check_id
 from kip30.records import Kind, Snapshot, Target
 
 T = TypeVar("T")
+
+_LONGEST_WAIT = 1.0
+_UNCONFIRMED = "{!r} has resigned, but the store has not confirmed it yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,7 @@ class LeaderElection(Handle, Generic[T]):
         Raises:
             UnavailableError: The store did not answer by the operation timeout.
         """
-        self._check()
-        future = self._connection.backend.observe.snapshot(self._target)
-        return _leader(self._codec, self._connection.wait(future))
+        return self._leader(self._connection.wait(self._state()))
 
     def nominate(
         self,
@@ -85,8 +88,9 @@ class LeaderElection(Handle, Generic[T]):
     ) -> bool:
         """Make *candidate* eligible and return whether it leads now.
 
-        Nominating a nominated candidate changes nothing. While the store does not answer,
-        the candidate stays eligible and false is returned after the operation timeout.
+        Nominating a nominated candidate again with the same data, and with the same callbacks or
+        none, changes nothing. While the store does not answer, the candidate stays eligible and
+        false is returned after the operation timeout.
 
         Args:
             candidate: An id of the caller's choice.
@@ -97,11 +101,13 @@ class LeaderElection(Handle, Generic[T]):
 
         Raises:
             InvalidNameError, CodecError, ValueTooLargeError: Nothing was sent.
+            AlreadyNominatedError: It is nominated on this handle with other data or callbacks.
+                That nomination stays as it is: `resign` it first.
             AuthenticationError, StoreError: The store will not take it. Not nominated.
         """
-        self._check()
         candidacy = self._candidacy(candidate, data, on_elected, on_lost)
-        return self._pursue(candidacy, self._connection.context.operation_timeout_seconds)
+        kept = self._campaign.add(candidacy)
+        return self._tried(kept, self._connection.context.operation_timeout_seconds)
 
     def resign(self, candidate: str) -> None:
         """End the leadership and the candidacy of *candidate*; nominate again to return.
@@ -113,15 +119,9 @@ class LeaderElection(Handle, Generic[T]):
             OutcomeUnknownError: The store did not answer in time. It is told as soon as it
                 does; at the latest the lease ends by itself.
         """
-        self._check()
-        candidacy = self._campaign.find(candidate)
-        if candidacy is None:
-            raise NotNominatedError(f"{candidate!r} is not nominated for {self.service!r} here")
-        resigned = self._campaign.withdraw(candidacy)
+        resigned = self._resigned(candidate)
         if not wait([resigned], self._connection.context.operation_timeout_seconds).done:
-            raise OutcomeUnknownError(
-                f"{candidate!r} has resigned, but the store has not confirmed it yet"
-            )
+            raise OutcomeUnknownError(_UNCONFIRMED.format(candidate))
         resigned.result()
 
     def leadership(self, candidate: str) -> Leadership | None:
@@ -139,15 +139,23 @@ class LeaderElection(Handle, Generic[T]):
         The block runs on when the leadership is lost: look at ``leadership.lost`` or
         ``check()``, and write with ``fence=leadership``.
 
+        With a *timeout_seconds* of 0 the candidate makes one attempt, and this ends with the
+        answer to it. Otherwise the time counts from the end of the first attempt, which itself
+        is given no longer than *timeout_seconds* and the operation timeout.
+
         Raises:
             NotElectedError: Not elected within *timeout_seconds*. The candidate has resigned.
+            AlreadyNominatedError: It is nominated on this handle, perhaps by another `lead`.
+                That nomination stays as it is.
+            UsageError: *timeout_seconds* is negative or not a number. Nothing was sent.
         """
-        self._check()
         candidacy = self._candidacy(candidate, data)
         patience = self._connection.context.operation_timeout_seconds
+        first_try = first_try_seconds(timeout_seconds, patience)
+        self._campaign.add(candidacy, alone=True)
         try:
-            self._pursue(candidacy, min(patience, timeout_seconds or patience))
-            leadership = self._campaign.wait_elected(candidate, timeout_seconds)
+            self._tried(candidacy, first_try)
+            leadership = self.wait_elected(candidate, timeout_seconds)
             if leadership is None:
                 patience = 0.0
                 raise NotElectedError(f"{candidate!r} was not elected to lead {self.service!r}")
@@ -157,9 +165,18 @@ class LeaderElection(Handle, Generic[T]):
                 wait([self._campaign.withdraw(candidacy)], patience)
 
     def wait_elected(self, candidate: str, timeout_seconds: float | None) -> Leadership | None:
-        """Wait until the nominated *candidate* leads; None after *timeout_seconds* or resign."""
+        """Wait until the nominated *candidate* leads; None after *timeout_seconds* or resign.
+
+        Raises:
+            UsageError: *timeout_seconds* is negative or not a number.
+        """
         self._check()
-        return self._campaign.wait_elected(candidate, timeout_seconds)
+        clock = self._connection.context.clock
+        until = clock.now() + waiting_seconds(timeout_seconds)
+        while True:
+            term = _result_by(until, clock, self._campaign.elected(candidate))
+            if term is None or term.is_valid():
+                return term
 
     def share_lease(self, leadership: Leadership) -> int | None:
         """Return a file descriptor that keeps *leadership*'s lease, or None.
@@ -190,6 +207,15 @@ class LeaderElection(Handle, Generic[T]):
     def _give_back(self) -> Sequence[Future[None]]:
         return self._campaign.retire()
 
+    # -- what `kip30.aio` shares: requests and answers, without the waiting in between
+
+    def _state(self) -> Future[Snapshot]:
+        self._check()
+        return self._connection.backend.observe.snapshot(self._target)
+
+    def _leader(self, snapshot: Snapshot) -> Leader[T] | None:
+        return _leader(self._codec, snapshot)
+
     def _candidacy(
         self,
         candidate: str,
@@ -197,6 +223,8 @@ class LeaderElection(Handle, Generic[T]):
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
     ) -> Candidacy:
+        """Return a nomination that is not made yet."""
+        self._check()
         return Candidacy(
             check_id(candidate, "candidate"),
             self._connection.fit(self._codec.encode(data)),
@@ -205,14 +233,53 @@ class LeaderElection(Handle, Generic[T]):
             on_lost=on_lost,
         )
 
-    def _pursue(self, candidacy: Candidacy, seconds: float) -> bool:
-        """Nominate, and return after the first attempt, or after *seconds*, who leads or not."""
-        kept = self._campaign.add(candidacy)
-        try:
-            kept.tried.result(seconds)
-        except TimeoutError:
+    def _tried(self, candidacy: Candidacy, seconds: float) -> bool:
+        """Wait up to *seconds* for the first attempt of *candidacy*; return whether it leads."""
+        if not wait([candidacy.tried], seconds).done:
             return False
-        return kept.leads()
+        candidacy.tried.result()
+        return candidacy.leads()
+
+    def _resigned(self, candidate: str) -> Future[None]:
+        """Withdraw *candidate*, locally at once; the future ends when the store knows."""
+        self._check()
+        candidacy = self._campaign.find(candidate)
+        if candidacy is None:
+            raise NotNominatedError(f"{candidate!r} is not nominated for {self.service!r} here")
+        return self._campaign.withdraw(candidacy)
+
+
+def waiting_seconds(timeout_seconds: float | None) -> float:
+    """Return how long to wait to be elected, in seconds: for ever by default.
+
+    Raises:
+        UsageError: *timeout_seconds* is negative or not a number.
+    """
+    if timeout_seconds is None:
+        return math.inf
+    if not timeout_seconds >= 0:  # also not a number
+        raise UsageError(f"timeout_seconds must be 0 or more, not {timeout_seconds!r}")
+    return timeout_seconds
+
+
+def first_try_seconds(timeout_seconds: float | None, patience: float) -> float:
+    """Return how long `LeaderElection.lead` waits for its first attempt, in seconds.
+
+    Raises:
+        UsageError: *timeout_seconds* is negative or not a number.
+    """
+    return min(patience, waiting_seconds(timeout_seconds) or patience)
+
+
+def _result_by(until: float, clock: Clock, future: Future[Leadership | None]) -> Leadership | None:
+    """Return the result of *future*, or None when *clock* reaches *until*; then cancel it.
+
+    The wait is cut up because a future's own timeout stands still while the system is suspended.
+    """
+    while (left := until - clock.now()) > 0:
+        if wait([future], min(left, _LONGEST_WAIT)).done:
+            return future.result()
+    return None if future.cancel() else future.result()
 
 
 def _leader(codec: Codec[T], snapshot: Snapshot) -> Leader[T] | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from kip30.callbacks import check_callback
 from kip30.closing import Closing
 from kip30.connection import Connection
 from kip30.errors import LifecycleError
@@ -32,7 +33,12 @@ class Subscriptions:
         *,
         initial: bool,
     ) -> None:
-        """Subscribe as `Connection.subscribe` does, unless *callback* is there already."""
+        """Subscribe as `Connection.subscribe` does, unless *callback* is there already.
+
+        Raises:
+            UsageError: *callback* cannot be called, or cannot be hashed. Nothing is registered.
+        """
+        check_callback(callback)
         if (target, callback) in self._kept:
             return
         subscription = self._connection.subscribe(target, describe, callback, initial=initial)
@@ -46,7 +52,16 @@ class Subscriptions:
             self._connection.unsubscribe(subscription)
 
     def remove(self, target: Target, callback: Callable[[Any], object]) -> None:
-        """Start no call of *callback* after this returns; if it is not there, do nothing."""
+        """Start no call of *callback* after this returns; if it is not there, do nothing.
+
+        In a forked child nothing happens: no callback of the parent is called there.
+
+        Raises:
+            UsageError: *callback* is nothing that could have been added.
+        """
+        check_callback(callback)
+        if self._connection.is_foreign():
+            return
         with self._lock:
             subscription = self._kept.pop((target, callback), None)
         if subscription is not None:

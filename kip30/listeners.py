@@ -45,7 +45,8 @@ class ListenerRegistry(Handle, Generic[T]):
 
     Adding the same callback twice for one key or namespace counts once; removing one that
     is not there does nothing. After a removal returns, no call starts. Callbacks may use
-    every method of kip30, their own removal and closing included.
+    every method of kip30, their own removal and closing included. A callback that cannot be
+    called or hashed is a `UsageError`, and nothing is registered.
     """
 
     def __init__(self, connection: Connection, codec: Codec[T], owner: object = None) -> None:

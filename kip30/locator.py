@@ -3,25 +3,28 @@
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
 from typing_extensions import override
 
+from kip30.callbacks import check_callback
 from kip30.clock import Clock, SystemClock
 from kip30.closing import Closing
 from kip30.codecs import STR, Codec
-from kip30.config import CommonSettings, Properties, Written, build, check_keys, load
+from kip30.config import CommonSettings, Properties, Written, build, check_keys, load, reference
 from kip30.connection import Connection
 from kip30.driver import Backend, Context
 from kip30.election import LeaderElection
-from kip30.errors import LifecycleError
+from kip30.errors import ClosedError, LifecycleError
 from kip30.listeners import ListenerRegistry
 from kip30.membership import GroupMembership
 from kip30.names import check_id
-from kip30.registry import choose, names
+from kip30.registry import NotLoadedError, choose, names
 from kip30.sessions import SessionListener
 from kip30.storage import Storage
+from kip30.threads import start_eventually
 
 T = TypeVar("T")
 
@@ -47,6 +50,12 @@ class PluginLocator(Closing):
         """Prepare; nothing is opened before `startup`. *clock* is for tests of timing rules."""
         self._clock = clock or SystemClock()
         self._connection: Connection | None = None
+        # Held while a startup runs, and for good once one has succeeded: a locator opens one store.
+        # Never waited for, so that a child forked in the middle of a startup cannot hang on it.
+        self._startup = threading.Lock()
+        # Set by `close` before it looks for a connection, and read by `startup` after it has stored
+        # one: whichever comes second closes the store.
+        self._closed = False
         self._lifeline = _Lifeline()
         self._drop: weakref.finalize[..., _Lifeline] | None = None
 
@@ -59,18 +68,34 @@ class PluginLocator(Closing):
 
         Raises:
             ConfigError: A setting is wrong; the message names it. Nothing was opened.
-            LifecycleError: Started already. The open store is unharmed.
+            LifecycleError: Started already, being started by another thread, or closed. The store
+                that is open is unharmed. After any other error `startup` may be called again.
             UnavailableError: The store was not reached within the connect timeout.
             AuthenticationError: The store rejects the credentials.
             StoreError: The store cannot be used as it is; the message says why.
         """
-        if self._connection is not None:
-            raise LifecycleError("this locator is started already: make another one")
-        backend_class, context, settings = _configured(config, self._clock)
-        self._connection = Connection(backend_class(context, settings), context)
-        self._drop = weakref.finalize(self._lifeline, _close_elsewhere, self._connection)
-        self._drop.atexit = False
+        if self._closed:
+            raise LifecycleError("this locator is closed: make another one")
+        if not self._startup.acquire(blocking=False):
+            raise LifecycleError(
+                "this locator is started already, or is being started: make another one"
+            )
+        try:
+            self._start(config)
+        except BaseException:
+            self._startup.release()
+            raise
         return self
+
+    def _start(self, config: Configuration) -> None:
+        backend_class, context, settings = _configured(_loaded(config), self._clock)
+        connection = Connection(backend_class(context, settings), context)
+        self._drop = weakref.finalize(self._lifeline, _close_elsewhere, connection)
+        self._drop.atexit = False
+        self._connection = connection
+        if self._closed:
+            self.close()
+            raise LifecycleError("this locator was closed while it was started: make another one")
 
     @property
     def backend(self) -> Backend:
@@ -114,11 +139,16 @@ class PluginLocator(Closing):
 
         Members re-join and candidates stay nominated by themselves; this tells that there
         was a time without.
+
+        Raises:
+            UsageError: *listener* cannot be called, or cannot be hashed.
         """
+        check_callback(listener)
         self._open().sessions.add_listener(listener)
 
     def remove_session_listener(self, listener: SessionListener) -> None:
         """Start no call of *listener* after this returns; if it is not there, do nothing."""
+        check_callback(listener)
         self._open().sessions.remove_listener(listener)
 
     @override
@@ -127,8 +157,10 @@ class PluginLocator(Closing):
 
         Returns when everything is gone, by the operation timeout. Idempotent, also without a
         startup. Pending futures end with `ClosedError`, or with `OutcomeUnknownError` if they are
-        those of writes that were sent; no listener is called any more.
+        those of writes that were sent; no listener is called any more. A locator that is closed
+        cannot be started, also if it never was.
         """
+        self._closed = True
         if self._connection is not None:
             self._connection.close()
         if self._drop is not None:
@@ -136,6 +168,8 @@ class PluginLocator(Closing):
 
     def _open(self) -> Connection:
         if self._connection is None:
+            if self._closed:
+                raise ClosedError("the locator is closed: start a new one")
             raise LifecycleError("this locator is not started: call startup() first")
         self._connection.check()
         return self._connection
@@ -143,43 +177,83 @@ class PluginLocator(Closing):
 
 def _close_elsewhere(connection: Connection) -> None:
     """Close on a thread of its own: the collector may be running on one that holds our locks."""
-    threading.Thread(target=connection.close, name="kip30-close", daemon=True).start()
+    if connection.is_foreign():
+        return
+    thread = threading.Thread(target=connection.close, name="kip30-close", daemon=True)
+    start_eventually(thread)
 
 
-def check(config: Configuration = None) -> type[Backend]:
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What `check` found.
+
+    Attributes:
+        backend: The store that would be opened; None if it is a plugin that was not loaded.
+        unchecked: What could not be checked because no plugin was loaded, and why; empty if
+            everything was checked.
+    """
+
+    backend: type[Backend] | None
+    unchecked: str = ""
+
+
+def check(config: Configuration = None, *, load_plugins: bool = False) -> Checked:
     """Find every mistake in *config* that can be found without opening the store it means.
 
-    Returns:
-        The backend that would be opened.
+    Args:
+        config: As for `PluginLocator.startup`.
+        load_plugins: Whether to import what ``plugin.locator.classname`` names, and what is in
+            ``plugin.additional.paths``. Without it none of that code runs, and settings that
+            only this code knows are not checked.
 
     Raises:
         ConfigError: A setting is wrong; the message names it.
     """
-    return _configured(config, SystemClock())[0]
+    properties = _loaded(config)
+    try:
+        return Checked(_configured(properties, SystemClock(), load_plugins=load_plugins)[0])
+    except NotLoadedError as error:
+        return Checked(None, _unchecked(properties, str(error)))
 
 
-def ddl(config: Configuration = None) -> Sequence[str]:
+def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence[str]:
     """Return the statements with which an administrator prepares the store that *config* means.
 
+    Args:
+        config: As for `PluginLocator.startup`.
+        load_plugins: As for `check`.
+
     Returns:
-        None where there is nothing to prepare.
+        An empty sequence where there is nothing to prepare.
 
     Raises:
-        ConfigError: A setting is wrong; the message names it.
+        ConfigError: A setting is wrong, or the store is a plugin that was not loaded; the message
+            names it.
     """
-    backend_class, _, settings = _configured(config, SystemClock())
+    properties = _loaded(config)
+    backend_class, _, settings = _configured(properties, SystemClock(), load_plugins=load_plugins)
     return backend_class.ddl(settings)
 
 
-def _configured(config: Configuration, clock: Clock) -> tuple[type[Backend], Context, Any]:
+def _loaded(config: Configuration) -> Properties:
+    return config if isinstance(config, Properties) else load(config)
+
+
+def _configured(
+    properties: Properties, clock: Clock, *, load_plugins: bool = True
+) -> tuple[type[Backend], Context, Any]:
     """Return what to open and with which settings; all mistakes are found here."""
-    properties = config if isinstance(config, Properties) else load(config)
     common = build(CommonSettings, properties)
-    backend_class = choose(common, properties)
+    context = _context(common, clock)
+    backend_class = choose(common, properties, load_plugins=load_plugins)
     settings_class = backend_class.settings_class
     others = [name for name in names(common.additional_paths) if name != backend_class.name]
     check_keys(properties, (CommonSettings, settings_class), other_stores=others)
-    context = Context(
+    return backend_class, context, build(settings_class, properties)
+
+
+def _context(common: CommonSettings, clock: Clock) -> Context:
+    return Context(
         clock=clock,
         namespace=check_id(common.namespace, "plugin.namespace"),
         session_timeout_seconds=common.session_timeout_seconds,
@@ -188,4 +262,9 @@ def _configured(config: Configuration, clock: Clock) -> tuple[type[Backend], Con
         connect_timeout_seconds=common.connect_timeout_seconds,
         margin_seconds=common.margin_seconds,
     )
-    return backend_class, context, build(settings_class, properties)
+
+
+def _unchecked(properties: Properties, reason: str) -> str:
+    known = {row.key for row in reference(CommonSettings)}
+    keys = [key for key in properties if key not in known]
+    return f"{reason}; not checked: {', '.join(keys) or 'which settings it requires'}"

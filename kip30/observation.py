@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from kip30.dispatch import Dispatcher, Task
+from kip30.dispatch import Dispatcher, Suspended, Task, suspended
 from kip30.driver import ObserveDriver, Watch
 from kip30.records import Snapshot, Target
 
@@ -127,20 +127,21 @@ class Subscription(Generic[E]):
         self._started = True
         self.task.wake()
 
-    def _deliver(self) -> None:
+    def _deliver(self) -> Suspended | None:
+        """Deliver the newest state; if the callback goes on elsewhere, return what ends then."""
         if not self._started or self._feed is None:
-            return
+            return None
         newest = self._feed.latest
         if newest is None or newest.order < self._baseline.order:
             newest = self._baseline
         event = self._describe(self._delivered, newest)
         self._delivered = newest
-        if event is not None and not self.task.closed:
-            self._call(event)
+        return None if event is None or self.task.closed else self._call(event)
 
-    def _call(self, event: E) -> None:
+    def _call(self, event: E) -> Suspended | None:
         try:
-            self._callback(event)
-        except BaseException:  # the listener is to hear of what comes next all the same
+            return suspended(self._callback(event))
+        except BaseException:  # the next states must be delivered all the same
             self.failures += 1
             log.exception("a listener of %s raised", self.target)
+            return None

@@ -7,26 +7,57 @@ answer; only a fence can.
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import ClassVar
 
 from kip30.errors import DefiniteError
+from kip30.futures import succeed
 from kip30.lease import Lease
 from kip30.records import Claim
 
 
 class Tenure:
-    """One uninterrupted holding of an id or a service. It ends once, and for good."""
+    """One uninterrupted holding of an id or a service. It ends once, and for good.
+
+    Attributes:
+        lost: Set once this has ended, for threads that wait for it.
+    """
 
     lost_error: ClassVar[type[DefiniteError]] = DefiniteError
 
-    def __init__(self, claim: Claim, data: bytes, wake: Callable[[], None]) -> None:
-        """Hold *claim* as long as its lease lasts; call *wake* if that ends."""
+    def __init__(
+        self,
+        claim: Claim,
+        data: bytes,
+        wake: Callable[[], None],
+        make_future: Callable[[], Future[None]],
+    ) -> None:
+        """Hold *claim* as long as its lease lasts; call *wake* if that ends.
+
+        *make_future* makes what `over` returns.
+        """
         self.claim = claim
         self.data = data
         self.lost: threading.Event = threading.Event()
+        # Why this has ended. Set once, under _ending.
         self._reason: str | None = None
+        # Made by the first caller who asks, under _ending: most never do.
+        self._over: Future[None] | None = None
+        self._ending = threading.Lock()
+        self._make_future = make_future
         self._wake = wake
         claim.lease.on_end(self._lease_ended)
+
+    @property
+    def over(self) -> Future[None]:
+        """Done once this has ended, for callbacks, which run as those of `Storage.fetch`."""
+        with self._ending:
+            if self._over is None:
+                self._over = self._make_future()
+            over, has_ended = self._over, self._reason is not None
+        if has_ended:
+            succeed(over, None)
+        return over
 
     @property
     def lease(self) -> Lease:
@@ -63,10 +94,13 @@ class Tenure:
 
     def end(self, reason: str) -> None:
         """Stop claiming, locally and at once; the store is told by whoever calls this."""
-        if self._reason is None:
-            self._reason = reason
+        with self._ending:
+            self._reason = self._reason or reason
+            over = self._over
         self.lease.forget(self._lease_ended)
         self.lost.set()
+        if over is not None:
+            succeed(over, None)
 
     def _lease_ended(self) -> None:
         self.end(self.lease.ended or "not renewed in time")

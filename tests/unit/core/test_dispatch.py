@@ -1,11 +1,12 @@
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from kip30.clock import ManualClock, SystemClock
-from kip30.dispatch import Delivery, Dispatcher, Task
+from kip30.dispatch import STORE_WORKERS, Delivery, Dispatcher, Task
 from kip30_conformance.patience import eventually
 
 
@@ -51,6 +52,86 @@ def test_blocked_tasks_delay_no_other(dispatcher: Dispatcher) -> None:
     dispatcher.task(ran.set, "free").wake()
     assert ran.wait(10)
     release.set()
+
+
+def test_tasks_that_wait_for_the_store_share_few_threads(dispatcher: Dispatcher) -> None:
+    before = threading.active_count()
+    release, begun = threading.Event(), list[int]()
+
+    def wait_for_the_store(number: int) -> None:
+        begun.append(number)
+        release.wait()
+
+    for number in range(200):
+        dispatcher.task(partial(wait_for_the_store, number), "asks", waits_for_store=True).wake()
+    eventually(lambda: len(begun) == STORE_WORKERS)
+    rang = threading.Event()
+    dispatcher.task(rang.set, "timer").wake_at(dispatcher.clock.now() + 0.01)
+    assert rang.wait(10)
+    assert begun == list(range(STORE_WORKERS))
+    assert threading.active_count() - before <= STORE_WORKERS + 5
+    release.set()
+    eventually(lambda: len(begun) == 200)
+    assert sorted(begun) == list(range(200))
+
+
+def test_callbacks_that_block_do_not_delay_tasks_that_wait_for_the_store(
+    dispatcher: Dispatcher,
+) -> None:
+    release, asked = threading.Event(), threading.Event()
+    for _ in range(2 * STORE_WORKERS):
+        dispatcher.task(lambda: release.wait() and None, "callback").wake()
+    dispatcher.task(asked.set, "asks", waits_for_store=True).wake()
+    assert asked.wait(10)
+    release.set()
+
+
+def test_a_task_that_is_woken_all_the_time_leaves_others_their_turn(
+    dispatcher: Dispatcher,
+) -> None:
+    ran: list[int] = []
+    greedy: list[Task] = []
+
+    def run_again(number: int) -> None:
+        ran.append(number)
+        time.sleep(0.001)
+        if len(ran) < 1000:
+            greedy[number].wake()
+
+    for number in range(STORE_WORKERS):
+        run = partial(run_again, number)
+        greedy.append(dispatcher.task(run, "greedy", waits_for_store=True))
+    for task in greedy:
+        task.wake()
+    eventually(lambda: len(ran) > STORE_WORKERS)
+    turns: list[int] = []
+    others = [
+        dispatcher.task(lambda: turns.append(len(ran)), "other", waits_for_store=True)
+        for _ in range(20)
+    ]
+    at = len(ran)
+    for task in others:
+        task.wake()
+    eventually(lambda: len(turns) == 20)
+    # Each of the others waits for one round of the greedy ones at most, not for all they want.
+    assert turns[-1] - at < 500
+
+
+def test_closing_forgets_tasks_that_queue_for_the_store() -> None:
+    dispatcher = Dispatcher(SystemClock())
+    release, begun = threading.Event(), list[int]()
+
+    def wait_for_the_store() -> None:
+        begun.append(1)
+        release.wait()
+
+    for _ in range(100):
+        dispatcher.task(wait_for_the_store, "asks", waits_for_store=True).wake()
+    eventually(lambda: len(begun) == STORE_WORKERS)
+    dispatcher.close(0)
+    release.set()
+    dispatcher.close(5)
+    assert len(begun) == STORE_WORKERS
 
 
 def test_a_burst_of_quick_tasks_needs_few_threads(dispatcher: Dispatcher) -> None:

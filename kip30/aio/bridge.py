@@ -1,0 +1,146 @@
+"""Between one event loop and one open store: what must not block, and what must end in time."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextvars import Context
+from typing import Any, TypeVar
+
+from kip30.aio.awaiting import LateError, outcome, post
+from kip30.aio.workers import Workers
+from kip30.connection import Connection
+from kip30.errors import Kip30Error, LifecycleError, OutcomeUnknownError, UnavailableError
+
+T = TypeVar("T")
+
+_SLACK = 1.1  # more than the connection's own, so that its errors come first: they say more
+
+
+class Bridge:
+    """What the handles of one `AsyncPluginLocator` share."""
+
+    def __init__(self, connection: Connection, workers: Workers, readers: Workers) -> None:
+        """Belong to the running loop; keep *readers* for reads, which writes must not hold up."""
+        self.connection = connection
+        self.closed: bool = False  # no listener is called any more; only the loop's thread writes
+        self._workers = workers
+        self._readers = readers
+        self._loop = asyncio.get_running_loop()
+        self._seconds = connection.context.operation_timeout_seconds * _SLACK
+        self._listening: set[asyncio.Task[None]] = set()
+
+    def check(self) -> None:
+        """Raise unless the store is open and this is its loop.
+
+        Raises:
+            ClosedError: The locator is closed.
+            LifecycleError: Another loop, or the child of a fork.
+        """
+        self.connection.check()
+        if asyncio.get_running_loop() is not self._loop:
+            raise LifecycleError("this belongs to another event loop: use a locator in each loop")
+
+    async def read(self, request: Callable[[], Future[T]]) -> T:
+        """Await the answer to *request*, which asks the driver for something.
+
+        A store that may do its work before it returns is asked on a thread, others in the loop.
+
+        Raises:
+            UnavailableError: There was no answer by the operation timeout.
+        """
+        return await self._ask(request, self._readers, UnavailableError)
+
+    async def write(self, request: Callable[[], Future[T]]) -> T:
+        """Await the answer to *request*, which has the driver write something; see `read`.
+
+        Raises:
+            UnavailableError: No thread was free by the operation timeout. Nothing was sent.
+            OutcomeUnknownError: There was no answer by then.
+        """
+        return await self._ask(request, self._workers, OutcomeUnknownError)
+
+    async def call(
+        self, function: Callable[[], T], late: type[Kip30Error] = OutcomeUnknownError
+    ) -> T:
+        """Await *function*, called on a worker, by the operation timeout, the queue included.
+
+        Raises:
+            UnavailableError: No worker was free in time. Nothing was sent.
+            Kip30Error: Of the kind *late* if *function* did not end in time. It still may.
+        """
+        self.check()
+        return await self.finish(self.submit(function), late)
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Call *function* on a worker."""
+        return self._workers.submit(function)
+
+    async def finish(self, call: Future[T], late: type[Kip30Error]) -> T:
+        """Await what `submit` has returned, as `call` does."""
+        return await self._finished(call, late, self._until())
+
+    async def shared(self, source: Future[T], late: type[Kip30Error]) -> T:
+        """Await *source*, which others may wait for too, by the operation timeout.
+
+        Raises:
+            Kip30Error: Of the kind *late* if it was not done in time.
+        """
+        return await self._answered(source, late, self._until(), shared=True)
+
+    def post(self, function: Callable[[], object]) -> bool:
+        """Call *function* in the loop soon; false if the loop is closed. Any thread may call."""
+        return post(self._loop, function)
+
+    def call_later(self, seconds: float, function: Callable[[], object]) -> asyncio.TimerHandle:
+        """Call *function* in the loop in so many *seconds*."""
+        return self._loop.call_later(seconds, function)
+
+    def start(self, listening: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
+        """Run one call of a listener as a task, which the end of the locator cancels."""
+        task = self._loop.create_task(listening, context=context)
+        self._listening.add(task)
+        task.add_done_callback(self._listening.discard)
+        return task
+
+    async def end_listening(self) -> None:
+        """Start no call of a listener any more; cancel those under way, but for the caller's."""
+        self.closed = True
+        running = self._listening - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=self._seconds)
+
+    async def _ask(
+        self, request: Callable[[], Future[T]], threads: Workers, late: type[Kip30Error]
+    ) -> T:
+        self.check()
+        until = self._until()
+        if self.connection.backend.is_blocking:
+            source = await self._finished(threads.submit(request), late, until)
+        else:
+            source = request()
+        return await self._answered(source, late, until)
+
+    async def _finished(self, call: Future[T], late: type[Kip30Error], until: float) -> T:
+        try:
+            return await outcome(call, until - self._loop.time())
+        except LateError:
+            if call.cancelled():
+                raise UnavailableError("no thread was free in time: nothing was sent") from None
+            raise self._late(late) from None
+
+    async def _answered(
+        self, source: Future[T], late: type[Kip30Error], until: float, *, shared: bool = False
+    ) -> T:
+        try:
+            return await outcome(source, until - self._loop.time(), shared=shared)
+        except LateError:
+            raise self._late(late) from None
+
+    def _late(self, late: type[Kip30Error]) -> Kip30Error:
+        limit = self.connection.context.operation_timeout_seconds
+        return late(f"no answer from store {self.connection.backend.name!r} in {limit:g} s")
+
+    def _until(self) -> float:
+        return self._loop.time() + self._seconds

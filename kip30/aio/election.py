@@ -1,0 +1,207 @@
+"""`kip30.LeaderElection` for asyncio. No candidate holds a thread while it waits."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
+from typing import Generic, TypeVar
+
+from kip30.aio.awaiting import LateError, outcome
+from kip30.aio.bridge import Bridge
+from kip30.aio.handle import AsyncHandle
+from kip30.aio.listening import AsyncListener
+from kip30.aio.tenure import AsyncLeadership, CancelledOnLoss, Faces
+from kip30.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.election import (
+    Leader,
+    LeaderChange,
+    LeaderElection,
+    first_try_seconds,
+    waiting_seconds,
+)
+from kip30.errors import DefiniteError, NotElectedError, OutcomeUnknownError
+from kip30.records import Snapshot
+
+T = TypeVar("T")
+
+
+class ElectionRequests(LeaderElection[T]):
+    """The requests of a `kip30.LeaderElection`, without the waiting."""
+
+    def state(self) -> Future[Snapshot]:
+        """Ask who leads."""
+        return self._state()
+
+    def leader(self, snapshot: Snapshot) -> Leader[T] | None:
+        """Return the leader in *snapshot*."""
+        return self._leader(snapshot)
+
+    def candidacy(
+        self,
+        candidate: str,
+        data: T,
+        on_elected: LeadershipListener | None = None,
+        on_lost: LeadershipListener | None = None,
+    ) -> Candidacy:
+        """Return a nomination that is not made yet."""
+        return self._candidacy(candidate, data, on_elected, on_lost)
+
+    def add(self, candidacy: Candidacy, *, alone: bool = False) -> Candidacy:
+        """Make the nomination; see `kip30.campaign.Campaign.add`."""
+        return self._campaign.add(candidacy, alone=alone)
+
+    def withdraw(self, candidacy: Candidacy) -> Future[None]:
+        """End the nomination, locally at once; also before it is made."""
+        return self._campaign.withdraw(candidacy)
+
+    def resigned(self, candidate: str) -> Future[None]:
+        """Withdraw *candidate*, locally at once; the future ends when the store knows."""
+        return self._resigned(candidate)
+
+    def elected(self, candidate: str) -> Future[Leadership | None]:
+        """Return a future of the term of *candidate*; see `kip30.campaign.Campaign.elected`."""
+        return self._campaign.elected(candidate)
+
+
+class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
+    """`kip30.LeaderElection`, awaited: with the same promises, arguments and errors."""
+
+    def __init__(self, bridge: Bridge, election: ElectionRequests[T]) -> None:
+        """Use `AsyncPluginLocator.leader_election` instead."""
+        super().__init__(bridge, election)
+        self._faces: Faces[Leadership, AsyncLeadership] = Faces(AsyncLeadership, bridge)
+        self._seconds = bridge.connection.context.operation_timeout_seconds
+
+    async def get_leader(self) -> Leader[T] | None:
+        """See `kip30.LeaderElection.get_leader`."""
+        return self._handle.leader(await self._bridge.read(self._handle.state))
+
+    async def nominate(
+        self,
+        candidate: str,
+        data: T,
+        *,
+        on_elected: AsyncListener[AsyncLeadership] | None = None,
+        on_lost: AsyncListener[AsyncLeadership] | None = None,
+    ) -> bool:
+        """See `kip30.LeaderElection.nominate`. The callbacks are called in the loop.
+
+        If the awaiting task is cancelled, the candidate may be nominated or may be yet: `resign`.
+        """
+        candidacy = self._handle.candidacy(
+            candidate,
+            data,
+            self._listeners.callback(on_elected, self._faces.of),
+            self._listeners.callback(on_lost, self._faces.of),
+        )
+        kept = await self._bridge.call(partial(self._handle.add, candidacy))
+        return await self._tried(kept, self._seconds)
+
+    async def resign(self, candidate: str) -> None:
+        """See `kip30.LeaderElection.resign`. It takes effect locally even if this is cancelled."""
+        self._bridge.check()
+        await self._bridge.shared(self._handle.resigned(candidate), OutcomeUnknownError)
+
+    async def wait_elected(
+        self, candidate: str, timeout_seconds: float | None = None
+    ) -> AsyncLeadership | None:
+        """See `kip30.LeaderElection.wait_elected`. Any number may wait; none holds a thread."""
+        seconds = waiting_seconds(timeout_seconds)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while True:
+            self._bridge.check()
+            left = None if timeout_seconds is None else until - loop.time()
+            try:
+                term = await outcome(self._handle.elected(candidate), left)
+            except LateError:
+                return None
+            if term is None or term.is_valid():
+                return None if term is None else self._faces.of(term)
+
+    def leadership(self, candidate: str) -> AsyncLeadership | None:
+        """See `kip30.LeaderElection.leadership`: answered at once, nothing to await."""
+        self._bridge.check()
+        term = self._handle.leadership(candidate)
+        return None if term is None else self._faces.of(term)
+
+    @asynccontextmanager
+    async def lead(
+        self,
+        candidate: str,
+        data: T,
+        *,
+        timeout_seconds: float | None = None,
+        cancel_on_loss: bool = True,
+    ) -> AsyncGenerator[AsyncLeadership]:
+        """Nominate *candidate*, wait until it leads, and resign at the end of the block.
+
+        The block is cancelled as soon as the leadership is lost, by the clock or by an event,
+        whichever comes first. A task that is cancelled, in the block or waiting to be elected, has
+        resigned when it ends: locally before anything else, in the store by the operation timeout.
+
+        Args:
+            candidate: An id of the caller's choice.
+            data: What `get_leader` shows of it while it leads.
+            timeout_seconds: As for `kip30.LeaderElection.lead`.
+            cancel_on_loss: Whether the block is cancelled when the leadership is lost. If not,
+                look at ``leadership.lost`` or ``check()``, and write with ``fence=leadership``.
+
+        Raises:
+            LeadershipLostError: The block was cancelled because the leadership was lost.
+            NotElectedError: Not elected within *timeout_seconds*. The candidate has resigned.
+            AlreadyNominatedError: It is nominated on this handle, perhaps by another `lead`.
+            UsageError: *timeout_seconds* is negative or not a number.
+        """
+        first_try = first_try_seconds(timeout_seconds, self._seconds)
+        candidacy = self._handle.candidacy(candidate, data)
+        leadership = await self._elected(candidacy, first_try, timeout_seconds)
+        try:
+            async with CancelledOnLoss(leadership) if cancel_on_loss else nullcontext():
+                yield leadership
+        finally:
+            await self._withdrawn(candidacy)
+
+    async def add_listener(
+        self, listener: AsyncListener[LeaderChange[T]], *, initial: bool = False
+    ) -> None:
+        """See `kip30.LeaderElection.add_listener`."""
+        add = partial(self._handle.add_listener, initial=initial)
+        await self._listeners.add("service", listener, add, self._handle.remove_listener)
+
+    async def remove_listener(self, listener: AsyncListener[LeaderChange[T]]) -> None:
+        """See `kip30.LeaderElection.remove_listener`."""
+        await self._listeners.remove("service", listener, self._handle.remove_listener)
+
+    async def _elected(
+        self, candidacy: Candidacy, first_try: float, timeout_seconds: float | None
+    ) -> AsyncLeadership:
+        """Nominate and wait for a term; if there is none, the candidate has resigned."""
+        try:
+            await self._bridge.call(partial(self._handle.add, candidacy, alone=True))
+            await self._tried(candidacy, first_try)
+            leadership = await self.wait_elected(candidacy.candidate, timeout_seconds)
+        except BaseException:
+            await self._withdrawn(candidacy)
+            raise
+        if leadership is None:
+            self._handle.withdraw(candidacy)
+            self._bridge.check()  # that the locator is closed says more
+            service = self._handle.service
+            raise NotElectedError(f"{candidacy.candidate!r} was not elected to lead {service!r}")
+        return leadership
+
+    async def _tried(self, candidacy: Candidacy, seconds: float) -> bool:
+        """Await the first attempt of *candidacy* for so many *seconds*; return whether it leads."""
+        with suppress(LateError):
+            await outcome(candidacy.tried, seconds, shared=True)
+        return candidacy.leads()
+
+    async def _withdrawn(self, candidacy: Candidacy) -> None:
+        """Withdraw *candidacy*, locally at once, and await that the store knows."""
+        if self._bridge.connection.is_foreign():
+            return
+        resigned = self._handle.withdraw(candidacy)
+        with suppress(DefiniteError, OutcomeUnknownError):
+            await self._bridge.shared(resigned, OutcomeUnknownError)

@@ -1,0 +1,164 @@
+"""Listeners of an event loop, and the callbacks that stand for them below.
+
+A callback posts its event to the loop and returns at once, with a future of the listener's end.
+Until that is done there is no second call, and no thread waits: see `kip30.dispatch.Suspended`.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import copy_context
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from typing_extensions import override
+
+from kip30.aio.bridge import Bridge
+from kip30.dispatch import Suspended
+from kip30.errors import Kip30Error, UnavailableError
+from kip30.futures import succeed
+
+E = TypeVar("E")
+
+log: logging.Logger = logging.getLogger(__name__)
+
+AsyncListener = Callable[[E], object]
+"""A coroutine function, or a plain function: both are called in the loop."""
+
+
+def _as_it_is(event: Any) -> Any:
+    return event
+
+
+class Listener(Generic[E]):
+    """One function of the loop, registered once."""
+
+    def __init__(
+        self,
+        home: "Listeners",
+        function: AsyncListener[Any],
+        convert: Callable[[E], Any] = _as_it_is,
+    ) -> None:
+        """Call *function* in the loop, with what *convert* makes of each event.
+
+        No call starts once *home* is closed.
+        """
+        self.removed: bool = False  # start no call; only the loop's thread reads and writes it
+        self._home = home
+        self._bridge = home.bridge
+        self._function = function
+        self._convert = convert
+        self._context = copy_context()
+
+    def __call__(self, event: E) -> Suspended | None:
+        """Call the function soon, in the loop; return what is done when it has ended."""
+        rest = Suspended()
+        return rest if self._bridge.post(lambda: self._start(event, rest)) else None
+
+    def _start(self, event: E, rest: Suspended) -> None:
+        if self.removed or self._home.closed or self._bridge.closed:
+            succeed(rest, None)
+            return
+        # A task that is cancelled before its first step never runs: only its end is certain.
+        task = self._bridge.start(self._run(event), self._context.copy())
+        task.add_done_callback(lambda _: succeed(rest, None))
+
+    async def _run(self, event: E) -> None:
+        try:
+            result = self._function(self._convert(event))
+            if inspect.isawaitable(result):
+                await result
+        except Exception:  # the next events must be delivered all the same
+            log.exception("listener %r raised", self._function)
+
+
+class Callback(Listener[E]):
+    """A function of the loop that is handed to a call, and equal to another of the same function.
+
+    So a second nomination with the same callbacks is one.
+    """
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        """Say whether *other* calls the same function."""
+        return isinstance(other, Callback) and self._function == other._function
+
+    @override
+    def __hash__(self) -> int:
+        """Agree with equality; the function itself need not be hashable."""
+        return hash(Callback)
+
+
+class _Kept(NamedTuple):
+    """A listener, and what is done when it is registered."""
+
+    listener: Listener[Any]
+    registering: Future[object]
+
+
+class Listeners:
+    """The listeners of one handle, by what they listen to. For the loop's thread only."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        """Begin with none."""
+        self.bridge = bridge
+        self.closed: bool = False  # no listener of this handle is called any more
+        self._kept: dict[tuple[object, AsyncListener[Any]], _Kept] = {}
+
+    async def add(
+        self,
+        place: object,
+        function: AsyncListener[E],
+        register: Callable[[Callable[[E], object]], object],
+        unregister: Callable[[Callable[[E], object]], object],
+    ) -> None:
+        """Have *register* register *function* unless that was done; after an error it is not."""
+        self.bridge.check()
+        present = self._kept.get((place, function))
+        if present is not None:
+            await self.bridge.shared(present.registering, UnavailableError)
+            return
+        listener = Listener[E](self, function)
+        kept = _Kept(listener, self.bridge.submit(lambda: register(listener)))
+        self._kept[place, function] = kept
+        try:
+            await self.bridge.finish(kept.registering, UnavailableError)
+        except BaseException:
+            if self._kept.get((place, function)) is kept:
+                del self._kept[place, function]
+            self._take_back(kept, unregister)
+            raise
+
+    async def remove(
+        self,
+        place: object,
+        function: AsyncListener[E],
+        unregister: Callable[[Callable[[E], object]], object],
+    ) -> None:
+        """Start no call of *function* from now on; nothing happens if it is not there."""
+        kept = self._kept.pop((place, function), None)
+        if kept is None or self.closed or self.bridge.closed:
+            return
+        kept.listener.removed = True
+        with suppress(Kip30Error):
+            await self.bridge.shared(kept.registering, UnavailableError)
+        await self.bridge.call(lambda: unregister(kept.listener))
+
+    def callback(
+        self, function: AsyncListener[Any] | None, convert: Callable[[E], Any]
+    ) -> Callback[E] | None:
+        """Return what calls *function* with what *convert* makes of each event; None for None."""
+        return None if function is None else Callback(self, function, convert)
+
+    def close(self) -> None:
+        """Start no call of any of them from now on."""
+        self.closed = True
+        self._kept.clear()
+
+    def _take_back(self, kept: _Kept, unregister: Callable[[Any], object]) -> None:
+        """Undo a registration that may be under way, although the wait for it was given up."""
+        kept.listener.removed = True
+        kept.registering.add_done_callback(
+            lambda _: self.bridge.submit(lambda: unregister(kept.listener))
+        )

@@ -1,0 +1,203 @@
+"""`kip30.PluginLocator` for asyncio."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, Self, TypeVar, overload
+
+from typing_extensions import override
+
+from kip30.aio.awaiting import outcome
+from kip30.aio.bridge import Bridge
+from kip30.aio.election import AsyncLeaderElection, ElectionRequests
+from kip30.aio.listeners import AsyncListenerRegistry
+from kip30.aio.listening import AsyncListener, Listeners
+from kip30.aio.membership import AsyncGroupMembership, MembershipRequests
+from kip30.aio.storage import AsyncStorage, StorageRequests
+from kip30.aio.workers import Workers
+from kip30.clock import Clock
+from kip30.codecs import STR, Codec
+from kip30.connection import Connection
+from kip30.driver import Backend
+from kip30.errors import LifecycleError
+from kip30.futures import fail, succeed
+from kip30.locator import Configuration, PluginLocator
+from kip30.sessions import SessionLost
+from kip30.threads import started
+
+T = TypeVar("T")
+
+_WORKERS = 6
+_READERS = 2
+_JOIN_SECONDS = 5.0  # workers end with their calls, and those with the connection
+
+
+class _Locator(PluginLocator):
+    """Hands out the interfaces without their waiting."""
+
+    def connection(self) -> Connection:
+        return self._open()
+
+    def storage_requests(self, codec: Codec[T]) -> StorageRequests[T]:
+        return StorageRequests(self._open(), codec, self._lifeline)
+
+    def membership_requests(self, group: str, codec: Codec[T]) -> MembershipRequests[T]:
+        return MembershipRequests(self._open(), group, codec, self._lifeline)
+
+    def election_requests(self, service: str, codec: Codec[T]) -> ElectionRequests[T]:
+        return ElectionRequests(self._open(), service, codec, self._lifeline)
+
+
+class AsyncPluginLocator:
+    """`kip30.PluginLocator` for asyncio; an async context manager.
+
+    It and all that it hands out belong to the event loop that entered it: use a locator in each
+    loop. Used in another loop, they raise `LifecycleError`.
+    """
+
+    def __init__(self, config: Configuration = None, *, clock: Clock | None = None) -> None:
+        """Prepare; entering the ``async with`` block opens the store of *config*.
+
+        *clock* is for tests of timing rules.
+        """
+        self._locator = _Locator(clock=clock)
+        self._config = config
+        self._workers = Workers(_WORKERS)
+        self._readers = Workers(_READERS)
+        self._bridge: Bridge | None = None
+        self._listeners: Listeners | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the store; see `kip30.PluginLocator.startup`."""
+        if self._bridge is not None:
+            raise LifecycleError("this locator is started already: make another one")
+        starting = self._workers.submit(lambda: self._locator.startup(self._config))
+        try:
+            await outcome(starting)
+        except asyncio.CancelledError:
+            # The store may be open in a moment, and its owner is gone.
+            starting.add_done_callback(lambda _: _Closing(self._close))
+            raise
+        self._bridge = Bridge(self._locator.connection(), self._workers, self._readers)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Close the store; see `close`."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave all groups, resign all candidates, end all listeners and close the store.
+
+        Calls of listeners that are under way are cancelled, except the one this is called from.
+        Idempotent. A task that is cancelled meanwhile does not end before the store is closed.
+        """
+        if self._bridge is None or self._bridge.connection.is_foreign():
+            return
+        try:
+            await self._bridge.end_listening()
+        finally:
+            await _Closing(self._close).end()
+
+    @property
+    def backend(self) -> Backend:
+        """The open driver: its name, capabilities and limits."""
+        return self._locator.backend
+
+    @overload
+    def storage(self) -> AsyncStorage[str]: ...
+    @overload
+    def storage(self, codec: Codec[T]) -> AsyncStorage[T]: ...
+    def storage(self, codec: Codec[Any] = STR) -> AsyncStorage[Any]:
+        """See `kip30.PluginLocator.storage`."""
+        return AsyncStorage(self._open(), self._locator.storage_requests(codec))
+
+    @overload
+    def listener_registry(self) -> AsyncListenerRegistry[str]: ...
+    @overload
+    def listener_registry(self, codec: Codec[T]) -> AsyncListenerRegistry[T]: ...
+    def listener_registry(self, codec: Codec[Any] = STR) -> AsyncListenerRegistry[Any]:
+        """See `kip30.PluginLocator.listener_registry`."""
+        return AsyncListenerRegistry(self._open(), self._locator.listener_registry(codec))
+
+    @overload
+    def group_membership(self, group: str) -> AsyncGroupMembership[str]: ...
+    @overload
+    def group_membership(self, group: str, codec: Codec[T]) -> AsyncGroupMembership[T]: ...
+    def group_membership(self, group: str, codec: Codec[Any] = STR) -> AsyncGroupMembership[Any]:
+        """See `kip30.PluginLocator.group_membership`."""
+        return AsyncGroupMembership(self._open(), self._locator.membership_requests(group, codec))
+
+    @overload
+    def leader_election(self, service: str) -> AsyncLeaderElection[str]: ...
+    @overload
+    def leader_election(self, service: str, codec: Codec[T]) -> AsyncLeaderElection[T]: ...
+    def leader_election(self, service: str, codec: Codec[Any] = STR) -> AsyncLeaderElection[Any]:
+        """See `kip30.PluginLocator.leader_election`."""
+        return AsyncLeaderElection(self._open(), self._locator.election_requests(service, codec))
+
+    async def add_session_listener(self, listener: AsyncListener[SessionLost]) -> None:
+        """See `kip30.PluginLocator.add_session_listener`."""
+        add, remove = self._locator.add_session_listener, self._locator.remove_session_listener
+        await self._session_listeners().add("session", listener, add, remove)
+
+    async def remove_session_listener(self, listener: AsyncListener[SessionLost]) -> None:
+        """See `kip30.PluginLocator.remove_session_listener`."""
+        remove = self._locator.remove_session_listener
+        await self._session_listeners().remove("session", listener, remove)
+
+    def _open(self) -> Bridge:
+        self._locator.connection()
+        if self._bridge is None:
+            raise LifecycleError("this locator is not started: enter it by `async with`")
+        self._bridge.check()
+        return self._bridge
+
+    def _session_listeners(self) -> Listeners:
+        bridge = self._open()
+        if self._listeners is None:
+            self._listeners = Listeners(bridge)
+        return self._listeners
+
+    def _close(self) -> None:
+        self._locator.close()
+        self._workers.close(_JOIN_SECONDS)
+        self._readers.close(_JOIN_SECONDS)
+
+
+class _Closing(Thread):
+    """A thread that closes: all workers may be busy until that is done.
+
+    Attributes:
+        closed: Done when it is closed.
+    """
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        super().__init__(name="kip30-aio-close", daemon=True)
+        self.closed: Future[None] = Future()
+        self._close = close
+        if not started(self):
+            self.run()  # closing must not depend on a thread, so this once the loop has to wait
+
+    @override
+    def run(self) -> None:
+        try:
+            self._close()
+        except BaseException as error:  # noqa: BLE001  a future carries any error
+            fail(self.closed, error)
+        else:
+            succeed(self.closed, None)
+
+    async def end(self) -> None:
+        """Await it, also if the task is cancelled, which it learns afterwards."""
+        cancelled: asyncio.CancelledError | None = None
+        while not self.closed.done():
+            try:
+                await outcome(self.closed, shared=True)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if self.ident is not None:
+            self.join()  # it has nothing left to do
+        if cancelled is not None:
+            raise cancelled
+        self.closed.result()

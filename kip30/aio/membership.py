@@ -1,0 +1,94 @@
+"""`kip30.GroupMembership` for asyncio."""
+
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from kip30.aio.bridge import Bridge
+from kip30.aio.handle import AsyncHandle
+from kip30.aio.listening import AsyncListener
+from kip30.aio.tenure import AsyncMember, Faces
+from kip30.enrolment import Member
+from kip30.membership import GroupMembership, Members, MembershipChange
+from kip30.records import Snapshot
+
+T = TypeVar("T")
+
+
+class MembershipRequests(GroupMembership[T]):
+    """The requests of a `kip30.GroupMembership`, without the waiting."""
+
+    def state(self) -> Future[Snapshot]:
+        """Ask for the members."""
+        return self._state()
+
+    def members(self, snapshot: Snapshot) -> Members[T]:
+        """Return the members in *snapshot*."""
+        return self._members(snapshot)
+
+
+class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
+    """`kip30.GroupMembership`, awaited: with the same promises, arguments and errors."""
+
+    def __init__(self, bridge: Bridge, membership: MembershipRequests[T]) -> None:
+        """Use `AsyncPluginLocator.group_membership` instead."""
+        super().__init__(bridge, membership)
+        self._faces: Faces[Member, AsyncMember] = Faces(AsyncMember, bridge)
+
+    async def join(
+        self,
+        member_id: str,
+        data: T,
+        *,
+        on_lost: AsyncListener[AsyncMember] | None = None,
+        on_evicted: AsyncListener[AsyncMember] | None = None,
+        on_rejoined: AsyncListener[AsyncMember] | None = None,
+    ) -> AsyncMember:
+        """See `kip30.GroupMembership.join`. The callbacks are called in the loop.
+
+        If the awaiting task is cancelled, the member may have joined or may yet: `leave`.
+        """
+        callbacks: dict[str, Any] = {
+            name: self._listeners.callback(function, self._faces.of)
+            for name, function in (
+                ("on_lost", on_lost),
+                ("on_evicted", on_evicted),
+                ("on_rejoined", on_rejoined),
+            )
+            if function is not None
+        }
+        join = partial(self._handle.join, member_id, data, **callbacks)
+        return self._faces.of(await self._bridge.call(join))
+
+    async def update(self, member_id: str, data: T) -> None:
+        """See `kip30.GroupMembership.update`."""
+        await self._bridge.call(partial(self._handle.update, member_id, data))
+
+    async def leave(self, member_id: str) -> None:
+        """See `kip30.GroupMembership.leave`."""
+        await self._bridge.call(partial(self._handle.leave, member_id))
+
+    def member(self, member_id: str) -> AsyncMember | None:
+        """See `kip30.GroupMembership.member`: answered at once, nothing to await."""
+        self._bridge.check()
+        member = self._handle.member(member_id)
+        return None if member is None else self._faces.of(member)
+
+    async def membership(self) -> Members[T]:
+        """See `kip30.GroupMembership.membership`."""
+        return self._handle.members(await self._bridge.read(self._handle.state))
+
+    async def membership_list(self) -> frozenset[str]:
+        """See `kip30.GroupMembership.membership_list`."""
+        return frozenset((await self._bridge.read(self._handle.state)).entries)
+
+    async def add_listener(
+        self, listener: AsyncListener[MembershipChange[T]], *, initial: bool = False
+    ) -> None:
+        """See `kip30.GroupMembership.add_listener`."""
+        add = partial(self._handle.add_listener, initial=initial)
+        await self._listeners.add("group", listener, add, self._handle.remove_listener)
+
+    async def remove_listener(self, listener: AsyncListener[MembershipChange[T]]) -> None:
+        """See `kip30.GroupMembership.remove_listener`."""
+        await self._listeners.remove("group", listener, self._handle.remove_listener)

@@ -1,0 +1,134 @@
+"""`kip30.Storage` for asyncio."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Generic, TypeVar
+
+from kip30.aio.handle import AsyncHandle
+from kip30.errors import OutcomeUnknownError
+from kip30.names import Key
+from kip30.records import Entry, Version, Write
+from kip30.settlement import settle
+from kip30.storage import PAGE, Fencing, Storage, Versioned
+
+T = TypeVar("T")
+
+
+class StorageRequests(Storage[T]):
+    """The requests of a `kip30.Storage` and what is made of the answers, without the waiting."""
+
+    def read(self, keys: Sequence[str]) -> Future[list[Entry | None]]:
+        """Ask for *keys*."""
+        return self._read(keys)
+
+    def versioned(self, entries: list[Entry | None]) -> Versioned[T] | None:
+        """Return what the first of *entries* holds."""
+        return self._versioned(entries)
+
+    def found(self, keys: Sequence[str], entries: Sequence[Entry | None]) -> dict[str, T]:
+        """Return the values of those *keys* that have *entries*."""
+        return self._found(keys, entries)
+
+    def creation(self, key: str, value: T, fence: Fencing | None) -> Write:
+        """Return what `put` writes."""
+        return self._creation(key, value, fence)
+
+    def replacement(self, key: str, value: T, fence: Fencing | None) -> Write:
+        """Return what `update` writes."""
+        return self._replacement(key, value, fence)
+
+    def upsert(self, key: str, value: T, fence: Fencing | None) -> Write:
+        """Return what `set` writes."""
+        return self._upsert(key, value, fence)
+
+    def exchange(self, key: str, expected: Version, value: T, fence: Fencing | None) -> Write:
+        """Return what `compare_and_set` writes."""
+        return self._exchange(key, expected, value, fence)
+
+    def deletion(self, key: str, expected: Version | None, fence: Fencing | None) -> Write:
+        """Return what `delete` writes."""
+        return self._deletion(key, expected, fence)
+
+    def listable(self, namespace: str) -> str:
+        """Return *namespace* if it can be listed."""
+        return self._listable(namespace)
+
+    def page(self, namespace: str, after: str) -> Future[list[str]]:
+        """Ask for the names that follow *after*."""
+        return self._page(namespace, after)
+
+
+class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
+    """`kip30.Storage`, awaited: with the same promises, arguments and errors.
+
+    Where the store's driver does not block, no call holds a thread, except that the outcome of a
+    write whose answer was lost is settled on one.
+    """
+
+    async def get(self, key: str) -> Versioned[T] | None:
+        """See `kip30.Storage.get`."""
+        entries = await self._bridge.read(partial(self._handle.read, (key,)))
+        return self._handle.versioned(entries)
+
+    async def fetch(self, key: str) -> T | None:
+        """See `kip30.Storage.fetch`."""
+        found = await self.get(key)
+        return None if found is None else found.value
+
+    async def fetch_many(self, keys: Iterable[str]) -> dict[str, T]:
+        """See `kip30.Storage.fetch_many`."""
+        wanted = list(dict.fromkeys(keys))
+        entries = await self._bridge.read(partial(self._handle.read, wanted))
+        return self._handle.found(wanted, entries)
+
+    async def put(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+        """See `kip30.Storage.put`."""
+        return await self._write(self._handle.creation(key, value, fence))
+
+    async def put_many(
+        self, values: Mapping[str, T], *, fence: Fencing | None = None
+    ) -> dict[str, Version]:
+        """See `kip30.Storage.put_many`."""
+        return await self._bridge.call(partial(self._handle.put_many, values, fence=fence))
+
+    async def update(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+        """See `kip30.Storage.update`."""
+        return await self._write(self._handle.replacement(key, value, fence))
+
+    async def set(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+        """See `kip30.Storage.set`."""
+        return await self._write(self._handle.upsert(key, value, fence))
+
+    async def compare_and_set(
+        self, key: str, expected: Version, value: T, *, fence: Fencing | None = None
+    ) -> Version:
+        """See `kip30.Storage.compare_and_set`."""
+        return await self._write(self._handle.exchange(key, expected, value, fence))
+
+    async def delete(
+        self, key: str, *, expected: Version | None = None, fence: Fencing | None = None
+    ) -> None:
+        """See `kip30.Storage.delete`."""
+        await self._write(self._handle.deletion(key, expected, fence))
+
+    async def list(self, namespace: str) -> Sequence[str]:
+        """Return all keys that `kip30.Storage.list` yields."""
+        listable = self._handle.listable(namespace)
+        names: list[str] = []
+        while True:
+            after = names[-1] if names else ""
+            page = await self._bridge.read(partial(self._handle.page, listable, after))
+            names += page
+            if len(page) < PAGE:
+                return tuple(str(Key(namespace, name)) for name in names)
+
+    async def _write(self, write: Write) -> Version:
+        """Write once; the outcome of a lost answer is settled as the blocking calls do it."""
+        driver, wait = self._bridge.connection.backend.storage, self._bridge.connection.asking()
+        try:
+            return await self._bridge.write(partial(driver.write, write))
+        except OutcomeUnknownError as error:
+            if wait.is_over():
+                raise
+            return await self._bridge.call(partial(settle, driver, write, wait, error))

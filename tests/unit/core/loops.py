@@ -1,0 +1,43 @@
+"""Event loops for the core's tests."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from kip30.aio import AsyncPluginLocator
+from kip30.config import Written
+from kip30_backends.embedded import EmbeddedBackend
+from kip30_backends.embedded.faults import Faults
+from kip30_conformance.patience import TIME_SCALE
+
+PATIENCE = 20 * TIME_SCALE
+
+
+def properties(tmp_path: Path, **more: Written) -> dict[str, Written]:
+    return {
+        "plugin.backend": "embedded",
+        "plugin.embedded.directory": tmp_path / "state",
+        "plugin.session.timeout.ms": 2000,
+        "plugin.operation.timeout.ms": 1500,
+        **more,
+    }
+
+
+def faults_of(locator: AsyncPluginLocator) -> Faults:
+    backend = locator.backend
+    assert isinstance(backend, EmbeddedBackend)
+    return backend.faults
+
+
+def threads() -> Counter[str]:
+    return Counter(thread.name for thread in threading.enumerate())
+
+
+async def until(probe: Callable[[], object], what: str = "") -> None:
+    """Poll *probe* without blocking the loop."""
+    async with asyncio.timeout(PATIENCE):
+        while not probe():  # noqa: ASYNC110  what is polled are threads and other tasks
+            await asyncio.sleep(0.005)
+    assert probe(), what

@@ -1,0 +1,321 @@
+"""Leading and being a member in an event loop: callbacks, cancellation, and the clock."""
+
+import asyncio
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kip30 import (
+    AlreadyNominatedError,
+    Leadership,
+    LeadershipLostError,
+    NotElectedError,
+    PluginLocator,
+    UsageError,
+    Version,
+)
+from kip30.aio import AsyncLeadership, AsyncMember, AsyncPluginLocator
+from kip30.clock import ManualClock
+from kip30.lease import Lease
+from kip30.records import Claim, Entry
+
+from .loops import PATIENCE, faults_of, properties, threads, until
+
+
+def test_the_block_is_cancelled_when_leadership_is_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            ended: list[str] = []
+
+            async def lead() -> None:
+                async with locator.leader_election("s").lead("a", "") as leadership:
+                    faults_of(locator).expire_session()
+                    try:
+                        await asyncio.sleep(PATIENCE)
+                    except asyncio.CancelledError:
+                        assert not leadership.is_valid()
+                        ended.append("cancelled")
+                        raise
+
+            with pytest.raises(LeadershipLostError) as lost:
+                await lead()
+            assert ended == ["cancelled"]
+            assert isinstance(lost.value.__cause__, asyncio.CancelledError)
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_a_cancellation_from_elsewhere_stays_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            entered = asyncio.Event()
+
+            async def lead() -> None:
+                async with locator.leader_election("s").lead("a", ""):
+                    entered.set()
+                    await asyncio.sleep(PATIENCE)
+
+            task = asyncio.create_task(lead())
+            await entered.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await locator.leader_election("s").get_leader() is None
+
+    asyncio.run(main())
+
+
+def test_of_two_cancellations_the_foreign_one_wins(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            entered = asyncio.Event()
+
+            async def lead() -> None:
+                async with locator.leader_election("s").lead("a", "") as leadership:
+                    entered.set()
+                    with suppress(asyncio.CancelledError):
+                        await asyncio.sleep(PATIENCE)
+                    await leadership.lost.wait()
+                    await asyncio.sleep(PATIENCE)
+
+            task = asyncio.create_task(lead())
+            await entered.wait()
+            task.cancel()
+            await asyncio.sleep(0)
+            faults_of(locator).expire_session()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(asyncio.shield(task), PATIENCE)
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_block_is_not_replaced(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+
+            async def lead() -> None:
+                async with locator.leader_election("s").lead("a", ""):
+                    faults_of(locator).expire_session()
+                    try:
+                        await asyncio.sleep(PATIENCE)
+                    finally:
+                        raise ValueError("of the block")
+
+            with pytest.raises(ValueError, match="of the block"):
+                await lead()
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_the_clock_alone_cancels_the_block(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        async with AsyncPluginLocator(properties(tmp_path), clock=clock) as locator:
+
+            async def lead() -> None:
+                async with locator.leader_election("s").lead("a", ""):
+                    faults_of(locator).renewals_paused = True
+                    clock.advance(1.9)
+                    await asyncio.sleep(PATIENCE)
+
+            with pytest.raises(LeadershipLostError, match="not renewed in time"):
+                await lead()
+            clock.advance(5)
+
+    asyncio.run(main())
+
+
+def test_without_any_event_the_deadline_sets_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = ManualClock()
+        lease = Lease(clock, sent_at=clock.now(), timeout_seconds=0.3, margin_seconds=0.1)
+        claim = Claim("a", Entry(Version(7), "nonce", b""), lease, 1)
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election = locator.leader_election("s")
+            term = Leadership("s", claim, b"", lambda: None, Future)
+            leadership = AsyncLeadership(election._bridge, term)
+            assert not leadership.lost.is_set()
+            clock.advance(0.25)
+            await asyncio.wait_for(leadership.lost.wait(), PATIENCE)
+            assert lease.ended is None
+            with pytest.raises(LeadershipLostError):
+                leadership.check()
+
+    asyncio.run(main())
+
+
+def test_callbacks_of_a_candidate_run_in_the_loop_one_at_a_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election, seen = locator.leader_election("s"), list[tuple[str, AsyncLeadership]]()
+            loop, at_once = asyncio.get_running_loop(), 0
+
+            async def on_elected(term: AsyncLeadership) -> None:
+                nonlocal at_once
+                at_once += 1
+                assert at_once == 1
+                assert asyncio.get_running_loop() is loop
+                await asyncio.sleep(0.05)
+                seen.append(("elected", term))
+                at_once -= 1
+
+            def on_lost(term: AsyncLeadership) -> None:
+                assert term.lost.is_set()
+                seen.append(("lost", term))
+
+            assert await election.nominate("a", "x", on_elected=on_elected, on_lost=on_lost)
+            assert await election.nominate("a", "x", on_elected=on_elected)
+            with pytest.raises(AlreadyNominatedError):
+                await election.nominate("a", "x", on_elected=print)
+            first = election.leadership("a")
+            assert first is not None
+            faults_of(locator).expire_session()
+            await until(lambda: len(seen) == 3)
+            second = await election.wait_elected("a", PATIENCE)
+            assert second is not None
+            assert second.epoch > first.epoch
+            assert [term for name, term in seen if name == "elected"] == [first, second]
+            assert [term for name, term in seen if name == "lost"] == [first]
+
+    asyncio.run(main())
+
+
+def test_a_leadership_is_a_fence_and_says_what_it_is(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            AsyncPluginLocator(properties(tmp_path)) as locator,
+            locator.leader_election("s").lead("a", "") as leadership,
+        ):
+            assert (leadership.service, leadership.candidate, leadership.epoch) == ("s", "a", 1)
+            assert leadership.timeout_seconds == 2
+            assert 0 < leadership.remaining_seconds() <= 2
+            assert leadership.deadline > 0
+            await locator.storage().put("k", "v", fence=leadership)
+
+    asyncio.run(main())
+
+
+def test_a_member_learns_that_it_is_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            group, lost = locator.group_membership("g"), asyncio.Queue[AsyncMember]()
+            member = await group.join("m", "1", on_lost=lost.put)
+            assert group.member("m") is member
+            assert member.id == "m"
+            faults_of(locator).expire_session()
+            await asyncio.wait_for(member.lost.wait(), PATIENCE)
+            assert await asyncio.wait_for(lost.get(), PATIENCE) is member
+            await until(lambda: group.member("m"))
+            again = group.member("m")
+            assert again is not None
+            assert again.incarnation > member.incarnation
+
+    asyncio.run(main())
+
+
+def test_who_took_the_id_evicts_the_member(tmp_path: Path) -> None:
+    async def main() -> None:
+        with PluginLocator().startup(properties(tmp_path)) as other:
+            async with AsyncPluginLocator(properties(tmp_path)) as locator:
+                group, evicted = locator.group_membership("g"), asyncio.Queue[AsyncMember]()
+                member = await group.join("m", "1", on_evicted=evicted.put)
+                with faults_of(locator).cut_off():
+                    rival = other.group_membership("g")
+
+                    def has_joined() -> bool:
+                        with suppress(Exception):
+                            rival.join("m", "2")
+                        return rival.member("m") is not None
+
+                    async with asyncio.timeout(PATIENCE):
+                        while not await asyncio.to_thread(has_joined):
+                            pass
+                assert await asyncio.wait_for(evicted.get(), PATIENCE) is member
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+def test_there_is_no_negative_time_to_wait(tmp_path: Path, seconds: float) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election = locator.leader_election("s")
+            with pytest.raises(UsageError):
+                async with election.lead("a", "", timeout_seconds=seconds):
+                    pytest.fail("leads")
+            with pytest.raises(UsageError):
+                await election.wait_elected("a", seconds)
+            assert await election.get_leader() is None
+
+    asyncio.run(main())
+
+
+def test_without_time_one_attempt_decides(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            first, second = locator.leader_election("s"), locator.leader_election("s")
+            async with first.lead("a", "", timeout_seconds=0):
+                with pytest.raises(AlreadyNominatedError):
+                    async with first.lead("a", ""):
+                        pytest.fail("leads twice")
+                with pytest.raises(NotElectedError):
+                    async with second.lead("b", "", timeout_seconds=0):
+                        pytest.fail("two lead at once")
+            assert await second.get_leader() is None
+
+    asyncio.run(main())
+
+
+def test_thousands_wait_and_hold_no_thread(tmp_path: Path) -> None:
+    many = 1000
+
+    async def main(other: PluginLocator) -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage = locator.storage()
+            await storage.put("k", "v")
+            few = threads().total() + 10
+
+            async def lead(number: int) -> None:
+                async with locator.leader_election(f"s{number}").lead("c", ""):
+                    pytest.fail("leads")
+
+            async def listen(number: int) -> None:
+                async def hear(_: object) -> None:
+                    await asyncio.sleep(PATIENCE)
+
+                if number % 3 == 0:
+                    registry = locator.listener_registry()
+                    await registry.add_value_change_listener("k", hear)
+                elif number % 3 == 1:
+                    await locator.group_membership("g").add_listener(hear)
+                else:
+                    await locator.leader_election("led").add_listener(hear)
+
+            waiting = [asyncio.create_task(lead(number)) for number in range(many)]
+            await asyncio.gather(*(listen(number) for number in range(many)))
+            await storage.update("k", "w")
+            await locator.group_membership("g").join("m", "")
+            assert await locator.leader_election("led").nominate("a", "")
+            await until(lambda: threads().total() <= few)
+            await locator.leader_election("s0").get_leader()
+            await locator.group_membership("g").membership()
+            assert not any(task.done() for task in waiting)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), PATIENCE)
+            assert all(task.cancelled() for task in waiting)
+            other.leader_election("s0").close()
+
+    before = threads()
+    with PluginLocator().startup(properties(tmp_path)) as other:
+        for number in range(many):
+            assert other.leader_election(f"s{number}").nominate("first", "")
+        asyncio.run(main(other))
+    assert threads() == before

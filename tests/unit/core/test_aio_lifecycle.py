@@ -1,0 +1,331 @@
+"""Where an async locator may be used, how its calls end, and what is left of it."""
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import assert_type
+
+import pytest
+
+from kip30 import (
+    JSON,
+    ClosedError,
+    KeyExistsError,
+    Kip30Error,
+    LifecycleError,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+)
+from kip30.aio import (
+    AsyncGroupMembership,
+    AsyncLeaderElection,
+    AsyncListenerRegistry,
+    AsyncPluginLocator,
+    AsyncStorage,
+)
+from kip30.aio.workers import Workers
+from kip30_conformance.child import in_forked_child
+from kip30_conformance.patience import eventually
+
+from .loops import PATIENCE, faults_of, properties, threads
+
+MOST = 4
+
+
+@contextlib.contextmanager
+def locked(tmp_path: Path) -> Iterator[None]:
+    file = tmp_path / "state" / "kip30.db"
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+        database.execute("ROLLBACK")
+
+
+def test_handles_have_the_type_of_their_codec(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            assert locator.backend.name == "embedded"
+            assert_type(locator.storage(), AsyncStorage[str])
+            assert_type(locator.listener_registry(), AsyncListenerRegistry[str])
+            assert_type(locator.group_membership("g"), AsyncGroupMembership[str])
+            assert_type(locator.leader_election("s"), AsyncLeaderElection[str])
+            await locator.storage(JSON).put("k", [1])
+
+    asyncio.run(main())
+
+
+def test_another_loop_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage = locator.storage()
+
+            async def elsewhere() -> None:
+                with pytest.raises(LifecycleError, match="another event loop"):
+                    await storage.get("k")
+                with pytest.raises(LifecycleError, match="another event loop"):
+                    locator.storage()
+
+            await asyncio.to_thread(asyncio.run, elsewhere())
+            assert await storage.get("k") is None
+
+    asyncio.run(main())
+
+
+def test_loops_in_several_threads_have_a_locator_each(tmp_path: Path) -> None:
+    async def main(number: int) -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            await locator.storage().put(f"k{number}", "v")
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(asyncio.to_thread(asyncio.run, main(number)) for number in range(4)))
+
+    asyncio.run(all_at_once())
+
+
+def test_a_forked_child_is_refused_and_ends_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage = locator.storage()
+            await storage.put("k", "v")
+
+            def in_child() -> str:
+                return repr(step_by_step(storage.get("k")))
+
+            assert in_forked_child(in_child) == "LifecycleError"
+            assert in_forked_child(lambda: step_by_step(locator.close())) == "None"
+            assert await storage.fetch("k") == "v"
+
+    asyncio.run(main())
+
+
+def step_by_step(coroutine: object) -> object:
+    """Run a coroutine that never has to wait."""
+    send = getattr(coroutine, "send")  # noqa: B009  a coroutine of any kind
+    try:
+        send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("waits")
+
+
+def test_use_before_and_after(tmp_path: Path) -> None:
+    async def main() -> None:
+        locator = AsyncPluginLocator(properties(tmp_path))
+        with pytest.raises(LifecycleError):
+            locator.storage()
+        await locator.close()
+        async with locator:
+            storage, election = locator.storage(), locator.leader_election("s")
+            with pytest.raises(LifecycleError, match="started already"):
+                await locator.__aenter__()
+            await storage.put("k", "v")
+            async with locator.storage() as other:
+                assert await other.fetch("k") == "v"
+            with pytest.raises(LifecycleError):
+                await other.fetch("k")
+        await locator.close()
+        for call in (
+            storage.get("k"),
+            storage.put("l", "v"),
+            election.nominate("c", ""),
+            election.wait_elected("c"),
+            locator.add_session_listener(print),
+        ):
+            with pytest.raises(ClosedError):
+                await call
+
+    asyncio.run(main())
+
+
+def test_a_start_that_fails_can_be_repeated(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "state").touch()
+        locator = AsyncPluginLocator(properties(tmp_path))
+        with pytest.raises(StoreError):
+            await locator.__aenter__()
+        (tmp_path / "state").unlink()
+        async with locator:
+            await locator.storage().put("k", "v")
+
+    asyncio.run(main())
+
+
+def test_a_start_that_is_cancelled_leaves_nothing_open(tmp_path: Path) -> None:
+    async def main() -> None:
+        for number in range(5):
+            kept.append(AsyncPluginLocator(properties(tmp_path)))
+            starting = asyncio.create_task(kept[-1].__aenter__())
+            await asyncio.sleep(number * 0.001)
+            starting.cancel()
+            try:
+                await starting
+                await kept[-1].close()  # too late to be cancelled
+            except asyncio.CancelledError:
+                cancelled.append(number)
+        assert cancelled
+
+    kept: list[AsyncPluginLocator] = []  # so that it is not their collection that closes them
+    cancelled: list[int] = []
+    before = threads()
+    asyncio.run(main())
+    eventually(lambda: threads() == before)
+    assert not list((tmp_path / "state" / "sessions").glob("*"))
+
+
+def test_closing_goes_on_if_its_task_is_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        locator = await AsyncPluginLocator(properties(tmp_path)).__aenter__()
+        await locator.group_membership("g").join("m", "")
+        closing = asyncio.create_task(locator.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):  # unless it was closed before
+            await closing
+        with pytest.raises(ClosedError):
+            locator.storage()
+
+    before = threads()
+    asyncio.run(main())
+    assert threads() == before
+
+
+def test_a_lost_answer_is_settled(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage = locator.storage()
+            faults_of(locator).lose_answers("storage.write")
+            version = await storage.put("k", "v")
+            found = await storage.get("k")
+            assert found is not None
+            assert found.version == version
+            with pytest.raises(KeyExistsError):
+                await storage.put("k", "w")
+
+    asyncio.run(main())
+
+
+def test_calls_end_in_time_although_all_workers_are_busy(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage, started = locator.storage(), time.monotonic()
+            await storage.put("k", "v")
+            with locked(tmp_path):
+                calls = [storage.update("k", str(number)) for number in range(50)]
+                writing = asyncio.gather(*calls, return_exceptions=True)
+                await asyncio.sleep(0.1)
+                assert await storage.fetch("k") == "v"
+                assert await locator.leader_election("s").get_leader() is None
+                assert not writing.done()
+                ended = await writing
+            assert time.monotonic() - started < PATIENCE / 2
+            assert all(isinstance(end, UnavailableError | OutcomeUnknownError) for end in ended)
+            assert any("no thread was free" in str(end) for end in ended)
+            assert threads()["kip30-aio"] <= 8
+            await storage.put("l", "after")
+            assert await storage.fetch("l") == "after"
+
+    asyncio.run(main())
+
+
+def test_cancelled_calls_hold_up_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage = locator.storage()
+            await storage.put("k", "v")
+            with locked(tmp_path):
+                calls = [asyncio.create_task(storage.update("k", "w")) for _ in range(50)]
+                await asyncio.sleep(0.1)
+                for call in calls:
+                    call.cancel()
+                ended = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(end) for end in ended} == {asyncio.CancelledError}
+            await storage.update("k", "after")
+
+    asyncio.run(main())
+
+
+def test_closing_ends_calls_that_wait_for_the_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        more = {"plugin.operation.timeout.ms": 60_000, "plugin.session.timeout.ms": 200_000}
+        async with AsyncPluginLocator(properties(tmp_path, **more)) as locator:
+            storage = locator.storage()
+            await storage.put("k", "v")
+            faults_of(locator).delay("storage.write", 60, times=None)
+            calls = [asyncio.create_task(storage.update("k", "w")) for _ in range(20)]
+            await asyncio.sleep(0.1)
+        ended = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE)
+        assert all(isinstance(end, Kip30Error) for end in ended)
+
+    asyncio.run(main())
+
+
+def test_the_loop_is_never_blocked_in_debug_mode(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().slow_callback_duration = 0.5
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage = locator.storage()
+            await storage.put("k", "v")
+            with locked(tmp_path):
+                with pytest.raises(Kip30Error):
+                    await storage.update("k", "w")
+                assert await storage.fetch("k") == "v"
+                await locator.leader_election("s").nominate("c", "")
+            async with locator.leader_election("t").lead("c", ""):
+                pass
+
+    asyncio.run(main(), debug=True)
+    assert "Executing" not in caplog.text
+    assert "never awaited" not in caplog.text
+
+
+def test_workers_are_few_and_go_away() -> None:
+    workers, gate = Workers(MOST), threading.Event()
+    calls = [workers.submit(gate.wait) for _ in range(3 * MOST)]
+    assert threads()["kip30-aio"] == MOST
+    gate.set()
+    assert all(call.result(PATIENCE) for call in calls)
+    eventually(lambda: not threads()["kip30-aio"])
+    assert workers.submit(lambda: 7).result(PATIENCE) == 7
+    workers.close(PATIENCE)
+    assert not threads()["kip30-aio"]
+    with pytest.raises(ClosedError):
+        workers.submit(gate.wait).result(PATIENCE)
+
+
+def test_without_a_thread_to_spare_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    workers = Workers(MOST)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(UnavailableError, match="no thread to spare"):
+            workers.submit(lambda: 7).result(PATIENCE)
+    assert workers.submit(lambda: 7).result(PATIENCE) == 7
+    workers.close(PATIENCE)
+
+
+def test_what_a_worker_did_is_not_kept_alive() -> None:
+    class Big:
+        alive = 0
+
+        def __init__(self) -> None:
+            Big.alive += 1
+
+        def __del__(self) -> None:
+            Big.alive -= 1
+
+        def call(self) -> None:
+            pass
+
+    workers = Workers(MOST)
+    workers.submit(Big().call).result(PATIENCE)
+    eventually(lambda: Big.alive == 0, within=1)
+    workers.close(PATIENCE)
