@@ -3,17 +3,12 @@
 import logging
 import random
 import threading
-from collections.abc import Callable
+import time
 from concurrent.futures import Future
-from typing import ClassVar
-
-from typing_extensions import override
 
 from kip30.connection import Connection
-from kip30.dispatch import Delivery
 from kip30.errors import (
     ClosedError,
-    DefiniteError,
     Kip30Error,
     LifecycleError,
     MemberExistsError,
@@ -22,10 +17,12 @@ from kip30.errors import (
     UnavailableError,
 )
 from kip30.futures import fail, succeed
-from kip30.ghosts import LATE_SECONDS, forget_at
-from kip30.records import Claim, Kind, Snapshot, Target, Version, new_nonce
-from kip30.settlement import Wait, given_back, insist
-from kip30.tenure import Tenure
+from kip30.member import Member, MemberCallbacks, MemberListener
+from kip30.member_claims import MemberClaims
+from kip30.member_lifecycle import MemberLifecycle, Phase, Update
+from kip30.settlement import Wait
+
+__all__ = ["Enrolment", "Member", "MemberCallbacks", "MemberListener"]
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -33,178 +30,174 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 
 
-class Member(Tenure):
-    """One incarnation of a member. It ends once, and for good; a re-join is a new one."""
-
-    lost_error: ClassVar[type[DefiniteError]] = NotMemberError
-
-    @property
-    def id(self) -> str:
-        """The member's id."""
-        return self.claim.name
-
-    @property
-    def incarnation(self) -> Version:
-        """A token that grows with every new life of this id, and not with its data."""
-        return self.claim.entry.version
-
-    @override
-    def __repr__(self) -> str:
-        return f"<member {self.id!r}>"
-
-
-MemberListener = Callable[[Member], object]
-
-
 class Enrolment:
-    """Keeps one id in one group. Joining and updating are done by the caller's thread."""
+    """Keeps one id in one group; `kip30.member_lifecycle` has the table of its phases.
+
+    Callers join and update on their own threads; the task re-joins, leaves, and publishes data
+    that was given while the session was lost.
+    """
 
     def __init__(
         self,
         connection: Connection,
         group: str,
         member_id: str,
-        *,
-        on_lost: MemberListener | None,
-        on_evicted: MemberListener | None,
+        data: bytes,
+        callbacks: MemberCallbacks,
     ) -> None:
         """Hold nothing before `join`."""
-        self.member: Member | None = None
         self._connection = connection
-        self._driver = connection.backend.membership
         self._group = group
         self._id = member_id
-        self._lost = Delivery(connection.dispatcher, on_lost, "on_lost")
-        self._evicted = Delivery(connection.dispatcher, on_evicted, "on_evicted")
-        self._task = connection.dispatcher.task(self._step, f"member {member_id!r}")
+        self._callbacks = callbacks
+        callbacks.start(connection.dispatcher, member_id)
+        self._task = connection.dispatcher.task(
+            self._step, f"member {member_id!r}", waits_for_store=True
+        )
+        self._lifecycle = MemberLifecycle(data)
+        self._claims = MemberClaims(connection, group, member_id)
+        # Held during every request, so that requests of one member never overlap.
         self._busy = threading.RLock()
-        self._unresolved: tuple[str, bytes] | None = None
-        self._unheard: tuple[str, bytes] | None = None
-        self._left: Future[None] | None = None
-        self._over = False
-        self._mourned: Member | None = None
+        # The newest incarnation, perhaps ended; None before the first and after the last one.
+        # Written under _busy.
+        self.member: Member | None = None
+        # Ends when the store has confirmed that the member left, or with why it will not.
+        self._left: Future[None] = Future()
+        # The pause before the next retry, in seconds. Written by the task.
         self._pause = _FIRST_PAUSE
-        self._forget_at = 0.0
 
     def is_over(self) -> bool:
-        """Say whether the id has been left, or lost to someone else."""
-        return self._over
+        """Say whether the id has been left, or lost to another client."""
+        return self._lifecycle.is_over()
 
-    def join(self, data: bytes) -> Member:
+    def join(self) -> Member:
         """Claim the id; see `GroupMembership.join`."""
         self._connection.keep(self)
+        newest = self._lifecycle.newest()
         with self._busy:
             try:
-                member = self._claim(new_nonce(), data)
+                member = self._claim(newest)
             except BaseException:
                 self.leave()
                 raise
-        if self._left is not None:
+        if self._lifecycle.phase is Phase.LEAVING:
             raise LifecycleError("closed while joining: ask the locator for another handle")
+        if self._lifecycle.phase is Phase.CLOSED:
+            raise ClosedError("closed while joining")
         return member
 
     def update(self, data: bytes) -> None:
-        """Replace the record; see `GroupMembership.update`."""
-        if self.member is None:
-            raise NotMemberError(f"{self._id!r} is not a member of {self._group!r}")
-        self.member.check()
-        wait = self._connection.asking()
-        if not self._busy.acquire(timeout=self._connection.context.operation_timeout_seconds):
-            raise UnavailableError(f"{self._id!r} is waiting for the store: nothing was changed")
-        try:
-            self._replace(self.member, new_nonce(), data, wait)
-        except NotMemberError:
-            self._lose("the store knows no such member")
-            raise
-        finally:
-            self._busy.release()
+        """Replace the record, or have the re-join carry *data*; see `GroupMembership.update`."""
+        until = time.monotonic() + self._connection.context.operation_timeout_seconds
+        lifecycle = self._lifecycle
+        is_joined = self._is_joined()
+        update = self._update_record(data, until) if is_joined else lifecycle.number(data)
+        if update is not None:
+            self._update_by_rejoin(update, until)
 
     def leave(self) -> Future[None]:
         """Stop being a member, locally at once; the future ends when the store knows."""
-        self._lost.close()
-        self._evicted.close()
-        return self._begin_to_leave()
-
-    def close(self) -> None:
-        """Stop being a member, locally and at once; the store hears of it otherwise."""
-        self._task.close()
-        self._lost.close()
-        self._evicted.close()
-        self._over = True
-        if self.member is not None:
-            self.member.end("closed")
-        if self._left is not None:
-            fail(self._left, ClosedError("closed while leaving"))
-
-    def _begin_to_leave(self) -> Future[None]:
-        if self._left is None:
-            self._left = Future()
-        self._over = True
-        if self.member is not None:
-            self.member.end("left")
-        self._forget_at = forget_at(self._connection.context)
-        self._task.wake()
+        self._callbacks.close()
+        if self._lifecycle.enter(Phase.LEAVING):
+            if self.member is not None:
+                self.member.end("left")
+            self._task.wake()
         return self._left
 
-    def _claim(self, nonce: str, data: bytes) -> Member:
-        """Claim until the answer is known; the same nonce meets its own success."""
-        was_resolved = self._unresolved is None
-        self._unresolved = (nonce, data)
+    def close(self) -> None:
+        """Stop being a member, locally and at once; the end of the session informs the store."""
+        self._task.close()
+        self._callbacks.close()
+        self._lifecycle.enter(Phase.CLOSED)
+        if self.member is not None:
+            self.member.end("closed")
+        fail(self._left, ClosedError("closed while leaving"))
+
+    def _is_joined(self) -> bool:
+        member = self.member
+        is_joined = self._lifecycle.phase is Phase.JOINED
+        return is_joined and member is not None and member.is_valid()
+
+    def _update_record(self, data: bytes, until: float) -> Update | None:
+        """Replace the record; if the session turns out to be lost, return what must wait."""
         wait = self._connection.asking()
+        if not self._busy.acquire(timeout=self._connection.context.operation_timeout_seconds):
+            raise UnavailableError(f"{self._id!r} is waiting for the store: nothing was changed")
+        is_shown, unanswered = False, None
         try:
-            claim = insist(lambda: self._answer(nonce, data, wait), wait)
-        except MemberExistsError:
-            self._unresolved = self._unheard
-            raise
-        except DefiniteError:
-            self._unresolved = self._unheard if was_resolved else self._unresolved
-            raise
-        self._unresolved = None
-        return self._hold(claim, data)
+            update = self._lifecycle.number(data)
+            try:
+                is_shown = self._is_joined() and self._replace(update, wait)
+            except OutcomeUnknownError as error:
+                unanswered = error
+        finally:
+            self._busy.release()
+        if unanswered is not None:
+            self._update_again(update, until, unanswered)
+        return None if is_shown or unanswered else update
 
-    def _answer(self, nonce: str, data: bytes, wait: Wait) -> Claim:
-        try:
-            return wait(self._asked(nonce, data))
-        except OutcomeUnknownError:
-            self._unheard = (nonce, data)
-            raise
-
-    def _asked(self, nonce: str, data: bytes) -> Future[Claim]:
-        return self._driver.claim(self._group, self._id, nonce, data)
-
-    def _hold(self, claim: Claim, data: bytes) -> Member:
-        self.member = Member(claim, data, self._task.wake)
-        self._connection.sessions.adopt(claim.lease)
-        return self.member
-
-    def _replace(self, member: Member, nonce: str, data: bytes, wait: Wait) -> None:
-        try:
-            claim = wait(self._driver.replace(self._group, member.claim, nonce, data))
-        except OutcomeUnknownError as error:
-            claim = self._look_up(member.claim, nonce, wait, error)
-        member.claim, member.data = claim, data
-
-    def _look_up(self, claim: Claim, nonce: str, wait: Wait, error: OutcomeUnknownError) -> Claim:
-        """Find out whether a replacement whose answer was lost has happened."""
-        try:
-            snapshot = self._snapshot(wait)
-        except Kip30Error as failure:
-            raise error from failure
-        entry = snapshot.entries.get(self._id)
-        if entry is None or entry.nonce != nonce:
+    def _update_again(self, update: Update, until: float, error: OutcomeUnknownError) -> None:
+        """Have the task replace the record again, for newer data or a lost session may follow."""
+        self._task.wake()
+        if not self._lifecycle.wait_until_shown(update, until):
             raise error
-        return claim._replace(entry=entry, order=snapshot.order)
 
-    def _snapshot(self, wait: Wait) -> Snapshot:
-        return wait(self._connection.backend.observe.snapshot(Target(Kind.GROUP, self._group)))
+    def _update_by_rejoin(self, update: Update, until: float) -> None:
+        if not self._lifecycle.keep(update):
+            raise self._not_a_member()
+        self._task.wake()
+        if self._lifecycle.wait_until_shown(update, until):
+            return
+        if self._lifecycle.phase is Phase.CLOSED:
+            raise ClosedError("closed while waiting for the re-join")
+        if self._lifecycle.is_over():
+            raise self._not_a_member()
+        raise OutcomeUnknownError(
+            f"{self._id!r} has lost its session and has not re-joined {self._group!r} yet: it will"
+            " re-join with this data, or with newer data"
+        )
+
+    def _not_a_member(self) -> NotMemberError:
+        is_evicted = self._lifecycle.phase is Phase.EVICTED
+        reason = ": another client has taken the id" if is_evicted else ""
+        return NotMemberError(f"{self._id!r} is not a member of {self._group!r}{reason}")
+
+    def _claim(self, update: Update) -> Member:
+        """Begin an incarnation with the data of *update*."""
+        claim, shows_data = self._claims.claim(update.data)
+        future = self._connection.future
+        member = self.member = Member(claim, update.data, self._task.wake, future)
+        self._connection.sessions.adopt(claim.lease)
+        if not self._lifecycle.enter(Phase.JOINED):  # left or closed while the claim was under way
+            member.end(self._lifecycle.phase.value)
+        elif shows_data:
+            self._lifecycle.acknowledge(update)
+        return member
+
+    def _replace(self, update: Update, wait: Wait) -> bool:
+        """Replace the record; false if the store knows no such member, so that it must re-join.
+
+        Data that may have been written is kept for a re-join; data that was not written is not.
+        """
+        member = self.member
+        if member is None:
+            return False
+        try:
+            claim = self._claims.replace(member.claim, update.data, wait)
+        except NotMemberError:
+            self._lose("the store knows no such member")
+            return False
+        except OutcomeUnknownError:
+            self._lifecycle.keep(update)
+            raise
+        member.claim, member.data = claim, update.data
+        self._lifecycle.acknowledge(update)
+        return True
 
     def _step(self) -> None:
         with self._busy:
             try:
-                if self._left is not None:
-                    self._withdraw(self._left)
-                elif not self._over and self.member is not None and not self.member.is_valid():
-                    self._rejoin(self.member)
+                self._advance()
             except MemberExistsError as error:
                 self._give_up(error)
             except Exception as error:
@@ -214,48 +207,47 @@ class Enrolment:
             else:
                 self._pause = _FIRST_PAUSE
 
-    def _withdraw(self, left: Future[None]) -> None:
-        is_told = True
+    def _advance(self) -> None:
+        phase = self._lifecycle.phase
+        if phase is Phase.LEAVING:
+            self._withdraw()
+        elif phase is Phase.EVICTED:
+            self._take_back_late_claim()
+        elif self.member is not None and phase is not Phase.JOINING:
+            self._stay(self.member)
+
+    def _stay(self, member: Member) -> None:
+        if not member.is_valid():
+            self._rejoin(member)
+        if self._lifecycle.is_behind():
+            self._replace(self._lifecycle.newest(), self._connection.asking())
+
+    def _withdraw(self) -> None:
+        is_confirmed = True
         if self.member is not None:
             self.member.end("left")
-            is_told = self._release(self.member.claim)
+            is_confirmed = self._claims.release(self.member.claim)
             self.member = None
-        if not left.done():
-            self._tell(left, is_told=is_told)
-        self._unresolved = self._unresolved or self._unheard
-        if self._unresolved is not None:
-            self._take_back(*self._unresolved)
-        if self._unresolved is None or self._now() >= self._forget_at:
+        if not self._left.done():
+            self._end_leave(is_confirmed=is_confirmed)
+        self._take_back_late_claim()
+
+    def _take_back_late_claim(self) -> None:
+        pause = self._claims.take_back_late()
+        if pause is None:
             self._finish()
         else:
-            self._task.wake_at(self._now() + self._look_out())
+            self._task.wake_at(self._now() + pause)
 
-    def _tell(self, left: Future[None], *, is_told: bool) -> None:
-        if is_told:
-            succeed(left, None)
+    def _end_leave(self, *, is_confirmed: bool) -> None:
+        if is_confirmed:
+            succeed(self._left, None)
             return
         error = OutcomeUnknownError(
             f"{self._id!r} has left {self._group!r}, but the store has not confirmed it: the id"
             " is free when the session is over there"
         )
-        fail(left, error)
-
-    def _take_back(self, nonce: str, data: bytes) -> None:
-        """Release what was asked for and never answered, should it have been granted.
-
-        A request that was delayed on its way may arrive yet, so this is done again for as long as
-        that is possible (`kip30.ghosts`).
-        """
-        wait = self._connection.asking()
-        entry = self._snapshot(wait).entries.get(self._id)
-        if entry is not None and entry.nonce == nonce:
-            self._release(wait(self._asked(nonce, data)))
-
-    def _look_out(self) -> float:
-        """Return in how many seconds to look again: soon, while a request is likeliest to come."""
-        session_seconds = self._connection.context.session_timeout_seconds
-        is_new = self._forget_at - self._now() > LATE_SECONDS - session_seconds
-        return _LONGEST_PAUSE if is_new else max(_LONGEST_PAUSE, session_seconds)
+        fail(self._left, error)
 
     def _finish(self) -> None:
         self._task.close()
@@ -263,31 +255,25 @@ class Enrolment:
 
     def _rejoin(self, member: Member) -> None:
         self._lose("not renewed in time")
-        self._release(member.claim)
-        unheard = self._unresolved or self._unheard
-        self._claim(unheard[0] if unheard else new_nonce(), member.data)
+        self._claims.release(member.claim)
+        self._callbacks.rejoined(self._claim(self._lifecycle.newest()))
 
     def _give_up(self, error: MemberExistsError) -> None:
-        self._over = True
-        log.warning("%s did not re-join %r: %s", self._id, self._group, str(error))
-        if self.member is not None:
-            self._evicted.send(self.member)
-        if self._unheard is None:
-            self._finish()
-        else:
-            self._begin_to_leave()
+        """Stay out; the next step searches for a claim that was never answered.
+
+        If the member is leaving, the next step goes on with that.
+        """
+        self._task.wake()
+        if self.member is not None and self._lifecycle.enter(Phase.EVICTED):
+            log.warning("%s did not re-join %r: %s", self._id, self._group, str(error))
+            self._callbacks.evicted(self.member)
+            fail(self._left, self._not_a_member())
 
     def _lose(self, reason: str) -> None:
-        if self.member is not None and self._mourned is not self.member:
-            self._mourned = self.member
+        if self.member is not None and self._lifecycle.enter(Phase.LOST):
             self.member.end(reason)
-            self._lost.send(self.member)
+            self._callbacks.lost(self.member)
             self._task.wake()
-
-    def _release(self, claim: Claim) -> bool:
-        """Give the id up; false if the store did not confirm it, and the lease is over anyway."""
-        ask = self._connection.asking
-        return given_back(lambda: ask()(self._driver.release(self._group, claim)), claim.lease)
 
     def _retry_later(self, error: Exception) -> None:
         log.info("member %r goes on after: %s", self._id, str(error))

@@ -6,45 +6,32 @@ from its own clock that it is none any more.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
-from functools import partial
 from typing import Generic, TypeVar
 
 from typing_extensions import override
 
 from kip30.codecs import Codec
 from kip30.connection import Connection
-from kip30.enrolment import Enrolment, Member, MemberListener
+from kip30.enrolment import Enrolment, Member, MemberCallbacks, MemberListener
 from kip30.errors import MemberExistsError, NotMemberError, OutcomeUnknownError
+from kip30.group_views import Changes, GroupViews, Members, MembershipChange
 from kip30.handle import Handle
 from kip30.names import check_id
-from kip30.records import Kind, Snapshot, Target, Version
+from kip30.records import Kind, Snapshot, Target
+
+__all__ = ["GroupMembership", "Members", "MembershipChange"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipChange(Generic[T]):
-    """What changed in a group, and all of its members now.
-
-    *updated* are members with new data or a new incarnation.
-    """
-
-    group: str
-    joined: frozenset[str]
-    left: frozenset[str]
-    updated: frozenset[str]
-    members: Mapping[str, T]
 
 
 class GroupMembership(Handle, Generic[T]):
     """The members of one group. Thread-safe.
 
     A member stays until it leaves, this object or its locator is closed, or its session ends.
-    After a lost session it re-joins by itself, as a new incarnation, unless someone else took
-    the id meanwhile: then it stays out, and does not evict.
+    After a lost session it re-joins by itself, as a new incarnation with the newest data, unless
+    another client took the id meanwhile: then it stays out, and does not evict.
 
     Every method may raise `ClosedError` or `LifecycleError`; then nothing was sent.
     """
@@ -56,6 +43,7 @@ class GroupMembership(Handle, Generic[T]):
         self.group: str = check_id(group, "group")
         super().__init__(connection, owner)
         self._codec = codec
+        self._views = GroupViews(group, codec)
         self._target = Target(Kind.GROUP, group)
         self._enrolments: dict[str, Enrolment] = {}
         self._lock = threading.Lock()
@@ -67,17 +55,22 @@ class GroupMembership(Handle, Generic[T]):
         *,
         on_lost: MemberListener | None = None,
         on_evicted: MemberListener | None = None,
+        on_rejoined: MemberListener | None = None,
     ) -> Member:
         """Join as *member_id* and return the membership.
 
-        The member sees itself when this returns.
+        The member sees itself when this returns. The three callbacks of one member are called one
+        after the other, in the order of the events; one that blocks delays only the later ones of
+        this member. They may call anything, this object included.
 
         Args:
             member_id: An id that no live member of the group has.
             data: What `membership` shows of it.
             on_lost: Called with each incarnation that was lost; not on `leave` or close.
-            on_evicted: Called with the last one if someone else has taken the id meanwhile, so
-                that it does not re-join. It may `join` again once the id is free.
+            on_evicted: Called with the last one if another client has taken the id meanwhile, so
+                that it does not re-join; no call follows. It may `join` again once the id is free.
+            on_rejoined: Called with each new incarnation after a lost one, once the store has
+                acknowledged it and `member` answers it.
 
         Raises:
             MemberExistsError: A live member has the id, perhaps one of this process. It is
@@ -89,16 +82,12 @@ class GroupMembership(Handle, Generic[T]):
         """
         self._check()
         encoded = self._connection.fit(self._codec.encode(data))
-        enrolment = Enrolment(
-            self._connection,
-            self.group,
-            check_id(member_id, "member"),
-            on_lost=on_lost,
-            on_evicted=on_evicted,
-        )
+        callbacks = MemberCallbacks(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
+        check_id(member_id, "member")
+        enrolment = Enrolment(self._connection, self.group, member_id, encoded, callbacks)
         self._enter(member_id, enrolment)
         try:
-            return enrolment.join(encoded)
+            return enrolment.join()
         except BaseException:
             self._drop(member_id, enrolment)
             raise
@@ -106,10 +95,16 @@ class GroupMembership(Handle, Generic[T]):
     def update(self, member_id: str, data: T) -> None:
         """Replace the data of a member that joined here.
 
+        While the session is lost, this waits for the re-join, which carries the newest data. Of
+        two calls, the one that returns later wins. Once this has returned, no re-join shows older
+        data.
+
         Raises:
-            NotMemberError: It did not join here, has left, or lost its membership.
-            UnavailableError: Nothing was changed.
-            OutcomeUnknownError: The data may have been replaced.
+            NotMemberError: It did not join here, has left, or was evicted: nothing is published.
+            UnavailableError: Nothing was changed, and no re-join will carry this data.
+            OutcomeUnknownError: The store has not confirmed the data by the operation timeout, or
+                the session is lost and the member has not re-joined by then. As soon as the store
+                answers, the member shows this data or newer data.
         """
         self._check()
         encoded = self._connection.fit(self._codec.encode(data))
@@ -119,9 +114,9 @@ class GroupMembership(Handle, Generic[T]):
         """Leave; the id is free when this returns.
 
         Raises:
-            NotMemberError: It did not join here, or has left.
-            OutcomeUnknownError: The store did not answer in time. It is told as soon as it
-                does; at the latest the session ends by itself.
+            NotMemberError: It did not join here, has left, or was evicted. Nothing was done.
+            OutcomeUnknownError: The store did not answer in time. The member leaves as soon as
+                the store answers; at the latest the session ends by itself.
         """
         self._check()
         enrolment = self._enrolment(member_id)
@@ -140,17 +135,19 @@ class GroupMembership(Handle, Generic[T]):
         member = enrolment.member if enrolment else None
         return member if member is not None and member.is_valid() else None
 
-    def membership(self) -> Mapping[str, T]:
+    def membership(self) -> Members[T]:
         """Return the data of every member by id, as the store says now.
+
+        A member whose data this object's codec cannot decode is in `Members.undecodable` instead;
+        a warning is logged once for each such record.
 
         Raises:
             UnavailableError: The store did not answer by the operation timeout.
-            CodecError: Some member's bytes are not of this object's codec.
         """
-        return _members(self._codec, self._snapshot())
+        return self._members(self._snapshot())
 
     def membership_list(self) -> frozenset[str]:
-        """Return the ids of all members, as the store says now.
+        """Return the ids of all members, decodable or not, as the store says now.
 
         Raises:
             UnavailableError: The store did not answer by the operation timeout.
@@ -165,8 +162,8 @@ class GroupMembership(Handle, Generic[T]):
         With *initial*, also called once for the present members.
         """
         self._check()
-        describe = partial(_change, self.group, self._codec)
-        self._subscriptions.add(self._target, describe, callback, initial=initial)
+        changes = Changes(self._views)
+        self._subscriptions.add(self._target, changes, callback, initial=initial)
 
     def remove_listener(self, callback: Callable[[MembershipChange[T]], object]) -> None:
         """Start no call of *callback* after this returns; if it is not there, do nothing."""
@@ -199,35 +196,11 @@ class GroupMembership(Handle, Generic[T]):
                 del self._enrolments[member_id]
 
     def _snapshot(self) -> Snapshot:
+        return self._connection.wait(self._state())
+
+    def _state(self) -> Future[Snapshot]:
         self._check()
-        return self._connection.wait(self._connection.backend.observe.snapshot(self._target))
+        return self._connection.backend.observe.snapshot(self._target)
 
-
-def _members(codec: Codec[T], snapshot: Snapshot) -> Mapping[str, T]:
-    return {name: codec.decode(entry.data) for name, entry in snapshot.entries.items()}
-
-
-_Records = Mapping[str, tuple[Version, str]]
-
-
-def _records(snapshot: Snapshot) -> _Records:
-    """Return what tells one incarnation, and one record of it, from the next."""
-    return {name: (entry.version, entry.nonce) for name, entry in snapshot.entries.items()}
-
-
-def _change(
-    group: str, codec: Codec[T], old: Snapshot | None, new: Snapshot
-) -> MembershipChange[T] | None:
-    before: _Records = _records(old) if old else {}
-    after = _records(new)
-    if old is not None and before == after:
-        return None
-    return MembershipChange(
-        group=group,
-        joined=frozenset(after.keys() - before.keys()),
-        left=frozenset(before.keys() - after.keys()),
-        updated=frozenset(
-            name for name in after.keys() & before.keys() if after[name] != before[name]
-        ),
-        members=_members(codec, new),
-    )
+    def _members(self, snapshot: Snapshot) -> Members[T]:
+        return self._views.members(snapshot)

@@ -1,0 +1,107 @@
+"""Views of a group: mappings that cannot be changed, with an order."""
+
+import logging
+import pickle
+from typing import Any
+
+import pytest
+
+from kip30 import JSON, STR, Members
+from kip30.group_views import Changes, GroupViews
+from kip30.records import Entry, Snapshot, Version
+
+VIEW = Members({"a": 1, "b": 2}, 7, frozenset({"c"}))
+
+
+def snapshot(order: int, **data: bytes) -> Snapshot:
+    """Return a state in which each member has a record of its own, known by its data."""
+    entries = {name: Entry(Version(1), repr(value), value) for name, value in data.items()}
+    return Snapshot(order, entries)
+
+
+def test_a_view_is_equal_to_a_dict_and_reads_like_one() -> None:
+    assert VIEW == {"a": 1, "b": 2}
+    assert Members({"a": 1, "b": 2}, 8) == VIEW
+    assert VIEW != {"a": 1}
+    assert dict(VIEW) == {"a": 1, "b": 2}
+    assert (len(VIEW), list(VIEW), VIEW["a"], VIEW.get("c")) == (2, ["a", "b"], 1, None)
+    assert "a" in VIEW
+    assert "c" not in VIEW
+    assert list(VIEW.items()) == [("a", 1), ("b", 2)]
+    assert (list(VIEW.keys()), list(VIEW.values())) == (["a", "b"], [1, 2])
+
+
+def test_a_view_cannot_be_changed_or_hashed() -> None:
+    view: Any = VIEW
+    with pytest.raises(AttributeError):
+        view.order = 8
+    with pytest.raises(TypeError):
+        hash(view)
+
+
+def test_a_view_survives_a_way_through_another_process() -> None:
+    after = pickle.loads(pickle.dumps(VIEW))  # noqa: S301  what was pickled a moment ago
+    assert (after, after.order, after.undecodable) == (VIEW, VIEW.order, VIEW.undecodable)
+
+
+def test_a_view_shows_what_it_holds() -> None:
+    assert repr(VIEW) == "Members({'a': 1, 'b': 2}, order=7, undecodable={'c'})"
+    assert repr(Members({}, 0)) == "Members({}, order=0)"
+
+
+def test_a_codec_that_raises_anything_hides_its_own_record_only() -> None:
+    class Picky:
+        name = "picky"
+
+        def encode(self, value: str) -> bytes:
+            return value.encode()
+
+        def decode(self, data: bytes) -> str:
+            return {b"good": "good"}[data]
+
+    view = GroupViews("g", Picky()).members(snapshot(1, a=b"good", b=b"bad"))
+    assert view == {"a": "good"}
+    assert view.undecodable == {"b"}
+
+
+def test_each_undecodable_record_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    views = GroupViews("g", JSON)
+    with caplog.at_level(logging.WARNING):
+        for state in (snapshot(1, a=b"?", b=b"1"), snapshot(2, a=b"?"), snapshot(1, a=b"?")):
+            views.members(state)
+        assert len(caplog.records) == 1
+        views.members(snapshot(3, a=b"!"))
+        assert len(caplog.records) == 2
+        views.members(snapshot(2, a=b"?"))
+    assert len(caplog.records) == 2
+
+
+def test_nothing_is_decoded_again_to_describe_a_change() -> None:
+    decoded: list[bytes] = []
+
+    class Counting:
+        name = "counting"
+
+        def encode(self, value: str) -> bytes:
+            return value.encode()
+
+        def decode(self, data: bytes) -> str:
+            decoded.append(data)
+            return STR.decode(data)
+
+    changes = Changes(GroupViews("g", Counting()))
+    first, same, second = snapshot(1, a=b"1"), snapshot(2, a=b"1"), snapshot(3, a=b"2")
+    assert changes(None, first) is not None
+    assert changes(first, same) is None
+    assert changes(same, second) is not None
+    assert decoded == [b"1", b"2"]
+
+
+def test_another_undecodable_record_of_the_same_member_is_no_event() -> None:
+    changes = Changes(GroupViews("g", JSON))
+    first, second, third = snapshot(1, a=b"?"), snapshot(2, a=b"!"), snapshot(3)
+    assert changes(None, first) is not None
+    assert changes(first, second) is None
+    last = changes(second, third)
+    assert last is not None
+    assert (last.left, last.members.undecodable) == (frozenset(), frozenset())
