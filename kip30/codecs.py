@@ -78,7 +78,7 @@ class _Json(Codec[Any]):
     def decode(self, data: bytes) -> Any:
         try:
             return json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CodecError(f"stored bytes are not JSON ({error}): read with BYTES") from error
 
 

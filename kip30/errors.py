@@ -80,6 +80,10 @@ class NotNominatedError(DefiniteError):
     """This client did not nominate the candidate, or has resigned it."""
 
 
+class AlreadyNominatedError(DefiniteError):
+    """The candidate is nominated on this handle already, with other data or callbacks."""
+
+
 class NotElectedError(DefiniteError, TimeoutError):
     """The candidate was not elected in the time given; it is no longer nominated."""
 

@@ -47,14 +47,23 @@ def parse_key(text: str) -> Key:
 
 
 def check_namespace(text: str) -> str:
-    """Check a namespace, which may be ``""``, and return it.
+    """Check a namespace to list or to observe, which may be ``""``, and return it.
+
+    A trailing ``/`` is refused because ``config/`` nearly always means ``config``. The price: keys
+    with an empty segment, such as ``a//b``, can be read and written but not listed.
 
     Raises:
         InvalidNameError: As for `parse_key`.
     """
-    if _require_str(text, "namespace").startswith("/"):
+    if _require_str(text, "namespace").endswith("/"):
+        raise InvalidNameError(f"namespace {text!r} ends in '/': leave the trailing slash out")
+    return _namespace(text)
+
+
+def _namespace(text: str) -> str:
+    if text.startswith("/"):
         raise InvalidNameError(f"namespace {text!r} starts with '/': leave the slash out")
-    return check_id(text, "namespace") if text else text
+    return _check(text, "namespace") if text else text
 
 
 def check_id(text: str, what: str) -> str:
@@ -79,7 +88,7 @@ def _split(text: str) -> Key:
         raise InvalidNameError(f"key {text!r} ends in '/': give a name after it")
     if slash and not namespace:
         raise InvalidNameError(f"key {text!r} starts with '/': leave the slash out")
-    return Key(check_namespace(namespace), _check(name, "key"))
+    return Key(_namespace(namespace), _check(name, "key"))
 
 
 @lru_cache(maxsize=8192)

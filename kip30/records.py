@@ -1,15 +1,21 @@
 """What travels between the portable classes and the drivers: records and how they are named."""
 
 import os
+import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
 from kip30.errors import UsageError
 from kip30.lease import Lease
-from kip30.names import Key
+from kip30.names import Key, check_id
+
+_WHOLE_NUMBERS = range(-(2**63), 2**63)
+"""What a part of a version or an epoch can be: every store counts in 64 bits, with a sign."""
+
+_VERSION_TEXT = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?")
 
 
 class Version(NamedTuple):
@@ -34,10 +40,33 @@ def parse_version(text: str) -> Version:
     Raises:
         UsageError: *text* is not the text of a version.
     """
-    major, _, minor = text.partition(".")
-    if not (major.isdecimal() and (minor or "0").isdecimal()):
-        raise UsageError(f"{text!r} is not a version: it looks like 12 or 12.3")
-    return Version(int(major), int(minor or 0))
+    given = cast("object", text)
+    parts = _VERSION_TEXT.fullmatch(given) if isinstance(given, str) else None
+    if parts is None:
+        raise UsageError(f"{text!r:.60} is not a version: it looks like 12 or 12.3")
+    return check_version(Version(int(parts[1]), int(parts[2] or 0)))
+
+
+def check_version(expected: object) -> Version:
+    """Return *expected* if a store can compare it with the version of a key.
+
+    A version that no store has ever issued, such as ``Version(-1)``, passes: it is the store
+    that reports the conflict, because only the store knows whether the key is there.
+
+    Raises:
+        UsageError: It is not a `Version`, or its parts are not whole numbers of 64 bits.
+    """
+    if not isinstance(expected, Version):
+        raise UsageError(f"expected must be a Version, not {type(expected).__name__}")
+    if not all(map(_is_whole_number, expected)):
+        raise UsageError(
+            f"expected has the parts {tuple(expected)!r:.60}: both must be whole numbers of 64 bits"
+        )
+    return expected
+
+
+def _is_whole_number(part: object) -> bool:
+    return isinstance(part, int) and not isinstance(part, bool) and part in _WHOLE_NUMBERS
 
 
 class Entry(NamedTuple):
@@ -70,6 +99,30 @@ class Fence(NamedTuple):
 
     service: str
     epoch: int
+
+
+_LACKING = object()
+
+
+def check_fence(fence: object) -> Fence:
+    """Return the service and epoch of *fence*, which is a `Fence` or has the same attributes.
+
+    An epoch that was never issued, such as 0, passes: the store refuses it as outdated.
+
+    Raises:
+        UsageError: It has no service and epoch, or the epoch is not a whole number of 64 bits.
+        InvalidNameError: Its service is not a valid name.
+    """
+    service: object = getattr(fence, "service", _LACKING)
+    epoch: object = getattr(fence, "epoch", _LACKING)
+    if service is _LACKING or epoch is _LACKING:
+        raise UsageError(
+            f"fence must be a Leadership or a Fence, not {type(fence).__name__}:"
+            " use kip30.Fence(service, epoch)"
+        )
+    if not _is_whole_number(epoch):
+        raise UsageError(f"fence has the epoch {epoch!r:.60}: not a whole number of 64 bits")
+    return Fence(check_id(cast("str", service), "service"), cast("int", epoch))
 
 
 class Write(NamedTuple):

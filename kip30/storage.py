@@ -3,21 +3,33 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from kip30.codecs import Codec
 from kip30.connection import Connection
 from kip30.driver import Capability
 from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, UsageError
-from kip30.futures import Handed, mapped
+from kip30.futures import mapped
 from kip30.handle import Handle
 from kip30.names import Key, check_namespace, parse_key
-from kip30.records import Condition, Entry, Fence, Version, Write, new_nonce
+from kip30.records import (
+    Condition,
+    Entry,
+    Fence,
+    Version,
+    Write,
+    check_fence,
+    check_version,
+    new_nonce,
+)
 from kip30.settlement import Wait, settle, write_and_settle
 
 T = TypeVar("T")
+_Entries = list[Entry | None]
+_Names = list[str]
 
-_PAGE = 1000
+PAGE = 1000
+"""How many names are read from the store at once."""
 
 
 class Fencing(Protocol):
@@ -70,7 +82,7 @@ class Storage(Handle, Generic[T]):
             UnavailableError: The store did not answer by the operation timeout.
             CodecError: The stored bytes are not of this storage's codec.
         """
-        self._check()
+        self._check()  # straight on, not by _read and _versioned: the commonest call
         entry = self._connection.wait(self._driver.read((parse_key(key),)))[0]
         return None if entry is None else Versioned(self._codec.decode(entry.data), entry.version)
 
@@ -82,7 +94,7 @@ class Storage(Handle, Generic[T]):
         of them has not begun when the locator is closed, `close` calls.
         """
         self._check()
-        return mapped(self._driver.read((parse_key(key),)), self._first, self._handed)
+        return mapped(self._driver.read((parse_key(key),)), self._first, self._connection.future)
 
     def fetch_many(self, keys: Iterable[str]) -> Future[dict[str, T]]:
         """Return a future of the values of those *keys* that have one.
@@ -90,11 +102,12 @@ class Storage(Handle, Generic[T]):
         The values need not be from one moment; each is as fresh as that of `get`. Callbacks of the
         future are as those of `fetch`.
         """
-        self._check()
+        given = cast("object", keys)
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise UsageError(f"keys must be several keys, not {type(keys).__name__}: pass a list")
         wanted = list(dict.fromkeys(keys))
-        parsed = [parse_key(key) for key in wanted]
-        read = self._driver.read(parsed)
-        return mapped(read, lambda entries: self._found(wanted, entries), self._handed)
+        read = self._read(wanted)
+        return mapped(read, lambda entries: self._found(wanted, entries), self._connection.future)
 
     def put(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
         """Create *key* and return its version.
@@ -102,7 +115,7 @@ class Storage(Handle, Generic[T]):
         Raises:
             KeyExistsError: Someone else's value is there. It stays as it was.
         """
-        return self._write(key, self._encode(value), Condition.ABSENT, fence)
+        return self._settled(self._creation(key, value, fence))
 
     def update(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
         """Replace the value of *key*, whatever it is, and return the new version.
@@ -112,7 +125,22 @@ class Storage(Handle, Generic[T]):
         Raises:
             KeyMissingError: There is no such key. None is created.
         """
-        return self._write(key, self._encode(value), Condition.PRESENT, fence)
+        return self._settled(self._replacement(key, value, fence))
+
+    def set(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+        """Create *key* or replace its value, whichever is needed; return the new version.
+
+        One conditional-free write: no other client can come between a look and the write, as with
+        `put` followed by `update`. The last of several concurrent calls wins.
+
+        After a lost answer the record is read again: if it is this call's, its version is
+        returned. Otherwise the outcome is unknown, because a second write could replace a newer
+        value of another client.
+
+        Raises:
+            OutcomeUnknownError: The value may have been written, and may have been replaced since.
+        """
+        return self._settled(self._upsert(key, value, fence))
 
     def compare_and_set(
         self, key: str, expected: Version, value: T, *, fence: Fencing | None = None
@@ -124,9 +152,7 @@ class Storage(Handle, Generic[T]):
             KeyMissingError: There is no such key. None is created.
             UnsupportedError: The store has no ``compare-and-set``.
         """
-        self._check()
-        self._connection.require(Capability.COMPARE_AND_SET)
-        return self._write(key, self._encode(value), _version(expected), fence)
+        return self._settled(self._exchange(key, expected, value, fence))
 
     def delete(
         self, key: str, *, expected: Version | None = None, fence: Fencing | None = None
@@ -141,11 +167,7 @@ class Storage(Handle, Generic[T]):
             VersionConflictError: It has another version. It stays.
             UnsupportedError: With *expected*: the store has no ``compare-and-set``.
         """
-        self._check()
-        if expected is not None:
-            self._connection.require(Capability.COMPARE_AND_SET)
-        condition = Condition.PRESENT if expected is None else _version(expected)
-        self._write(key, None, condition, fence)
+        self._settled(self._deletion(key, expected, fence))
 
     def put_many(
         self, values: Mapping[str, T], *, fence: Fencing | None = None
@@ -156,6 +178,8 @@ class Storage(Handle, Generic[T]):
             PartialWriteError: Some were not created; it says which, and why each.
         """
         self._check()
+        if not isinstance(cast("object", values), Mapping):
+            raise UsageError(f"values must map keys to values, not {type(values).__name__}")
         rule = self._fence(fence)
         writes = [
             self._new(parse_key(key), self._encode(value), Condition.ABSENT, rule)
@@ -177,12 +201,52 @@ class Storage(Handle, Generic[T]):
         Raises:
             UnsupportedError: The store has no ``listing``.
         """
+        return self._pages(self._listable(namespace))
+
+    # -- what `kip30.aio` shares: requests and answers, without the waiting in between
+
+    def _read(self, keys: Sequence[str]) -> Future[_Entries]:
+        self._check()
+        return self._driver.read(tuple(map(parse_key, keys)))
+
+    def _creation(self, key: str, value: T, fence: Fencing | None) -> Write:
+        return self._request(key, self._encode(value), Condition.ABSENT, fence)
+
+    def _replacement(self, key: str, value: T, fence: Fencing | None) -> Write:
+        return self._request(key, self._encode(value), Condition.PRESENT, fence)
+
+    def _upsert(self, key: str, value: T, fence: Fencing | None) -> Write:
+        return self._request(key, self._encode(value), Condition.ANY, fence)
+
+    def _exchange(self, key: str, expected: Version, value: T, fence: Fencing | None) -> Write:
+        self._check()
+        condition = check_version(expected)
+        self._connection.require(Capability.COMPARE_AND_SET)
+        return self._request(key, self._encode(value), condition, fence)
+
+    def _deletion(self, key: str, expected: Version | None, fence: Fencing | None) -> Write:
+        self._check()
+        condition = Condition.PRESENT if expected is None else check_version(expected)
+        if expected is not None:
+            self._connection.require(Capability.COMPARE_AND_SET)
+        return self._request(key, None, condition, fence)
+
+    def _listable(self, namespace: str) -> str:
         self._check()
         self._connection.require(Capability.LISTING)
-        return self._pages(check_namespace(namespace))
+        return check_namespace(namespace)
 
-    def _handed(self) -> Future[Any]:
-        return Handed(self._connection.callbacks.call)
+    def _page(self, namespace: str, after: str) -> Future[_Names]:
+        return self._driver.list_names(namespace, after, PAGE)
+
+    def _request(
+        self, key: str, data: bytes | None, condition: Condition | Version, fence: Fencing | None
+    ) -> Write:
+        self._check()
+        return self._new(parse_key(key), data, condition, self._fence(fence))
+
+    def _settled(self, write: Write) -> Version:
+        return write_and_settle(self._driver, write, self._connection.asking())
 
     def _encode(self, value: T) -> bytes:
         return self._connection.fit(self._codec.encode(value))
@@ -190,15 +254,9 @@ class Storage(Handle, Generic[T]):
     def _fence(self, fence: Fencing | None) -> Fence | None:
         if fence is None:
             return None
+        checked = check_fence(fence)
         self._connection.require(Capability.FENCING)
-        return Fence(fence.service, fence.epoch)
-
-    def _write(
-        self, key: str, data: bytes | None, condition: Condition | Version, fence: Fencing | None
-    ) -> Version:
-        self._check()
-        write = self._new(parse_key(key), data, condition, self._fence(fence))
-        return write_and_settle(self._driver, write, self._connection.asking())
+        return checked
 
     def _new(
         self, key: Key, data: bytes | None, condition: Condition | Version, fence: Fence | None
@@ -223,6 +281,10 @@ class Storage(Handle, Generic[T]):
         except Kip30Error as error:
             return error
 
+    def _versioned(self, entries: _Entries) -> Versioned[T] | None:
+        entry = entries[0]
+        return None if entry is None else Versioned(self._codec.decode(entry.data), entry.version)
+
     def _first(self, entries: Sequence[Entry | None]) -> T | None:
         entry = entries[0]
         return None if entry is None else self._codec.decode(entry.data)
@@ -234,14 +296,8 @@ class Storage(Handle, Generic[T]):
     def _pages(self, namespace: str) -> Iterator[str]:
         after = ""
         while True:
-            names = self._connection.wait(self._driver.list_names(namespace, after, _PAGE))
+            names = self._connection.wait(self._page(namespace, after))
             yield from (str(Key(namespace, name)) for name in names)
-            if len(names) < _PAGE:
+            if len(names) < PAGE:
                 return
             after = names[-1]
-
-
-def _version(expected: object) -> Version:
-    if not isinstance(expected, Version):
-        raise UsageError(f"expected must be a Version, not {type(expected).__name__}")
-    return expected

@@ -48,7 +48,9 @@ def test_a_value_of_another_type_is_refused(codec: Any, value: Any) -> None:
         codec.encode(value)
 
 
-@pytest.mark.parametrize(("codec", "data"), [(STR, b"\xff"), (JSON, b"{"), (JSON, b"\xff")])
+@pytest.mark.parametrize(
+    ("codec", "data"), [(STR, b"\xff"), (JSON, b"{"), (JSON, b"\xff"), (JSON, b"[" * 100_000)]
+)
 def test_foreign_bytes_are_refused(codec: Any, data: bytes) -> None:
     with pytest.raises(CodecError, match="BYTES"):
         codec.decode(data)

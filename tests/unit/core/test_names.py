@@ -71,5 +71,12 @@ def test_the_limit_counts_escaped_bytes() -> None:
 
 def test_the_root_namespace_is_the_empty_string() -> None:
     assert check_namespace("") == ""
+    assert check_namespace("a/b") == "a/b"
     with pytest.raises(InvalidNameError):
         check_namespace("/a")
+
+
+@pytest.mark.parametrize("text", ["a/", "a//", "/"])
+def test_a_namespace_is_named_without_a_slash_at_its_end(text: str) -> None:
+    with pytest.raises(InvalidNameError, match="leave the trailing slash out"):
+        check_namespace(text)
