@@ -1,25 +1,28 @@
 """From a name in the configuration to a backend class.
 
-Backends register under the entry-point group ``kip30.backends``. Finding one imports its module and
-nothing else; calling the class is what connects.
+Backends register under the entry-point group ``kip30.backends``. All claims of a name are counted
+before any of them is imported. Finding one imports its module and nothing else; calling the class
+is what connects.
 """
 
-import sys
-import threading
+import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import is_dataclass
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from kip30.additional_paths import AdditionalPaths
 from kip30.config import CommonSettings, Properties, did_you_mean
 from kip30.driver import Backend
 from kip30.errors import ConfigError
+from kip30.extras import how_to_install
+from kip30.forks import Uninterrupted
 
 if TYPE_CHECKING:
-    from stevedore import NamedExtensionManager
+    from importlib.metadata import EntryPoint
 
 GROUP = "kip30.backends"
 """The entry-point group in which a package names its backends."""
@@ -27,61 +30,64 @@ GROUP = "kip30.backends"
 EMBEDDED = "embedded"
 """The store that needs no server and serves when no other one is meant."""
 
+OWN_PACKAGE = "kip30_backends"
+OWN_STORES = ("cassandra", "consul", "embedded", "etcd", "zookeeper")
+"""The stores of kip30 itself: only a module of `OWN_PACKAGE` may have one of these names."""
+
 _REQUIRED = ("name", "settings_class", "capabilities")
-_PATH_LOCK = threading.RLock()
+_IMPORT_SECONDS = 5.0
+_IMPORTS = Uninterrupted(_IMPORT_SECONDS)
+"""A child cannot finish an import of a thread that it does not have, and would wait for it."""
 
 
-def choose(common: CommonSettings, properties: Properties) -> type[Backend]:
+class NotLoadedError(ConfigError):
+    """The answer needs code that the configuration brings along, and none was to be loaded."""
+
+
+def choose(
+    common: CommonSettings, properties: Properties, *, load_plugins: bool = True
+) -> type[Backend]:
     """Return the backend that is configured, or the only one that can be meant.
 
     That is the named one; else ZooKeeper if ``zookeeper.connect`` is there; else the only one
     besides the embedded one whose needs are installed; else the embedded one.
 
+    Args:
+        common: The settings of every store.
+        properties: All that is configured.
+        load_plugins: Whether to import what ``plugin.locator.classname`` names, and what is in
+            ``plugin.additional.paths``.
+
     Raises:
-        ConfigError: The named one cannot be had, or none is named and several could be meant.
+        ConfigError: The named one cannot be imported, or none is named and several could be meant.
+        NotLoadedError: Without plugins this cannot be said.
     """
-    paths = common.additional_paths
+    registry = Registry(common.additional_paths, load_plugins=load_plugins)
     if common.locator_classname:
-        return load_class(common.locator_classname, paths)
+        return registry.load_class(common.locator_classname)
     if common.backend:
-        return find(common.backend, paths)
+        return registry.find(common.backend)
     if "zookeeper.connect" in properties:
-        return _find_zookeeper(properties["zookeeper.connect"].origin, paths)
-    return find(_only_one(paths), paths)
-
-
-def _find_zookeeper(origin: str, paths: Sequence[Path]) -> type[Backend]:
-    chosen = f"zookeeper.connect ({origin}) asks for the store zookeeper"
-    if "zookeeper" not in names(paths):
-        remedy = "install a backend of that name, or set plugin.backend"
-        raise ConfigError(f"{chosen}, which is not installed: {remedy}")
-    try:
-        return find("zookeeper", paths)
-    except ConfigError as error:
-        raise ConfigError(f"{chosen}: {error}") from error.__cause__
+        return _find_zookeeper(properties["zookeeper.connect"].origin, registry)
+    return registry.find(_only_one(registry))
 
 
 def names(paths: Sequence[Path] = ()) -> list[str]:
-    """Return the names of all registered backends, whether or not their needs are installed."""
-    with _searching(paths):
-        return sorted(set(_scan([]).entry_points_names()))
+    """Return the names of all registered backends, whether or not their needs are installed.
+
+    Nothing is imported.
+    """
+    return Registry(paths).names()
 
 
-def find(name: str, paths: Sequence[Path] = ()) -> type[Backend]:
-    """Return the backend registered as *name*, looking in *paths* first.
+def find(name: str, paths: Sequence[Path] = (), *, load_plugins: bool = True) -> type[Backend]:
+    """Return the backend registered as *name*, installed or in *paths*.
 
     Raises:
         ConfigError: There is none, or more than one, or it cannot be imported, or is no backend.
+        NotLoadedError: It is in *paths*, or may need what is there, and no plugin was to be loaded.
     """
-    what = f"backend {name!r}"
-    with _searching(paths), _importing(what, _extra(name)):
-        claims = _scan([name]).extensions
-    if not claims:
-        raise ConfigError(_not_registered(name, names(paths)))
-    if len(claims) > 1:
-        targets = " and ".join(claim.entry_point_target for claim in claims)
-        raise ConfigError(f"{what} is claimed by {targets}: uninstall one of them")
-    return _checked(claims[0].plugin, what)
+    return Registry(paths, load_plugins=load_plugins).find(name)
 
 
 def load_class(dotted: str, paths: Sequence[Path] = ()) -> type[Backend]:
@@ -90,26 +96,119 @@ def load_class(dotted: str, paths: Sequence[Path] = ()) -> type[Backend]:
     Raises:
         ConfigError: There is none, or it cannot be imported, or is no backend.
     """
-    module, _, attribute = dotted.partition(":") if ":" in dotted else dotted.rpartition(".")
-    if not (module and attribute):
-        raise ConfigError(f"{dotted!r} is not the name of a class: write package.module:Class")
-    with _searching(paths), _importing(f"backend class {dotted!r}", ""):
-        found: object = reduce(getattr, attribute.split("."), import_module(module))
-    return _checked(found, f"backend class {dotted!r}")
+    return Registry(paths).load_class(dotted)
 
 
-def _only_one(paths: Sequence[Path]) -> str:
-    usable = [name for name in names(paths) if name != EMBEDDED and _is_installed(name, paths)]
+class Registry:
+    """The backends that are installed, and those in additional paths."""
+
+    def __init__(self, paths: Sequence[Path], *, load_plugins: bool = True) -> None:
+        """Import nothing yet.
+
+        Raises:
+            ConfigError: One of *paths* is not there, or another user could have written it.
+        """
+        self._paths = AdditionalPaths(paths)
+        self._load_plugins = load_plugins
+
+    def names(self) -> list[str]:
+        """Return the names of all registered backends."""
+        return sorted({claim.name for claim in (*_installed(), *self._brought())})
+
+    def find(self, name: str) -> type[Backend]:
+        """Return the backend registered as *name*; see `find`."""
+        what = f"backend {name!r}"
+        installed = [claim for claim in _installed() if claim.name == name]
+        brought = [claim for claim in self._brought() if claim.name == name]
+        claim = self._only_claim(name, [*installed, *brought])
+        if brought and not self._load_plugins:
+            raise NotLoadedError(f"{what} is in plugin.additional.paths and was not loaded")
+        with self._importing(what, _extra(name)):
+            found = claim.load()
+        return _checked(found, what)
+
+    def load_class(self, dotted: str) -> type[Backend]:
+        """Return the backend class *dotted*; see `load_class`."""
+        module, _, attribute = dotted.partition(":") if ":" in dotted else dotted.rpartition(".")
+        if not (module and attribute):
+            raise ConfigError(f"{dotted!r} is not the name of a class: write package.module:Class")
+        what = f"backend class {dotted!r}"
+        if not (self._load_plugins or _is_own(module)):
+            raise NotLoadedError(f"{what} was not loaded")
+        with self._importing(what, ""):
+            found: object = reduce(getattr, attribute.split("."), import_module(module))
+        return _checked(found, what)
+
+    def _only_claim(self, name: str, claims: Sequence["EntryPoint"]) -> "EntryPoint":
+        if not claims:
+            raise ConfigError(_not_registered(name, self.names()))
+        foreign = [claim.value for claim in claims if not _is_own(claim.module)]
+        if name in OWN_STORES and foreign:
+            raise ConfigError(
+                f"the name {name!r} is kip30's own and is claimed by {' and '.join(foreign)}:"
+                " uninstall that, or take it out of plugin.additional.paths"
+            )
+        if len(claims) > 1:
+            targets = " and ".join(claim.value for claim in claims)
+            raise ConfigError(f"backend {name!r} is claimed by {targets}: uninstall one of them")
+        return claims[0]
+
+    def _brought(self) -> list["EntryPoint"]:
+        return self._paths.entry_points(GROUP)
+
+    @contextmanager
+    def _importing(self, what: str, advice: str) -> Generator[None]:
+        """Turn every error of importing *what* into a `ConfigError`."""
+        try:
+            with _IMPORTS, self._paths.importable() if self._load_plugins else nullcontext():
+                yield
+        except ConfigError:
+            raise
+        except Exception as error:
+            if self._may_lack(error):
+                raise NotLoadedError(
+                    f"{what} needs a package that may be in plugin.additional.paths, and nothing"
+                    " there was loaded"
+                ) from error
+            raise ConfigError(
+                f"{what} cannot be imported: {type(error).__name__}: {error}{advice}"
+            ) from error
+
+    def _may_lack(self, error: Exception) -> bool:
+        """Say whether *error* could be due to plugins that were not to be loaded."""
+        is_missing = isinstance(error, ModuleNotFoundError)
+        return is_missing and bool(self._paths.places) and not self._load_plugins
+
+
+def _find_zookeeper(origin: str, registry: Registry) -> type[Backend]:
+    chosen = f"zookeeper.connect ({origin}) asks for the store zookeeper"
+    if "zookeeper" not in registry.names():
+        remedy = "install a backend of that name, or set plugin.backend"
+        raise ConfigError(f"{chosen}, which is not installed: {remedy}")
+    try:
+        return registry.find("zookeeper")
+    except NotLoadedError:
+        raise
+    except ConfigError as error:
+        raise ConfigError(f"{chosen}: {error}") from error.__cause__
+
+
+def _only_one(registry: Registry) -> str:
+    usable = [
+        name for name in registry.names() if name != EMBEDDED and _is_installed(name, registry)
+    ]
     if len(usable) > 1:
-        settings = " or ".join(f"plugin.backend={name}" for name in usable)
+        settings = " or ".join(f"plugin.backend={name}" for name in (*usable, EMBEDDED))
         raise ConfigError(f"several stores are installed: set {settings}")
     return usable[0] if usable else EMBEDDED
 
 
-def _is_installed(name: str, paths: Sequence[Path]) -> bool:
+def _is_installed(name: str, registry: Registry) -> bool:
     """Say whether all that backend *name* imports is there; any other failure is raised."""
     try:
-        find(name, paths)
+        registry.find(name)
+    except NotLoadedError:
+        raise
     except ConfigError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
             return False
@@ -117,61 +216,34 @@ def _is_installed(name: str, paths: Sequence[Path]) -> bool:
     return True
 
 
-def _scan(wanted: list[str]) -> "NamedExtensionManager[Any]":
-    """Import the registered backends called one of *wanted*; with none, only look around."""
+def _installed() -> list["EntryPoint"]:
+    """Return what installed packages register, importing none of it."""
     from stevedore import NamedExtensionManager  # noqa: PLC0415  slower than all of kip30
 
-    def fail(_manager: object, _entry_point: object, error: BaseException) -> NoReturn:
-        raise error
+    if not _has_cache_folder():
+        from importlib import metadata  # noqa: PLC0415  a quarter of kip30's own import
 
-    return NamedExtensionManager(
-        GROUP, wanted, on_load_failure_callback=fail, on_missing_entrypoints_callback=None
-    )
+        found = metadata.entry_points(group=GROUP)
+        NamedExtensionManager.ENTRY_POINT_CACHE.setdefault(GROUP, [*found])
+    with _IMPORTS:
+        manager: NamedExtensionManager[Any] = NamedExtensionManager(
+            GROUP, [], on_missing_entrypoints_callback=None
+        )
+    claims: list[EntryPoint] = manager.list_entry_points()
+    return claims
 
 
-@contextmanager
-def _searching(paths: Sequence[Path]) -> Generator[None]:
-    """Have Python look in *paths* first while this lasts.
+def _has_cache_folder() -> bool:
+    """Say whether stevedore's cache has a place of the user's.
 
-    What a backend imports later than on its own import must be in its package or installed.
+    Without a home directory stevedore would take what it finds in a folder ``~`` of the working
+    directory, and leave one behind.
     """
-    added = [_existing(path) for path in paths]
-    if not added:
-        yield
-        return
-    with _PATH_LOCK:
-        sys.path[:0] = added
-        _forget_scan()
-        try:
-            yield
-        finally:
-            for entry in added:
-                sys.path.remove(entry)
-            _forget_scan()
+    return bool(os.environ.get("XDG_CACHE_HOME")) or os.path.expanduser("~") != "~"  # noqa: PTH111  pathlib raises
 
 
-def _existing(path: Path) -> str:
-    if not path.exists():
-        raise ConfigError(f"plugin.additional.paths: there is no {path}")
-    return str(path.resolve())
-
-
-def _forget_scan() -> None:
-    """Have stevedore look again: it keeps what it found first, whatever `sys.path` has become."""
-    from stevedore import ExtensionManager  # noqa: PLC0415  slower than all of kip30
-
-    ExtensionManager.ENTRY_POINT_CACHE.pop(GROUP, None)
-
-
-@contextmanager
-def _importing(what: str, advice: str) -> Generator[None]:
-    """Turn whatever goes wrong on importing *what* into a `ConfigError`."""
-    try:
-        yield
-    except Exception as error:
-        raise ConfigError(
-            f"{what} cannot be imported: {type(error).__name__}: {error}{advice}"
-        ) from error
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == OWN_PACKAGE
 
 
 def _checked(found: object, what: str) -> type[Backend]:
@@ -202,4 +274,4 @@ def _extra(name: str) -> str:
         extras = metadata.metadata("kip30").get_all("Provides-Extra") or []
     except metadata.PackageNotFoundError:
         return ""
-    return f"; pip install 'kip30[{name}]'" if name in extras else ""
+    return f"; {how_to_install(name)}" if name in extras else ""

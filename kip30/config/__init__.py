@@ -24,8 +24,10 @@ from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties, Value, Written
 from kip30.config.settings import Row, reference, setting
 from kip30.config.spelling import did_you_mean
+from kip30.config.trust import TRUSTED_VARIABLE, distrust_chain, distrust_tree
 
 __all__ = [
+    "TRUSTED_VARIABLE",
     "Address",
     "CommonSettings",
     "Parser",
@@ -40,6 +42,8 @@ __all__ = [
     "choice",
     "default_file",
     "did_you_mean",
+    "distrust_chain",
+    "distrust_tree",
     "effective",
     "integer",
     "load",

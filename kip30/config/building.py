@@ -3,10 +3,11 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kip30.config.expansion import expand, refers
+from kip30.config.expansion import expand, refers, refers_to_file
 from kip30.config.properties import Properties, Value, as_text
 from kip30.config.settings import Declaration, declarations
 from kip30.config.spelling import did_you_mean
+from kip30.config.trust import TRUSTED_VARIABLE
 from kip30.errors import ConfigError
 
 T = TypeVar("T")
@@ -76,8 +77,7 @@ def _written_keys(declaration: Declaration, properties: Properties) -> list[str]
 
 
 def _read(declaration: Declaration, key: str, value: Value) -> Any:
-    if declaration.literal and refers(value.text):
-        raise ConfigError(f"{key} ({value.origin}) must be written out, not taken from ${{...}}")
+    _require_allowed(declaration, key, value)
     written = expand(value.text, f"{key} ({value.origin})")
     written = written if declaration.secret else written.strip()
     try:
@@ -90,6 +90,20 @@ def _read(declaration: Declaration, key: str, value: Value) -> Any:
     else:
         written = repr(written)
     raise ConfigError(f"{key} = {written} ({value.origin}): {complaint}")
+
+
+def _require_allowed(declaration: Declaration, key: str, value: Value) -> None:
+    """Refuse a value for what it may do, before it does it."""
+    where = f"{key} ({value.origin})"
+    if value.distrust and (declaration.reaches_out or refers(value.text)):
+        raise ConfigError(
+            f"{where} runs code or reads files, and another user may have written it:"
+            f" {value.distrust}; give it with --set, or name the owner in ${TRUSTED_VARIABLE}"
+        )
+    if declaration.literal and refers(value.text):
+        raise ConfigError(f"{where} must be written out, not taken from ${{...}}")
+    if declaration.in_errors and refers_to_file(value.text):
+        raise ConfigError(f"{where} must not be taken from a file: errors show it")
 
 
 def _shown(declaration: Declaration, properties: Properties) -> str:

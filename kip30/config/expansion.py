@@ -1,6 +1,7 @@
 """``${env:NAME}`` and ``${file:/path}`` in a value: secrets that stay out of the file.
 
-What is read this way is not expanded again. The end of the last line of a file is left out.
+What is read this way is not expanded again. The end of the last line of a file is left out. A file
+must be a regular one of at most `FILE_LIMIT` bytes, and no other user may be able to write it.
 """
 
 import os
@@ -8,7 +9,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from kip30.config.reading import read
+from kip30.config.trust import TRUSTED_VARIABLE
 from kip30.errors import ConfigError
+
+FILE_LIMIT = 64 * 1024
+"""How many bytes a referenced file may hold."""
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 
@@ -16,6 +22,11 @@ _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 def refers(written: str) -> bool:
     """Say whether *written* takes something from elsewhere."""
     return "${" in written
+
+
+def refers_to_file(written: str) -> bool:
+    """Say whether *written* takes something out of a file."""
+    return "${file:" in written
 
 
 def expand(written: str, where: str) -> str:
@@ -43,10 +54,15 @@ def _variable(name: str, where: str) -> str:
 
 def _content(name: str, where: str) -> str:
     try:
-        raw = Path(name).expanduser().read_bytes()
-    except (OSError, RuntimeError) as error:
+        raw, distrust = read(Path(name).expanduser(), FILE_LIMIT)
+    except (OSError, RuntimeError, ValueError) as error:  # ValueError: a NUL character
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{where}: cannot read the file {name}: {reason}") from error
+    if distrust:
+        raise ConfigError(
+            f"{where}: {distrust}: let no one else write it, or name its owner in"
+            f" ${TRUSTED_VARIABLE}"
+        )
     # Not chained: a decoding error carries the content.
     with suppress(UnicodeDecodeError):
         return raw.decode().removesuffix("\n").removesuffix("\r")

@@ -7,15 +7,20 @@ are pure ASCII with escapes and read the same. The last of several equal keys in
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from kip30.config.properties import Properties, Value, Written, as_text
+from kip30.config.reading import Contents, read
+from kip30.config.trust import distrust_here
 from kip30.errors import ConfigError
 
 CONFIG_VARIABLE = "KIP30_CONFIG"
 DEFAULT_NAME = "kip30.properties"
 FURTHER_FILE = "plugin.configuration.file"
+FILE_LIMIT = 1024 * 1024
+"""How many bytes a properties file may hold."""
 
 _KAFKA_MARKS = frozenset({"broker.id", "node.id", "process.roles"})
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -38,11 +43,14 @@ def load(
         ConfigError: A file that cannot be read or is not a properties file, or a key or value of
             a wrong type.
     """
-    if source is None:
-        source = default_file() or {}
     if isinstance(source, Mapping):
         return Properties({_key(key): Value(as_text(source[key], key), origin) for key in source})
-    return _load_file(Path(source))
+    if source is not None:
+        return _load_file(Path(source))
+    file = default_file()
+    if file is None:
+        return Properties({})
+    return _load_file(file, is_named=bool(os.environ.get(CONFIG_VARIABLE)))
 
 
 def default_file() -> Path | None:
@@ -51,7 +59,7 @@ def default_file() -> Path | None:
     if named:
         return Path(named)
     here = Path(DEFAULT_NAME)
-    return here if here.exists() else None
+    return here if os.path.lexists(here) else None
 
 
 def _key(key: object) -> str:
@@ -60,27 +68,48 @@ def _key(key: object) -> str:
     return key
 
 
-def _load_file(file: Path) -> Properties:
-    first = _read_file(file)
+def _load_file(file: Path, *, is_named: bool = True) -> Properties:
+    first = _read_file(file, is_named=is_named)
     named = first.pop(FURTHER_FILE, None)
     if named is None:
         return Properties(first)
-    second = _read_file(file.parent / Path(named.text.strip()).expanduser())
+    if named.distrust:
+        raise ConfigError(
+            f"{FURTHER_FILE} ({named.origin}) reads a file, and another user may have written it:"
+            f" {named.distrust}; name the other file with --config instead"
+        )
+    second = _read_file(file.parent / Path(named.text.strip()).expanduser(), is_named=True)
     if FURTHER_FILE in second:
         raise ConfigError(f"{FURTHER_FILE} ({second[FURTHER_FILE].origin}): one such file is all")
     return Properties(first) | Properties(second)
 
 
-def _read_file(file: Path) -> dict[str, Value]:
-    values = _parse(_read_text(file), str(file))
-    return _out_of_kafka(values) if _is_kafka(values) else values
+def _read_file(file: Path, *, is_named: bool) -> dict[str, Value]:
+    raw, distrust = _contents(file, is_named=is_named)
+    values = _parse(_decoded(raw, file), str(file))
+    kept = _out_of_kafka(values) if _is_kafka(values) else values
+    return {key: replace(value, distrust=distrust) for key, value in kept.items()}
 
 
-def _read_text(file: Path) -> str:
+def _contents(file: Path, *, is_named: bool) -> Contents:
+    """Read *file*; one that was not named is refused if another user could have written it."""
     try:
-        raw = file.read_bytes()
+        contents = read(file, FILE_LIMIT, may_wait=is_named)
+        distrust = contents.distrust or ("" if is_named else distrust_here(file))
+    except ValueError as error:  # a NUL character in the path
+        raise ConfigError(f"cannot read the configuration file {str(file)!r}: {error}") from error
     except OSError as error:
         raise ConfigError(f"cannot read the configuration file {file}: {error.strerror}") from error
+    if distrust and not is_named:
+        raise ConfigError(
+            f"{file.absolute()} is refused: {distrust}; a file that is found, not named, must be"
+            f" yours or root's, and no one else may write it or its folder: correct that with"
+            f" chown and chmod, or name the file with --config or ${CONFIG_VARIABLE}"
+        )
+    return contents
+
+
+def _decoded(raw: bytes, file: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -62,6 +62,8 @@ def _boolean(written: str) -> bool:
 
 
 def _path(written: str) -> Path:
+    if "\0" in written:
+        raise ValueError("a path holds no NUL character; remove it")
     try:
         return Path(_text(written)).expanduser()
     except RuntimeError as error:

@@ -27,6 +27,7 @@ class CommonSettings:
         text,
         default=None,
         literal=True,
+        runs_code=True,
         doc="Class of the store, package.module:Class, instead of plugin.backend",
     )
     additional_paths: tuple[Path, ...] = setting(
@@ -34,12 +35,14 @@ class CommonSettings:
         paths,
         default="",
         literal=True,
-        doc="Folders and zip files in which a store's package is looked for first",
+        runs_code=True,
+        doc="Folders and zip files to look in for a store's package, after the installed ones",
     )
     namespace: str = setting(
         "plugin.namespace",
         text,
         default="kip30",
+        in_errors=True,
         doc="Name under which everything is kept; clients with another one never meet",
     )
     session_timeout: float | None = setting(

@@ -21,11 +21,14 @@ class Value:
         text: As written, references not expanded.
         origin: ``file:line``, or whatever gave it.
         borrowed: Another program's key, which is no mistake if nothing here knows it.
+        distrust: Why other users could have written it; empty if they could not. Such a value
+            may neither name code or files nor hold references.
     """
 
     text: str = field(repr=False)
     origin: str
     borrowed: bool = False
+    distrust: str = ""
 
 
 class Properties(Mapping[str, Value]):

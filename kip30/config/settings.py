@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from types import EllipsisType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
-from kip30.config.parsers import Parser
+from kip30.config.parsers import Parser, path, paths
 from kip30.config.properties import Written, as_text
 
 T = TypeVar("T")
@@ -13,6 +13,7 @@ T = TypeVar("T")
 Default: TypeAlias = Written | Callable[[], Written] | EllipsisType | None
 
 _METADATA = "kip30.setting"
+_PATHS: tuple[Parser[Any], ...] = (path, paths)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +28,19 @@ class Declaration:
     secret: bool
     aliases: tuple[str, ...]
     literal: bool
+    runs_code: bool
+    in_errors: bool
     compute: Callable[[], Written] | None
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The key and its aliases."""
         return (self.key, *self.aliases)
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether the value names code to run, or a file to read or write."""
+        return self.runs_code or self.parser in _PATHS
 
 
 class Row(NamedTuple):
@@ -57,6 +65,8 @@ def setting(
     secret: bool = False,
     aliases: tuple[str, ...] = (),
     literal: bool = False,
+    runs_code: bool = False,
+    in_errors: bool = False,
 ) -> T | None: ...
 @overload
 def setting(
@@ -69,6 +79,8 @@ def setting(
     secret: bool = False,
     aliases: tuple[str, ...] = (),
     literal: bool = False,
+    runs_code: bool = False,
+    in_errors: bool = False,
 ) -> T: ...
 def setting(  # noqa: PLR0913  one argument per column of the reference
     key: str,
@@ -80,6 +92,8 @@ def setting(  # noqa: PLR0913  one argument per column of the reference
     secret: bool = False,
     aliases: tuple[str, ...] = (),
     literal: bool = False,
+    runs_code: bool = False,
+    in_errors: bool = False,
 ) -> Any:
     """Declare a field of a frozen, keyword-only settings dataclass.
 
@@ -95,6 +109,9 @@ def setting(  # noqa: PLR0913  one argument per column of the reference
         secret: Show the value nowhere, and take it as it is, surrounding blanks included.
         aliases: Other keys that mean the same.
         literal: Refuse references in the value, because errors of others will show it.
+        runs_code: The value names code, so it is taken only from where no other user can write.
+        in_errors: Errors of others show the value, so it may not come out of a file. The same
+            holds for every path.
     """
     declaration = Declaration(
         key=key,
@@ -104,6 +121,8 @@ def setting(  # noqa: PLR0913  one argument per column of the reference
         secret=secret,
         aliases=aliases,
         literal=literal,
+        runs_code=runs_code,
+        in_errors=in_errors or parse in _PATHS,
         compute=default if callable(default) else None,
     )
     metadata = {_METADATA: declaration}

@@ -1,20 +1,26 @@
 """Finding backends in real packages, in folders and zip files of the test's own."""
 
+import importlib.util
 import subprocess
 import sys
 import sysconfig
+import threading
 import zipfile
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from stevedore import _cache
+from stevedore import ExtensionManager, _cache
 
 from kip30 import registry
+from kip30.additional_paths import AdditionalPaths
 from kip30.config import CommonSettings, build, load
 from kip30.driver import Backend
 from kip30.errors import ConfigError
+from kip30.registry import NotLoadedError
+from kip30_conformance.child import in_forked_child
+from kip30_conformance.patience import eventually
 
 BACKEND = """
 from dataclasses import dataclass
@@ -68,6 +74,11 @@ class Site:
         return file
 
 
+def forget_scan() -> None:
+    """Let stevedore look again: it keeps what it found first."""
+    ExtensionManager.ENTRY_POINT_CACHE.pop(registry.GROUP, None)
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """The only place besides the standard library from which anything can be imported."""
@@ -75,9 +86,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     library = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
     monkeypatch.setattr(sys, "path", [str(site.folder), *library])
     monkeypatch.setattr(_cache._c, "_disable_caching", True)
-    registry._forget_scan()
+    monkeypatch.setattr(registry, "OWN_STORES", ())
+    forget_scan()
     yield site
-    registry._forget_scan()
+    forget_scan()
     for module in [name for name in sys.modules if name.startswith("site_")]:
         del sys.modules[module]
 
@@ -127,16 +139,17 @@ def test_an_unknown_name_is_refused_with_all_that_helps(
 
 def test_kip30s_own_stores_are_named_with_their_extra(site: Site) -> None:
     site.distribution("kip30", metadata="Provides-Extra: etcd\n")
-    with pytest.raises(ConfigError, match=r"called 'etcd'; pip install 'kip30\[etcd\]'; "):
+    hint = r"'etcd'; in a checkout of kip30: pip install '\.\[etcd\]'; "
+    with pytest.raises(ConfigError, match=hint):
         registry.find("etcd")
     site.broken("etcd", "import site_grpc")
-    registry._forget_scan()
+    forget_scan()
     _cache._c._internal.clear()
     with pytest.raises(ConfigError) as refused:
         registry.find("etcd")
     assert str(refused.value) == (
         "backend 'etcd' cannot be imported: ModuleNotFoundError: No module named 'site_grpc'"
-        "; pip install 'kip30[etcd]'"
+        "; in a checkout of kip30: pip install '.[etcd]'"
     )
 
 
@@ -254,10 +267,50 @@ def test_loads_a_class_from_a_folder_and_from_a_zip_file(elsewhere: Site, tmp_pa
         del sys.modules["site_shop"]
 
 
-def test_additional_paths_come_first(site: Site, elsewhere: Site) -> None:
-    site.module("site_shop", "shop = 'the installed one'")
+def test_installed_modules_come_first(site: Site, elsewhere: Site) -> None:
+    site.module("site_shop", BACKEND.format(name="shop"))
+    elsewhere.module("site_shop", "raise SystemExit")
+    assert registry.load_class("site_shop:shop", [elsewhere.folder]).name == "shop"
+
+
+def test_a_plain_folder_of_the_same_name_hides_no_package(site: Site, elsewhere: Site) -> None:
+    (site.folder / "site_shop").mkdir()
     elsewhere.module("site_shop", BACKEND.format(name="shop"))
     assert registry.load_class("site_shop:shop", [elsewhere.folder]).name == "shop"
+
+
+@pytest.mark.usefixtures("site")
+def test_no_library_is_replaced_by_one_in_an_additional_path(elsewhere: Site) -> None:
+    elsewhere.module("site_shop", "import wave\n" + BACKEND.format(name="shop"))
+    for library in ("wave", "stevedore", "kip30"):
+        elsewhere.module(library, "raise SystemExit")
+    sys.modules.pop("wave", None)
+    assert registry.load_class("site_shop:shop", [elsewhere.folder]).name == "shop"
+
+
+def test_claims_are_counted_before_any_is_imported(site: Site, elsewhere: Site) -> None:
+    site.backend("shop")
+    elsewhere.module("site_copy", "raise SystemExit")
+    elsewhere.distribution("copycat", "shop = site_copy:shop")
+    with pytest.raises(
+        ConfigError, match=r"'shop' is claimed by site_shop:shop and site_copy:shop"
+    ):
+        registry.find("shop", [elsewhere.folder])
+
+
+@pytest.mark.parametrize("name", registry.OWN_STORES)
+def test_the_names_of_kip30s_own_stores_cannot_be_claimed(elsewhere: Site, name: str) -> None:
+    elsewhere.module("site_thief", "raise SystemExit")
+    elsewhere.distribution("thief", f"{name} = site_thief:x")
+    with pytest.raises(ConfigError, match=rf"{name!r} is kip30's own and is claimed by site_thief"):
+        registry.find(name, [elsewhere.folder])
+
+
+def test_a_distribution_that_is_installed_too_counts_once(site: Site, elsewhere: Site) -> None:
+    for place in (site, elsewhere):
+        place.backend("shop")
+    assert registry.find("shop", [elsewhere.folder]).name == "shop"
+    assert str(sys.modules["site_shop"].__file__).startswith(str(site.folder))
 
 
 @pytest.mark.usefixtures("site")
@@ -276,17 +329,61 @@ def test_an_additional_path_must_be_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("site")
-def test_threads_search_different_paths_one_after_the_other(tmp_path: Path) -> None:
-    sites = {name: Site(tmp_path / name) for name in ("shop", "mall", "fair", "stall")}
-    for name, site in sites.items():
-        site.backend(name)
+def test_a_thread_finds_nothing_in_the_paths_of_another(elsewhere: Site) -> None:
+    elsewhere.backend("shop")
+    with ThreadPoolExecutor() as pool, AdditionalPaths([elsewhere.folder]).importable():
+        other = pool.submit(importlib.util.find_spec, "site_shop")
+        assert other.result() is None
+        assert importlib.util.find_spec("site_shop") is not None
+    assert importlib.util.find_spec("site_shop") is None
+
+
+@pytest.mark.usefixtures("site")
+def test_without_plugins_nothing_of_an_additional_path_is_imported(elsewhere: Site) -> None:
+    elsewhere.broken("shop", "raise SystemExit")
+    paths = [elsewhere.folder]
+    assert registry.names(paths) == ["shop"]
+    with pytest.raises(NotLoadedError, match=r"'shop' is in plugin\.additional\.paths"):
+        registry.find("shop", paths, load_plugins=False)
+
+
+def test_without_plugins_what_an_installed_store_lacks_may_be_there(
+    site: Site, elsewhere: Site
+) -> None:
+    site.broken("shop", "import site_vendor")
+    with pytest.raises(ConfigError, match="No module named 'site_vendor'"):
+        registry.find("shop")
+    with pytest.raises(NotLoadedError, match=r"may be in plugin\.additional\.paths"):
+        registry.find("shop", [elsewhere.folder], load_plugins=False)
+
+
+def test_a_fork_waits_for_an_import(site: Site) -> None:
+    site.module("site_shop", f"import time; time.sleep(0.5)\n{BACKEND.format(name='shop')}")
     with ThreadPoolExecutor() as pool:
-        with registry._searching([sites["shop"].folder]):
-            asked = [
-                pool.submit(registry.find, name, [site.folder]) for name, site in sites.items()
-            ]
-            assert not wait(asked, timeout=0.2, return_when=FIRST_COMPLETED).done
-        assert [future.result().name for future in asked] == [*sites]
+        loading = pool.submit(registry.load_class, "site_shop:shop")
+        eventually(lambda: "site_shop" in sys.modules, what="the import has begun")
+        loaded = in_forked_child(lambda: registry.load_class("site_shop:shop").name)
+        assert (loaded, loading.result().name) == ("shop", "shop")
+
+
+@pytest.mark.usefixtures("site")
+def test_a_child_searches_no_path_of_a_thread_that_it_does_not_have(elsewhere: Site) -> None:
+    elsewhere.backend("shop")
+    searching, done = threading.Event(), threading.Event()
+
+    def search() -> None:
+        with AdditionalPaths([elsewhere.folder]).importable():
+            searching.set()
+            done.wait()
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    searching.wait()
+    found = in_forked_child(lambda: importlib.util.find_spec("site_shop") is not None)
+    assert found == "False"
+    assert in_forked_child(lambda: registry.names([elsewhere.folder])) != ""
+    done.set()
+    thread.join()
 
 
 # -- by what is configured
@@ -328,7 +425,7 @@ def test_with_nothing_named_the_only_usable_store_besides_the_embedded_one(site:
     site.broken("consul", "import site_consul_client")
     assert choose().name == "embedded"
     site.backend("shop")
-    registry._forget_scan()
+    forget_scan()
     _cache._c._internal.clear()
     assert choose().name == "shop"
 
@@ -340,6 +437,7 @@ def test_with_nothing_named_several_stores_are_listed(site: Site) -> None:
         choose()
     assert str(refused.value) == (
         "several stores are installed: set plugin.backend=consul or plugin.backend=etcd"
+        " or plugin.backend=embedded"
     )
 
 

@@ -1,0 +1,79 @@
+"""What an operator can do about a failed TLS handshake, whichever store it was with."""
+
+from typing import NamedTuple
+
+
+class TlsFailure(NamedTuple):
+    """A failure that OpenSSL or BoringSSL describes with *part*, and what helps against it.
+
+    In *advice* ``{tls}`` stands for the prefix of the settings, ``{cert}`` for the key of the
+    client's certificate, and ``{addresses}`` for the key of the servers' addresses.
+    """
+
+    part: str
+    advice: str
+
+
+_NO_TLS = (
+    "the server does not speak TLS on that port: unset {tls} and its files, or use another port"
+)
+_SHOW_ONE = "the server demands a client certificate: set {cert} and {tls}.key"
+_NOT_TRUSTED = (
+    "the server does not trust the client certificate: {cert} must be signed by an authority that"
+    " the server trusts"
+)
+
+_FAILURES = (
+    TlsFailure("WRONG_VERSION_NUMBER", _NO_TLS),
+    TlsFailure("RECORD_LAYER_FAILURE", _NO_TLS),
+    TlsFailure("PACKET_LENGTH_TOO_LONG", _NO_TLS),
+    TlsFailure("HTTP_REQUEST", _NO_TLS),
+    TlsFailure(
+        "ended without a reason", f"the handshake was broken off, probably because {_NO_TLS}"
+    ),
+    TlsFailure("ALERT_CERTIFICATE_EXPIRED", "the client certificate has expired: renew {cert}"),
+    TlsFailure("has expired", "the server's certificate has expired: renew it there"),
+    TlsFailure("not yet valid", "the server's certificate is not valid yet: compare the clocks"),
+    TlsFailure("mismatch", "the server's certificate must name the host that {addresses} names"),
+    TlsFailure("CERTIFICATE_REQUIRED", _SHOW_ONE),
+    TlsFailure("ALERT_UNKNOWN_CA", _NOT_TRUSTED),
+    TlsFailure("ALERT_BAD_CERTIFICATE", _NOT_TRUSTED),
+    TlsFailure("ALERT_CERTIFICATE_UNKNOWN", _NOT_TRUSTED),
+    TlsFailure("ALERT_HANDSHAKE_FAILURE", f"{_SHOW_ONE}, or compare the versions and ciphers"),
+    TlsFailure(
+        "CERTIFICATE_VERIFY_FAILED",
+        "{tls}.ca must hold the authority that signed the server's certificate",
+    ),
+    TlsFailure(
+        "ALERT",
+        "the server broke the handshake off: its log says why; does it trust {cert}?",
+    ),
+)
+
+
+def tls_advice(
+    said: str,
+    *,
+    prefix: str,
+    addresses: str,
+    certificate_word: str = "cert",
+    shows_certificate: bool = True,
+) -> str:
+    """Return the cause of a TLS failure and what to do about it, or ``""`` if *said* tells none.
+
+    Args:
+        said: What OpenSSL or BoringSSL said; both use the same words for the same reasons.
+        prefix: What the keys of the store's TLS settings begin with.
+        addresses: The key of the setting that names the servers.
+        certificate_word: The last word of the key that names the client's certificate.
+        shows_certificate: Whether the client has a certificate to show.
+    """
+    words = said.replace(" ", "_").upper()
+    for failure in _FAILURES:
+        if failure.part.replace(" ", "_").upper() in words:
+            advice = failure.advice
+            if advice is _NOT_TRUSTED and not shows_certificate:
+                advice = _SHOW_ONE
+            certificate = f"{prefix}.{certificate_word}"
+            return advice.format(tls=prefix, cert=certificate, addresses=addresses)
+    return ""

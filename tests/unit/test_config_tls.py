@@ -1,0 +1,149 @@
+"""TLS files that are read again when they change, and what is said of those that cannot be used."""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kip30 import ConfigError
+from kip30.config.tls import ReloadingContext, TlsFiles
+from kip30.config.tls_failures import tls_advice
+from kip30_conformance.servers.certificates import Authority, Signed
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def files(authority: Authority, tmp_path: Path) -> TlsFiles:
+    _fill(tmp_path, authority.sign("first"))
+    return TlsFiles(
+        prefix="plugin.x.tls",
+        ca=authority.certificate,
+        certificate=tmp_path / "cert",
+        key=tmp_path / "key",
+    )
+
+
+def _fill(folder: Path, identity: Signed) -> None:
+    shutil.copyfile(identity.certificate, folder / "cert")
+    shutil.copyfile(identity.key, folder / "key")
+
+
+def test_the_same_files_make_one_context(files: TlsFiles) -> None:
+    contexts = ReloadingContext(files)
+    assert contexts.current() is contexts.current()
+
+
+def test_replaced_files_make_another_context(
+    files: TlsFiles, authority: Authority, tmp_path: Path
+) -> None:
+    contexts = ReloadingContext(files)
+    former = contexts.current()
+    _fill(tmp_path, authority.sign("second"))
+    assert contexts.current() is not former
+    assert contexts.current() is contexts.current()
+
+
+def test_a_half_replaced_pair_keeps_the_former_context(
+    files: TlsFiles, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    contexts = ReloadingContext(files)
+    former = contexts.current()
+    second = authority.sign("second")
+    shutil.copyfile(second.certificate, tmp_path / "cert")
+    with caplog.at_level(logging.WARNING):
+        assert {contexts.current() for _ in range(9)} == {former}
+    assert len(caplog.records) == 1
+    assert "the key does not belong to the certificate" in caplog.text
+    shutil.copyfile(second.key, tmp_path / "key")
+    assert contexts.current() is not former
+
+
+def test_a_missing_file_keeps_the_former_context(files: TlsFiles, tmp_path: Path) -> None:
+    contexts = ReloadingContext(files)
+    former = contexts.current()
+    (tmp_path / "key").unlink()
+    assert contexts.current() is former
+
+
+def test_replaced_links_are_noticed(files: TlsFiles, authority: Authority, tmp_path: Path) -> None:
+    """Kubernetes replaces one link to a folder; times and sizes of the files may be equal."""
+    for number in ("one", "two"):
+        (tmp_path / number).mkdir()
+        _fill(tmp_path / number, authority.sign(number))
+        for file in (tmp_path / number).iterdir():
+            os.utime(file, (1, 1))
+    (tmp_path / "now").symlink_to("one")
+    linked = TlsFiles(
+        prefix="plugin.x.tls",
+        ca=files.ca,
+        certificate=tmp_path / "now" / "cert",
+        key=tmp_path / "now" / "key",
+    )
+    contexts = ReloadingContext(linked)
+    former = contexts.current()
+    (tmp_path / "next").symlink_to("two")
+    (tmp_path / "next").rename(tmp_path / "now")
+    assert contexts.current() is not former
+
+
+@pytest.mark.parametrize(
+    ("word", "without"),
+    [
+        ("ca", lambda files, missing: replace(files, ca=missing)),
+        ("cert", lambda files, missing: replace(files, certificate=missing)),
+        ("key", lambda files, missing: replace(files, key=missing)),
+    ],
+)
+def test_a_file_that_is_missing_at_the_start_is_named(
+    files: TlsFiles, tmp_path: Path, word: str, without: Callable[[TlsFiles, Path], TlsFiles]
+) -> None:
+    lacking = without(files, tmp_path / "none.pem")
+    with pytest.raises(ConfigError, match=rf"plugin\.x\.tls\.{word}: .*none\.pem cannot be read"):
+        ReloadingContext(lacking)
+
+
+def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("none")
+    with pytest.raises(ConfigError, match=r"plugin\.x\.tls\.ca: .* holds no certificate"):
+        TlsFiles(prefix="plugin.x.tls", ca=tmp_path / "ca").context()
+
+
+def test_the_password_is_in_no_repr() -> None:
+    assert "geheim" not in repr(TlsFiles(prefix="plugin.x.tls", password="geheim"))  # noqa: S106
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", "does not speak TLS"),
+        ("certificate verify failed: certificate has expired", "the server's certificate"),
+        ("[SSL: SSLV3_ALERT_CERTIFICATE_EXPIRED] alert", "the client certificate has expired"),
+        ("certificate verify failed: Hostname mismatch", "that plugin.x.hosts names"),
+        ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", "set plugin.x.tls.cert and plugin.x.tls.key"),
+        ("[SSL: TLSV1_ALERT_UNKNOWN_CA] alert", "does not trust the client certificate"),
+        ("SSL routines:OPENSSL_internal:CERTIFICATE_VERIFY_FAILED", "plugin.x.tls.ca must hold"),
+        ("no such thing", ""),
+    ],
+)
+def test_what_helps_against_a_failed_handshake(said: str, advice: str) -> None:
+    found = tls_advice(said, prefix="plugin.x.tls", addresses="plugin.x.hosts")
+    assert advice in found
+    assert bool(advice) == bool(found)
+
+
+def test_a_client_without_certificate_must_show_one() -> None:
+    found = tls_advice(
+        "ALERT_BAD_CERTIFICATE",
+        prefix="plugin.x.tls",
+        addresses="plugin.x.hosts",
+        shows_certificate=False,
+    )
+    assert "demands a client certificate" in found
