@@ -3,12 +3,16 @@
 The runner holds the election; a guard process, started before it is needed, holds the command.
 
 * Runner killed: the kernel kills the command's process group at once, the guard whatever else
-  descends from it, and only then is the lease let go that runner and guard share.
+  descends from it, and only then is the lease let go that runner and guard share. In the grace
+  the guard lets the grace go on instead, until the lease, as the guard last saw it, can end.
 * Guard killed: the kernel does the same, the runner inherits the rest and kills it.
 * Runner stopped, store unreachable: the guard ends the command before the lease can end.
 * Guard stopped: the runner kills it if the command has to end, else the kernel does before
   the lease, as the guard last saw it, can end.
 * Both stopped, or both killed: the kernel kills the command and its process group.
+
+The command and its descendants are ended with a grace: by a signal first, by SIGKILL at the end.
+`kip30.runner.guard.shutdown` says which process gets which signal.
 
 What is *not* promised:
 
@@ -19,9 +23,11 @@ What is *not* promised:
 * Leadership that a store takes away before the lease's end can be with another already when
   the runner hears of it. Fence what must not be written then (`KIP30_EPOCH`).
 * Job control. The command can read and write the terminal, but it has no controlling one;
-  Ctrl-C reaches it through the runner, Ctrl-Z stops the runner alone, and so ends the term.
+  Ctrl-C reaches it through the runner alone, and so once. Ctrl-Z stops the runner alone: the guard
+  ends the command before the lease can end, and the runner waits again once it is continued.
 """
 
+from kip30.runner.descriptors import inherited_descriptors
 from kip30.runner.job import GRACE_SECONDS, LOST_STATUS, WAITED_STATUS, Ending, Job, RunOutcome
 from kip30.runner.runner import Say, run
 from kip30.runner.terms import Contest, Term
@@ -36,5 +42,6 @@ __all__ = [
     "RunOutcome",
     "Say",
     "Term",
+    "inherited_descriptors",
     "run",
 ]

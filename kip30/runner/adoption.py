@@ -17,14 +17,14 @@ class Adoption:
 
     def __init__(self) -> None:
         """Adopt nothing yet."""
-        self._spared: frozenset[int] = frozenset()
+        self._spared: frozenset[processes.Identity] = frozenset()
         self._was_subreaper = False
         self._handler: Handler = signal.SIG_DFL
 
     def __enter__(self) -> Self:
         """Begin to adopt."""
         me = os.getpid()
-        self._spared = frozenset(p.pid for p in processes.descendants() if p.parent == me)
+        self._spared = frozenset(p.identity for p in processes.descendants() if p.parent == me)
         self._was_subreaper = kernel.is_subreaper()
         kernel.set_subreaper(on=True)
         # Ignored, by inheritance, it would have the kernel throw statuses away, the guard's too.

@@ -5,7 +5,7 @@ import select
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from typing_extensions import override
 from kip30.closing import Closing
 from kip30.runner.guard import limits, messages, page
 from kip30.runner.guard.page import Page
+from kip30.runner.job import Job
 from kip30.runner.terms import Term
 
 _FOLDER = Path(__file__).parent
@@ -30,15 +31,8 @@ class GuardHandle(Closing):
     Not thread-safe.
     """
 
-    def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], grace_seconds: float
-    ) -> None:
-        """Start a guard that will run *command* once told to.
-
-        Args:
-            command: Program and arguments.
-            environment: What to add to this process's own environment.
-            grace_seconds: How long the command may take to end after it was asked to.
+    def __init__(self, job: Job) -> None:
+        """Start a guard that will run the command of *job* once told to.
 
         Raises:
             OSError: It cannot be started.
@@ -47,10 +41,10 @@ class GuardHandle(Closing):
         self._tether, tether = socket.socketpair()
         memory = page.create()
         self._page = Page(memory)
-        self._page.grace = _nanoseconds(grace_seconds)
+        self._page.grace = _nanoseconds(job.grace_seconds)
         passed = [control.fileno(), tether.fileno(), self._tether.fileno(), memory]
         try:
-            self._process = _spawn(passed, command, environment)
+            self._process = _spawn(passed, job)
         finally:
             control.close()
             tether.close()
@@ -101,11 +95,11 @@ class GuardHandle(Closing):
         self._page.deadline = _nanoseconds(deadline)
 
     def stop(self, number: int) -> None:
-        """Have a signal passed on to the command, and what is left killed after the grace."""
+        """Send a signal to the command and its descendants; the first one begins their grace."""
         self._order(messages.STOP, number)
 
     def kill(self) -> None:
-        """Have the command killed."""
+        """Kill the command and its descendants without any further grace."""
         self._order(messages.KILL)
 
     def report(self) -> tuple[str, int] | None:
@@ -126,6 +120,10 @@ class GuardHandle(Closing):
 
         A guard that is stopped, or cannot get rid of a process, is killed after two seconds.
         """
+        if self._control.fileno() < 0:
+            return
+        # A guard that merely loses its runner leaves the command the rest of its grace.
+        self.kill()
         self._control.close()
         is_there = self._process.poll() is None
         if is_there and not _has_ended(self._process.pid, _CLOSE_SECONDS):
@@ -145,22 +143,22 @@ class GuardHandle(Closing):
             self._control.send(messages.encode(word, number))
 
 
-def _spawn(
-    passed: Sequence[int], command: Sequence[str], environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    words = [str(_FOLDER), *map(str, passed), str(os.getpid()), *command]
+def _spawn(passed: Sequence[int], job: Job) -> subprocess.Popen[bytes]:
+    words = [str(_FOLDER), *map(str, passed), str(os.getpid()), *job.command]
     return subprocess.Popen(  # noqa: S603  (what the operator wants run)
         [sys.executable, "-I", "-S", "-c", _START, *words],
-        env={**os.environ, **environment},
-        pass_fds=passed,
+        env={**os.environ, **job.environment},
+        pass_fds=[*passed, *job.descriptors],
         start_new_session=True,
     )
 
 
 def _has_ended(child: int, timeout: float) -> bool:
     process = os.pidfd_open(child)
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
     try:
-        return bool(select.select([process], [], [], timeout)[0])
+        return bool(poll.poll(timeout * 1000))
     finally:
         os.close(process)
 

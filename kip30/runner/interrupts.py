@@ -1,31 +1,69 @@
-"""The signals that tell a runner to end, caught and kept for it."""
+"""The signals that ask a runner to end: caught, and judged by those that came before."""
 
 import os
 import select
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from enum import Enum, auto
 from types import FrameType
-from typing import Self
+from typing import NamedTuple, Self
 
 Handler = Callable[[int, FrameType | None], object] | int | None
 """What `signal.signal` takes and returns."""
 
-_CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_ECHO_SECONDS = 0.5
+
+
+class Interrupt(NamedTuple):
+    """A signal that was received, and when, by `time.monotonic`."""
+
+    number: int
+    at: float
+
+
+class Response(Enum):
+    """What a runner does about a signal while its command runs."""
+
+    PASS_ON = auto()
+    KILL = auto()
+    NOTHING = auto()
+
+
+def response(earlier: Sequence[Interrupt], latest: Interrupt) -> Response:
+    """Return what to do about *latest*, given all that came before it.
+
+    The first request to end is passed on, the second one kills. Not every signal is a request of
+    its own: a terminal that closes sends SIGHUP from the kernel and again from the shell, systemd
+    may send it after SIGTERM, and `timeout` sends its signal to the process and then to the group.
+    """
+    if not earlier:
+        return Response.PASS_ON
+    if latest.number == signal.SIGHUP:
+        return Response.NOTHING
+    requests = [one for one in earlier if one.number != signal.SIGHUP]
+    if not requests:
+        return Response.PASS_ON
+    alike = [one.at for one in requests if one.number == latest.number]
+    is_echo = bool(alike) and latest.at - alike[0] < _ECHO_SECONDS
+    return Response.NOTHING if is_echo else Response.KILL
 
 
 class Interrupts:
-    """Catches SIGTERM, SIGINT and SIGHUP in a with-block. Main thread only.
+    """Catches SIGTERM, SIGINT, SIGHUP and SIGQUIT in a with-block. Main thread only.
 
-    A signal that is ignored at the start stays ignored, as `nohup` wants it.
+    A signal that is ignored at the start stays ignored: `nohup` ignores SIGHUP, and a shell
+    without job control ignores SIGINT and SIGQUIT in what it runs in the background.
 
     Attributes:
-        received: The numbers of the signals caught so far, in order.
+        received: The signals caught so far, in order.
     """
 
     def __init__(self) -> None:
         """Catch nothing yet."""
-        self.received: list[int] = []
+        self.received: list[Interrupt] = []
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._before: dict[signal.Signals, Handler] = {}
 
@@ -53,8 +91,10 @@ class Interrupts:
 
     def wait(self, timeout: float) -> None:
         """Wait for a signal, for *timeout* seconds at most."""
-        select.select([self._wake], [], [], timeout)
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.poll(timeout * 1000)
 
     def _catch(self, number: int, _frame: FrameType | None) -> None:
-        self.received.append(number)
+        self.received.append(Interrupt(number, time.monotonic()))
         os.eventfd_write(self._wake, 1)

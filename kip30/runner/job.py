@@ -1,6 +1,5 @@
 """What is to be run, and how it came out."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +13,7 @@ LOST_STATUS = 75
 WAITED_STATUS = 6
 """Exit status when the time to wait was over."""
 GRACE_SECONDS = 10.0
+LONGEST_GRACE_SECONDS = 365 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +26,10 @@ class Job:
         command: Program and arguments.
         once: End when leadership is lost instead of waiting for it again.
         wait_seconds: How long to wait for leadership each time; None is for ever.
-        grace_seconds: How long the command may take to end after SIGTERM. It gets less when
-            the lease runs out sooner.
+        grace_seconds: How long the command and its descendants may take to end after the first
+            signal, or the descendants after the end of the command. Less if the lease runs out
+            sooner; at most a year.
+        descriptors: Open descriptors above 2 that the command gets under the same numbers.
     """
 
     service: str
@@ -36,18 +38,22 @@ class Job:
     once: bool = False
     wait_seconds: float | None = None
     grace_seconds: float = GRACE_SECONDS
+    descriptors: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be started.
 
         Raises:
-            UsageError: There is no command, the grace is no time to wait, or a name cannot be
-                put into an environment.
+            UsageError: There is no command, the grace is out of range, or a name cannot be put
+                into an environment.
         """
         if not self.command:
             raise UsageError("there is no command to run")
-        if not 0 <= self.grace_seconds < math.inf:
-            raise UsageError(f"not a time to wait for a command's end: {self.grace_seconds} s")
+        if not 0 <= self.grace_seconds <= LONGEST_GRACE_SECONDS:
+            raise UsageError(
+                f"a grace of {self.grace_seconds:g} s is not possible:"
+                f" give 0 to {LONGEST_GRACE_SECONDS:.0f} s, which is a year"
+            )
         check_id(self.service, "service")
         check_id(self.candidate, "candidate")
         if "\0" in self.service + self.candidate:

@@ -24,11 +24,12 @@ _TURN_SECONDS = 0.1
 def run(contest: Contest, job: Job, *, say: Say = lambda _line: None) -> RunOutcome:
     """Run a command whenever, and only while, *contest* is won.
 
-    No two commands of one service overlap, whoever is killed or stopped: see the package for
-    how, and for what is not promised. Linux only, and main thread only: SIGTERM, SIGINT and
-    SIGHUP are caught meanwhile, and passed on to the command; a second one kills it. The
-    process should start no children of its own while this runs, for it adopts the command's
-    orphans and cannot tell them apart.
+    No two commands of one service overlap, whichever process is killed or stopped: see the package
+    for how, and for what is not promised. Linux only, and main thread only: SIGTERM, SIGINT, SIGHUP
+    and SIGQUIT are caught meanwhile and passed on to the command and its descendants; a second
+    request to end kills them (see `kip30.runner.interrupts.response`). The process should start no
+    children of its own while this runs, for it adopts the command's orphans and cannot tell them
+    apart.
 
     Args:
         contest: The candidate. It is resigned at the end, but stays the caller's.
@@ -78,8 +79,7 @@ class _Runner:
 
     def _guard(self) -> GuardHandle:
         # Started before it is needed, so that its start takes no time from a takeover.
-        job = self._job
-        return GuardHandle(job.command, job.environment, job.grace_seconds)
+        return GuardHandle(self._job)
 
     def _await_term(self, guard: GuardHandle) -> Term | RunOutcome | None:
         self._say(f"waiting to lead {self._job.service} as {self._job.candidate}")
@@ -130,7 +130,7 @@ class _Runner:
         return RunOutcome.of_command(Ending.INTERRUPTED, number)
 
     def _interrupted(self) -> RunOutcome:
-        status = execution.signal_status(self._interrupts.received[0])
+        status = execution.signal_status(self._interrupts.received[0].number)
         return RunOutcome(Ending.INTERRUPTED, status)
 
     def _resign(self) -> None:

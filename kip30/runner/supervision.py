@@ -4,7 +4,7 @@ import select
 
 from kip30.runner.guard import messages
 from kip30.runner.guard_handle import GuardHandle
-from kip30.runner.interrupts import Interrupts
+from kip30.runner.interrupts import Interrupts, Response, response
 from kip30.runner.terms import Term
 
 _LOOKS_PER_TIMEOUT = 20
@@ -62,13 +62,18 @@ class Supervision:
 
     def _pass_on(self) -> None:
         self._interrupts.acknowledge()
-        for number in self._interrupts.received[self._passed_on :]:
-            if self._passed_on:
-                self._kill()
-            else:
-                self._guard.stop(number)
+        received = self._interrupts.received
+        while self._passed_on < len(received):
+            latest = received[self._passed_on]
+            self._respond(response(received[: self._passed_on], latest), latest.number)
             self._passed_on += 1
+
+    def _respond(self, due: Response, number: int) -> None:
+        if due is Response.PASS_ON:
+            self._guard.stop(number)
             self._is_ending = True
+        elif due is Response.KILL:
+            self._kill()
 
     def _kill(self) -> None:
         if not self._is_killed:

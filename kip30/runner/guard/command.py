@@ -3,15 +3,16 @@
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from . import kernel, processes
+from .processes import Process
 
 Tether = tuple[socket.socket, socket.socket]
 """The guard's end and the runner's."""
 
 _GO = b"go"
-_RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _NOT_STARTED = 127
 
@@ -34,11 +35,11 @@ class Dispositions:
 class Command:
     """A child that was started, and its wait status once it is known."""
 
-    def __init__(self, pid: int) -> None:
-        """Stand for the child *pid*, which leads a process group."""
+    def __init__(self, pid: int, ties: "Ties") -> None:
+        """Stand for the child *pid*, which leads a process group with these *ties*."""
         self.pid = pid
         self.status: int | None = None
-        self.descriptor: int = os.pidfd_open(pid)
+        self._ties = ties
 
     def reap(self) -> bool:
         """Take the status of whatever children are dead; say whether none are left at all."""
@@ -50,30 +51,60 @@ class Command:
             return True
         return False
 
-    def send(self, number: int) -> None:
-        """Signal the command and all its descendants, and have stopped ones take notice."""
-        outside = [p for p in processes.descendants() if p.group != self.pid]
-        for each in (number, signal.SIGCONT):
-            self._send_group(each)
-            for process in outside:
-                process.send(each)
+    def signal_first(self, number: int, family: Sequence[Process]) -> None:
+        """Signal the command's process group by one call, and the rest of *family* one by one.
+
+        No process of the group can fork and be missed. Stopped processes are resumed.
+        """
+        outside = [process for process in family if process.group != self.pid]
+        self._signal_group(number)
+        self._signal_group(signal.SIGCONT)
+        processes.signal_each(number, outside)
 
     def kill(self) -> None:
         """Kill the command and all descendants there are at this moment."""
-        self._send_group(signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
         for process in processes.descendants():
             process.send(signal.SIGKILL)
 
-    def _send_group(self, number: int) -> None:
+    def outlive_runner(self) -> None:
+        """From now on leave the process group alone when the runner dies."""
+        kernel.untether(self._ties.to_runner)
+
+    def _signal_group(self, number: int) -> None:
         # Once the leader is reaped, its number may belong to a stranger.
         if self.status is None:
             processes.signal_group(self.pid, number)
 
 
+class Ties:
+    """What makes the kernel kill a process group when its guard or its runner dies."""
+
+    def __init__(self, tether: Tether, group: int) -> None:
+        """Tie *group*; the runner alone keeps its end of *tether* open from then on."""
+        self.to_runner: socket.socket = tether[0]
+        runners = tether[1]
+        # Both ends belong to the guard alone: when it dies, the first one closed finds the other
+        # still open. So this holds without a runner, too.
+        self._to_guard: Tether = socket.socketpair()
+        for end in (self.to_runner, runners, *self._to_guard):
+            kernel.tether(end, group)
+        runners.close()
+
+
 def start(
-    argv: list[str], environment: Mapping[str, str], dispositions: Dispositions, tether: Tether
+    argv: list[str],
+    environment: Callable[[], Mapping[str, str]],
+    dispositions: Dispositions,
+    tether: Tether,
 ) -> Command:
     """Start *argv*, tied to the life of this process and of the runner.
+
+    Args:
+        argv: Program and arguments.
+        environment: Called in the new process for its environment.
+        dispositions: What the new process does about signals.
+        tether: The guard's end and the runner's.
 
     Raises:
         OSError: It cannot be executed. Nothing of it is left.
@@ -88,16 +119,16 @@ def start(
     os.close(failing)
     # Both here and in the child: whoever comes first, the group is there for the tether.
     _lead_group(pid)
-    _tie(tether, pid)
+    ties = Ties(tether, pid)
     os.write(let_go, _GO)
     os.close(let_go)
     _raise_failure(pid, failed)
-    return Command(pid)
+    return Command(pid, ties)
 
 
 def _become(
     argv: list[str],
-    environment: Mapping[str, str],
+    environment: Callable[[], Mapping[str, str]],
     dispositions: Dispositions,
     go: int,
     failing: int,
@@ -107,7 +138,7 @@ def _become(
         _lead_group(0)
         if os.read(go, len(_GO)) == _GO:
             dispositions.restore()
-            os.execvpe(argv[0], argv, environment)  # noqa: S606  (no shell: the point)
+            os.execvpe(argv[0], argv, environment())  # noqa: S606  (no shell: the point)
     except OSError as error:
         os.write(failing, str(error.errno).encode())
     finally:
@@ -116,14 +147,6 @@ def _become(
 
 def _lead_group(pid: int) -> None:
     os.setpgid(pid, pid)
-
-
-def _tie(tether: Tether, group: int) -> None:
-    ours, runners = tether
-    kernel.tether(ours, group)
-    kernel.tether(runners, group)
-    # From here on the runner alone holds its end, so its death closes it.
-    runners.close()
 
 
 def _raise_failure(pid: int, failed: int) -> None:

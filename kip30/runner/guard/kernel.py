@@ -67,12 +67,17 @@ def die_with_parent() -> None:
 def tether(end: socket.socket, group: int) -> None:
     """Have every process of *group* killed when the other end of this pair is closed.
 
-    It works on whoever has *end* open, be he stopped, and as soon as the last holder of the
-    other end dies. No byte must ever be sent through the pair: that would kill as well.
+    It works while any process has *end* open, even a stopped one, as soon as the last holder of
+    the other end dies. No byte must ever be sent through the pair: that would kill as well.
     """
     fcntl.fcntl(end, fcntl.F_SETOWN, -group)
     fcntl.fcntl(end, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(end, fcntl.F_SETFL, fcntl.fcntl(end, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def untether(end: socket.socket) -> None:
+    """Undo `tether` for this end."""
+    fcntl.fcntl(end, fcntl.F_SETFL, fcntl.fcntl(end, fcntl.F_GETFL) & ~os.O_ASYNC)
 
 
 class DeadMansSwitch:

@@ -8,16 +8,19 @@ and the command's process group with it.
 import fcntl
 import os
 import select
-import signal
 import socket
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 
 from . import limits, messages, processes
+from .activation import activated
 from .command import Command, Dispositions, start
 from .kernel import DeadMansSwitch, set_subreaper
 from .page import Page, now
+from .processes import ChildEnds
+from .shutdown import Shutdown
 
 _MILLISECOND = 1_000_000
 
@@ -36,8 +39,8 @@ class Guard:
         self._dispositions = Dispositions()
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
-        self._outcome = messages.ENDED
-        self._kill_at: int | None = None
+        self._child_ends = ChildEnds()
+        self._poll.register(self._child_ends, select.POLLIN)
 
     def serve(self, argv: list[str], runner: int) -> None:
         """Wait for the order to start *argv*, see it through, and report.
@@ -52,13 +55,13 @@ class Guard:
             self._report(messages.UNSTARTED)
             return
         try:
-            command = self._start(argv)
+            command = self._start(argv, runner)
         except OSError as error:
             self._report(messages.FAILED, error.errno or 0)
             return
-        self._watch(command)
-        self._finish(command)
-        self._report(self._outcome, command.status or 0)
+        outcome = self._supervise(command)
+        self._kill_rest(command)
+        self._report(outcome, command.status or 0)
 
     def _watch_runner(self, pid: int) -> bool:
         with suppress(ProcessLookupError):
@@ -72,41 +75,33 @@ class Guard:
         _close_on_exec(kept)
         return bool(packet) and messages.decode(packet)[0] == messages.START
 
-    def _start(self, argv: list[str]) -> Command:
+    def _start(self, argv: list[str], runner: int) -> Command:
         self._beat()
-        environment = {**os.environ, "KIP30_EPOCH": str(self._page.epoch)}
+        own = {**os.environ, "KIP30_EPOCH": str(self._page.epoch)}
+        environment = partial(activated, own, runner)
         command = start(argv, environment, self._dispositions, self._tether)
         self._page.command = command.pid
-        self._poll.register(command.descriptor, select.POLLIN)
         return command
 
-    def _watch(self, command: Command) -> None:
-        while not self._is_over(command):
+    def _supervise(self, command: Command) -> str:
+        """Wait until no process is left, or what is left must be killed; return the outcome."""
+        shutdown = Shutdown(command, self._page)
+        while not (command.reap() or shutdown.advance()):
             self._beat()
-            for descriptor, _event in self._poll.poll(self._patience()):
-                if descriptor != command.descriptor:
-                    self._obey(descriptor, command)
-            command.reap()
-            if self._kill_at is None and now() >= limits.term_at(self._page):
-                self._stop(command, signal.SIGTERM, messages.LAPSED)
+            for descriptor, _event in self._poll.poll(self._patience(shutdown)):
+                self._hear(descriptor, shutdown)
+        return shutdown.outcome
 
-    def _is_over(self, command: Command) -> bool:
-        if command.status is not None:
-            return True
-        moment = now()
-        if moment >= limits.kill_at(self._page):
-            self._kill(messages.LAPSED)
-        return self._kill_at is not None and moment >= self._kill_at
-
-    def _obey(self, descriptor: int, command: Command) -> None:
-        packet = b""
-        if descriptor == self._control.fileno():
-            packet = self._receive()
-        word, number = messages.decode(packet) if packet else (messages.KILL, 0)
-        if word == messages.STOP:
-            self._stop(command, number, messages.STOPPED)
+    def _hear(self, descriptor: int, shutdown: Shutdown) -> None:
+        if descriptor == self._child_ends.fileno():
+            self._child_ends.clear()
+        elif descriptor == self._control.fileno() and (packet := self._receive()):
+            _obey(*messages.decode(packet), shutdown)
         else:
-            self._kill(messages.STOPPED)
+            # The runner is dead: nothing renews the lease, nor can any order follow.
+            self._poll.unregister(descriptor)
+            if not shutdown.has_begun():
+                shutdown.force(messages.STOPPED)
 
     def _receive(self) -> bytes:
         try:
@@ -114,31 +109,19 @@ class Guard:
         except ConnectionError:
             return b""
 
-    def _stop(self, command: Command, number: int, outcome: str) -> None:
-        self._kill_at = now() + self._page.grace
-        self._outcome = outcome
-        command.send(number)
-
-    def _kill(self, outcome: str) -> None:
-        if self._kill_at is None:
-            self._outcome = outcome
-        self._kill_at = 0
-
-    def _patience(self) -> int:
+    def _patience(self, shutdown: Shutdown) -> int:
         """Return how long to wait for something to happen, in milliseconds."""
         moment = now()
-        due = [moment + limits.beat_period(self._page), limits.kill_at(self._page)]
-        if self._kill_at is None:
+        due = [moment + limits.beat_period(self._page), shutdown.kill_at()]
+        if not shutdown.has_begun():
             due.append(limits.term_at(self._page))
-        else:
-            due.append(self._kill_at)
         return max(0, min(due) - moment) // _MILLISECOND + 1
 
-    def _finish(self, command: Command) -> None:
+    def _kill_rest(self, command: Command) -> None:
         if command.reap():
             return
         command.kill()
-        # All are doomed now, and whoever is slow to die must find a guard that waits for him.
+        # All are doomed now. The guard must live until the last one has died.
         self._switch.release()
         pauses = processes.pauses()
         while not command.reap():
@@ -153,6 +136,13 @@ class Guard:
     def _report(self, outcome: str, number: int = 0) -> None:
         with suppress(OSError):
             self._control.send(messages.encode(outcome, number))
+
+
+def _obey(word: str, number: int, shutdown: Shutdown) -> None:
+    if word == messages.STOP:
+        shutdown.ask(number, messages.STOPPED)
+    else:
+        shutdown.force(messages.STOPPED)
 
 
 def main() -> None:

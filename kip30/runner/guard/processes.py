@@ -2,15 +2,21 @@
 
 import os
 import signal
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 _PROC = "/proc"
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.05
-_STAT_BYTES = 4096
+_FILE_BYTES = 8192
 _AFTER_NAME = b") "
+_IGNORED = b"SigIgn"
 _PARENT, _GROUP, _BORN = 1, 2, 19
+
+
+Identity = tuple[int, int]
+"""A process id, and the clock tick in which the process began."""
 
 
 class Process:
@@ -25,6 +31,16 @@ class Process:
         self.group: int = group
         self.born: int = born
 
+    @property
+    def identity(self) -> Identity:
+        """What no other process has, although numbers are used again."""
+        return self.pid, self.born
+
+    def ignores(self, number: int) -> bool:
+        """Say whether it ignores a signal; false if it is gone."""
+        mask = int(_status(self.pid).get(_IGNORED, b"0"), 16)
+        return bool(mask >> (number - 1) & 1)
+
     def send(self, number: int) -> None:
         """Send it a signal, unless it is gone or another user's; never to another process."""
         with suppress(ProcessLookupError, PermissionError), _held(self.pid) as descriptor:
@@ -32,23 +48,29 @@ class Process:
                 signal.pidfd_send_signal(descriptor, number)
 
 
-def descendants(spare: Iterable[int] = ()) -> list[Process]:
+def descendants(spare: Container[Identity] = ()) -> list[Process]:
     """Return the children of this process, their children and so on, zombies included.
 
     Args:
-        spare: Ids of processes to leave out, with all that is below them.
+        spare: Processes to leave out, with all that is below them.
     """
     by_parent: dict[int, list[Process]] = {}
     for process in _all():
         by_parent.setdefault(process.parent, []).append(process)
-    left_out = set(spare)
     found: list[Process] = []
     parents = [os.getpid()]
     while parents:
-        children = [p for p in by_parent.get(parents.pop(), ()) if p.pid not in left_out]
+        children = [p for p in by_parent.get(parents.pop(), ()) if p.identity not in spare]
         found += children
         parents += [child.pid for child in children]
     return found
+
+
+def signal_each(number: int, receivers: Iterable[Process]) -> None:
+    """Send each process a signal, and resume it if it is stopped, so that it takes notice."""
+    for process in receivers:
+        process.send(number)
+        process.send(signal.SIGCONT)
 
 
 def signal_group(group: int, number: int) -> None:
@@ -75,6 +97,32 @@ def reap(pid: int = -1) -> tuple[int, int] | None:
     return (ended, status) if ended else None
 
 
+class ChildEnds:
+    """Readable once a child of this process has ended. One per process, main thread only."""
+
+    def __init__(self) -> None:
+        """Catch SIGCHLD from now on."""
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        os.set_blocking(writing, False)
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+        return self._reading
+
+    def clear(self) -> None:
+        """Make it unreadable until the next child ends."""
+        with suppress(BlockingIOError):
+            while os.read(self._reading, _FILE_BYTES):
+                pass
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: a signal that has no handler does not wake."""
+
+
 @contextmanager
 def _held(pid: int) -> Generator[int]:
     descriptor = os.pidfd_open(pid)
@@ -93,15 +141,27 @@ def _all() -> Generator[Process]:
 
 
 def _read(pid: int) -> Process | None:
-    try:
-        file = os.open(f"{_PROC}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+    stat = _content(pid, "stat")
+    if not stat:
         return None
-    try:
-        stat = os.read(file, _STAT_BYTES)
-    except ProcessLookupError:
-        return None
-    finally:
-        os.close(file)
     fields = stat[stat.rindex(_AFTER_NAME) + len(_AFTER_NAME) :].split()
     return Process(pid, int(fields[_PARENT]), int(fields[_GROUP]), int(fields[_BORN]))
+
+
+def _status(pid: int) -> dict[bytes, bytes]:
+    lines = _content(pid, "status").splitlines()
+    return {name: value for name, _colon, value in (line.partition(b":") for line in lines)}
+
+
+def _content(pid: int, name: str) -> bytes:
+    """Return what a file of the process holds; nothing if the process is gone."""
+    try:
+        file = os.open(f"{_PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, _FILE_BYTES)
+    except ProcessLookupError:
+        return b""
+    finally:
+        os.close(file)

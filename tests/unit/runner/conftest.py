@@ -3,7 +3,15 @@ from pathlib import Path
 
 import pytest
 
+from kip30_conformance.signals import heeded
+
 from .field import Field
+
+
+@pytest.fixture(autouse=True)
+def heeded_signals() -> Generator[None]:
+    with heeded():
+        yield
 
 
 @pytest.fixture

@@ -23,13 +23,31 @@ TICKER = r"""#!/bin/bash
 exec 9<> <(:)
 case "$1" in
     tree) "$0" & setsid "$0" & (setsid "$0" &) ;;
-    stubborn) trap '' TERM INT HUP ;;
-    polite) trap 'echo "$KIP30_EPOCH bye"; exit 7' TERM INT HUP ;;
+    stubborn) trap '' TERM INT HUP QUIT ;;
+    polite) trap 'echo "$KIP30_EPOCH bye"; exit 7' TERM INT HUP QUIT ;;
 esac
 while :; do
     echo "$KIP30_EPOCH $BASHPID $EPOCHREALTIME" >> "$KIP30_TEST_LOG"
     read -t 0.002 -u 9
 done
+"""
+
+# Ticks until SIGTERM, then for as many more microseconds as its argument says. Notes "up" when it
+# can be signalled, "asked" at the signal, and "clean" when it has ended in its own time.
+CLEANER = r"""#!/bin/bash
+exec 9<> <(:)
+note() { echo "$1 $BASHPID" >> "$KIP30_TEST_NOTES"; }
+tick() { echo "$KIP30_EPOCH $BASHPID $EPOCHREALTIME" >> "$KIP30_TEST_LOG"; read -t 0.002 -u 9; }
+clean_up() {
+    note asked
+    end=$((${EPOCHREALTIME/./} + $1))
+    while [ "${EPOCHREALTIME/./}" -lt "$end" ]; do tick; done
+    note clean
+    exit 0
+}
+for name in ${2:-TERM}; do trap "clean_up $1" "$name"; done
+note up
+while :; do tick; done
 """
 
 T = TypeVar("T")
@@ -100,15 +118,27 @@ class Field:
         self.register = Register(folder)
         self.log = folder / "log"
         self.log.touch()
-        self.ticker = folder / "ticker"
-        self.ticker.write_text(TICKER)
-        self.ticker.chmod(0o755)
+        self.notes_file = folder / "notes"
+        self.notes_file.touch()
+        self.ticker = self.program("ticker", TICKER)
+        self.cleaner = self.program("cleaner", CLEANER)
         self._started: list[Started] = []
 
+    def program(self, name: str, text: str) -> Path:
+        """Write an executable file."""
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
     def start(
-        self, *command: object, options: tuple[str, ...] = (), timeout: float = TIMEOUT
+        self,
+        *command: object,
+        options: tuple[str, ...] = (),
+        timeout: float = TIMEOUT,
+        descriptors: tuple[int, ...] = (),
     ) -> Started:
-        """Start a runner; without *command* it runs a ticker."""
+        """Start a runner that inherits *descriptors*; without *command* it runs a ticker."""
         words = [str(word) for word in command or (self.ticker,)]
         program = [sys.executable, str(HERE / "tiny_runner.py"), *options, str(self.folder)]
         process = subprocess.Popen(
@@ -118,7 +148,9 @@ class Field:
                 "LC_ALL": "C",
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 "KIP30_TEST_LOG": str(self.log),
+                "KIP30_TEST_NOTES": str(self.notes_file),
             },
+            pass_fds=descriptors,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -126,6 +158,15 @@ class Field:
         )
         self._started.append(Started(process))
         return self._started[-1]
+
+    def notes(self, word: str) -> list[int]:
+        """Return the processes that have noted *word*, in order."""
+        whole = self.notes_file.read_text().rpartition("\n")[0]
+        fields = (line.split() for line in whole.splitlines())
+        return [int(pid) for noted, pid in fields if noted == word]
+
+    def await_notes(self, word: str, count: int = 1) -> list[int]:
+        return eventually(lambda: found if len(found := self.notes(word)) >= count else None)
 
     def ticks(self) -> list[Tick]:
         whole = self.log.read_text().rpartition("\n")[0]

@@ -16,7 +16,8 @@ from .field import PATIENCE, SCALE, TIMEOUT, Field, eventually, is_running
 
 SH = ("sh", "-c")
 LONG = 100 * TIMEOUT
-SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+CLEANING = round(400_000 * SCALE)  # microseconds
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 
 
 @pytest.mark.case("W01")
@@ -64,6 +65,33 @@ def test_a_command_gets_the_standard_streams_and_nothing_else(field: Field) -> N
     output, errors = runner.process.communicate("heard ", timeout=PATIENCE)
     assert output.split() == ["heard", "0", "1", "2", "3"]  # 3 is the folder that ls reads
     assert "said\n" in errors
+
+
+@pytest.mark.case("W19")
+def test_a_command_gets_the_descriptors_its_runner_was_given(field: Field) -> None:
+    reading, writing = os.pipe()
+    held = os.dup(0)  # not inheritable, so not given
+    script = f"echo heard >&{writing}; ls /proc/self/fd"
+    runner = field.start("bash", "-c", script, descriptors=(writing,))
+    os.close(writing)
+    assert sorted(map(int, runner.output()[0].split())) == [0, 1, 2, 3, writing]
+    assert os.read(reading, 100) == b"heard\n"
+    assert os.read(reading, 100) == b""
+    for descriptor in (reading, held):
+        os.close(descriptor)
+
+
+@pytest.mark.case("W19")
+@pytest.mark.parametrize("receiver", ["$$", "1"], ids=["the runner", "another process"])
+def test_sockets_of_the_runner_are_the_commands(field: Field, receiver: str) -> None:
+    show = 'echo "$LISTEN_PID $$ $LISTEN_FDS $LISTEN_PIDFDID"'
+    program = Path(__file__).with_name("tiny_runner.py")
+    script = f"exec env LISTEN_PID={receiver} LISTEN_FDS=1 LISTEN_PIDFDID=5 {sys.executable} "
+    script += f"{program} {field.folder} 9 -- sh -c '{show}'"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    result = subprocess.run(["sh", "-c", script], env=environment, check=True, capture_output=True)
+    listening, own, *rest = result.stdout.decode().split()
+    assert (listening == own, rest) == ((True, ["1"]) if receiver == "$$" else (False, ["1", "5"]))
 
 
 @pytest.mark.parametrize("ignored", [(), (signal.SIGHUP,)])
@@ -141,6 +169,39 @@ def test_a_second_signal_kills_at_once(field: Field) -> None:
     runner.send(signal.SIGTERM)
     runner.send(signal.SIGINT)
     assert runner.wait() == 137
+
+
+@pytest.mark.case("W16")
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (signal.SIGHUP, signal.SIGHUP),
+        (signal.SIGTERM, signal.SIGHUP),
+        (signal.SIGTERM, signal.SIGTERM),
+        (signal.SIGINT, signal.SIGINT),
+    ],
+    ids=lambda numbers: "-".join(number.name for number in numbers),
+)
+def test_the_echo_of_a_signal_takes_no_grace_away(
+    field: Field, numbers: tuple[signal.Signals, ...]
+) -> None:
+    runner = field.start(field.cleaner, CLEANING, numbers[0].name, timeout=LONG)
+    field.await_notes("up")
+    for number in numbers:
+        runner.send(number)
+        field.await_notes("asked")
+    assert runner.wait() == 0
+    assert len(field.notes("asked")) == len(field.notes("clean")) == 1
+
+
+@pytest.mark.case("W16")
+def test_a_request_after_a_hangup_is_passed_on_too(field: Field) -> None:
+    runner = field.start("sh", "-c", f"trap '' HUP; exec {field.cleaner} {CLEANING}", timeout=LONG)
+    field.await_notes("up")
+    runner.send(signal.SIGHUP)
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 0
+    assert field.notes("clean")
 
 
 @pytest.mark.case("W09")

@@ -3,6 +3,7 @@
 import errno
 import math
 import os
+import signal
 
 import pytest
 
@@ -10,6 +11,8 @@ from kip30.errors import InvalidNameError, UsageError
 from kip30.runner import Ending, Job, RunOutcome, execution
 from kip30.runner.guard import limits, messages, page
 from kip30.runner.guard.page import Page
+from kip30.runner.interrupts import Interrupt, Response, response
+from kip30.runner.job import LONGEST_GRACE_SECONDS
 
 SECOND = 1_000_000_000
 RENEWALS = 3
@@ -87,10 +90,41 @@ def test_a_job_needs_a_command() -> None:
         Job(service="s", candidate="c", command=[])
 
 
-@pytest.mark.parametrize("grace", [-1.0, math.inf, math.nan])
+@pytest.mark.parametrize("grace", [-1.0, math.inf, math.nan, 1e10])
 def test_a_job_needs_a_grace_that_ends(grace: float) -> None:
     with pytest.raises(UsageError):
         Job(service="s", candidate="c", command=["true"], grace_seconds=grace)
+
+
+def test_the_longest_grace_fits_the_page(shared: Page) -> None:
+    Job(service="s", candidate="c", command=["true"], grace_seconds=LONGEST_GRACE_SECONDS)
+    shared.grace = int(LONGEST_GRACE_SECONDS * SECOND)
+    assert shared.grace == LONGEST_GRACE_SECONDS * SECOND
+
+
+TERM, INT, HUP, QUIT = signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT
+
+
+@pytest.mark.parametrize(
+    ("earlier", "latest", "due"),
+    [
+        ([], (HUP, 0.0), Response.PASS_ON),
+        ([], (TERM, 0.0), Response.PASS_ON),
+        ([(HUP, 0.0)], (HUP, 60.0), Response.NOTHING),
+        ([(TERM, 0.0)], (HUP, 60.0), Response.NOTHING),
+        ([(HUP, 0.0)], (TERM, 0.0), Response.PASS_ON),
+        ([(HUP, 0.0), (TERM, 0.0)], (INT, 0.0), Response.KILL),
+        ([(TERM, 0.0)], (INT, 0.0), Response.KILL),
+        ([(INT, 0.0)], (QUIT, 0.0), Response.KILL),
+        ([(TERM, 5.0)], (TERM, 5.4), Response.NOTHING),
+        ([(TERM, 5.0)], (TERM, 5.6), Response.KILL),
+        ([(INT, 5.0), (INT, 5.3)], (INT, 5.6), Response.KILL),
+    ],
+)
+def test_the_second_request_kills_and_an_echo_does_not(
+    earlier: list[tuple[int, float]], latest: tuple[int, float], due: Response
+) -> None:
+    assert response([Interrupt(*one) for one in earlier], Interrupt(*latest)) is due
 
 
 def test_a_job_needs_names_that_fit_an_environment() -> None:

@@ -21,7 +21,7 @@ from typing_extensions import override
 from kip30.clock import SystemClock
 from kip30.errors import UnavailableError
 from kip30.lease import Lease
-from kip30.runner import Contest, Job, Term, run
+from kip30.runner import Contest, Job, Term, inherited_descriptors, run
 
 CLOCK = SystemClock()
 MARGIN_PART = 10
@@ -194,6 +194,7 @@ def main() -> int:
         once=given.once,
         wait_seconds=given.wait,
         grace_seconds=given.grace,
+        descriptors=inherited_descriptors(),
     )
     return run(FileContest(given.folder, given.timeout), job, say=_say).status
 
