@@ -10,6 +10,7 @@ from kip30.codecs import BYTES, JSON, STR, Codec
 from kip30.election import Leader, LeaderChange, LeaderElection
 from kip30.enrolment import Member
 from kip30.errors import (
+    AlreadyNominatedError,
     AuthenticationError,
     ClosedError,
     CodecError,
@@ -37,15 +38,17 @@ from kip30.errors import (
 )
 from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
 from kip30.locator import PluginLocator
-from kip30.membership import GroupMembership, MembershipChange
+from kip30.membership import GroupMembership, Members, MembershipChange
 from kip30.records import Fence, Version, parse_version
 from kip30.sessions import SessionLost
+from kip30.signals import close_on_signals
 from kip30.storage import Storage, Versioned
 
 __all__ = [
     "BYTES",
     "JSON",
     "STR",
+    "AlreadyNominatedError",
     "AuthenticationError",
     "ClosedError",
     "Codec",
@@ -69,6 +72,7 @@ __all__ = [
     "ListenerRegistry",
     "Member",
     "MemberExistsError",
+    "Members",
     "MembershipChange",
     "NotElectedError",
     "NotMemberError",
@@ -88,5 +92,6 @@ __all__ = [
     "VersionConflictError",
     "Versioned",
     "__version__",
+    "close_on_signals",
     "parse_version",
 ]

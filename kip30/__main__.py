@@ -1,6 +1,6 @@
 """``python -m kip30``: the command line."""
 
-from kip30.cli import main
+from kip30_command import main
 
 if __name__ == "__main__":
     main()

@@ -7,23 +7,25 @@ from pathlib import Path
 import click
 
 from kip30.cli import output
-from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli.opening import StoreChoice, loads_plugins, opens_store
 from kip30.config import CommonSettings, build
 from kip30.driver import Backend
 from kip30.errors import ConfigError
 from kip30.names import MAX_NAME_BYTES
-from kip30.registry import find, names
+from kip30.registry import NotLoadedError, find, names
 
 _KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A registered backend: its class, or why that cannot be had."""
+    """A registered backend: its class, or why there is none."""
 
     name: str
     backend: type[Backend] | None
     problem: str = ""
+    is_unknown: bool = False
+    """Whether this is a plugin that was not loaded."""
 
     @property
     def capabilities(self) -> list[str]:
@@ -31,17 +33,19 @@ class Candidate:
         return sorted(one.value for one in self.backend.capabilities) if self.backend else []
 
 
-def candidates(paths: Sequence[Path]) -> list[Candidate]:
+def candidates(paths: Sequence[Path], *, load_plugins: bool) -> list[Candidate]:
     """Return all registered backends."""
-    return [_candidate(name, paths) for name in names(paths)]
+    return [_candidate(name, paths, load_plugins=load_plugins) for name in names(paths)]
 
 
 @click.command("backends")
+@loads_plugins
 @output.as_json
 @opens_store
-def command(choice: StoreChoice, *, as_json: bool) -> None:
+def command(choice: StoreChoice, *, load_plugins: bool, as_json: bool) -> None:
     """List the stores: whether installed, what they offer, and their limits."""
-    found = candidates(build(CommonSettings, choice.properties()).additional_paths)
+    paths = build(CommonSettings, choice.properties()).additional_paths
+    found = candidates(paths, load_plugins=load_plugins)
     if as_json:
         for one in found:
             output.json_line(_record(one))
@@ -50,29 +54,31 @@ def command(choice: StoreChoice, *, as_json: bool) -> None:
         output.table(titles, [_row(one) for one in found])
 
 
-def _candidate(name: str, paths: Sequence[Path]) -> Candidate:
+def _candidate(name: str, paths: Sequence[Path], *, load_plugins: bool) -> Candidate:
     try:
-        return Candidate(name, find(name, paths))
+        return Candidate(name, find(name, paths, load_plugins=load_plugins))
+    except NotLoadedError as error:
+        return Candidate(name, None, f"{error}: `--load-plugins` runs it", is_unknown=True)
     except ConfigError as error:
         return Candidate(name, None, str(error))
 
 
 def _row(one: Candidate) -> tuple[str, ...]:
     if one.backend is None:
-        return (one.name, f"no: {one.problem}", "", "", "")
+        installed = "not loaded" if one.is_unknown else "no"
+        return (one.name, f"{installed}: {one.problem}", "", "", "")
     limits = one.backend.limits
     sizes = (f"{MAX_NAME_BYTES} bytes", f"{limits.value_bytes // _KIB} KiB")
     return (one.name, "yes", ", ".join(one.capabilities), *sizes)
 
 
 def _record(one: Candidate) -> dict[str, object]:
-    if one.backend is None:
-        return {"name": one.name, "installed": False, "problem": one.problem}
-    limits = one.backend.limits
+    limits = one.backend.limits if one.backend else None
     return {
         "name": one.name,
-        "installed": True,
+        "installed": None if one.is_unknown else one.backend is not None,
+        "problem": one.problem or None,
         "capabilities": one.capabilities,
-        "name_bytes": MAX_NAME_BYTES,
-        "value_bytes": limits.value_bytes,
+        "name_bytes": limits and MAX_NAME_BYTES,
+        "value_bytes": limits and limits.value_bytes,
     }

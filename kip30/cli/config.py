@@ -9,16 +9,24 @@ import click
 
 from kip30.cli import output
 from kip30.cli.backends import candidates
-from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli.failures import say
+from kip30.cli.opening import StoreChoice, loads_plugins, opens_store
 from kip30.config import (
     CommonSettings,
     Properties,
     Row,
+    boolean,
     build,
     effective,
     reference,
 )
-from kip30.locator import check, ddl
+from kip30.driver import Backend
+from kip30.errors import ConfigError
+from kip30.locator import Checked, check, ddl
+from kip30.registry import NotLoadedError
+
+_NUMBERS = ("milliseconds", "number,")
+_REMEDY = "`--load-plugins` runs that code"
 
 
 @click.command("config")
@@ -33,10 +41,17 @@ from kip30.locator import check, ddl
 @click.option(
     "--ddl", "statements", is_flag=True, help="Print what prepares the store, for administrators."
 )
+@loads_plugins
 @output.as_json
 @opens_store
-def command(
-    choice: StoreChoice, *, checked: Path | None, in_use: bool, statements: bool, as_json: bool
+def command(  # noqa: PLR0913  one argument per option
+    choice: StoreChoice,
+    *,
+    checked: Path | None,
+    in_use: bool,
+    statements: bool,
+    load_plugins: bool,
+    as_json: bool,
 ) -> None:
     """Print the reference of all settings, or check those in use.
 
@@ -44,24 +59,42 @@ def command(
     setting, its value, and where it was written; with --check the name of the store that the
     file configures is printed. With --ddl it is the statements that make what the store has to
     have before its clients may use it; most stores need none.
+
+    No code that the configuration names is run without --load-plugins; what could not be checked
+    is then said.
     """
     if sum(map(bool, (checked, in_use, statements))) > 1:
         raise click.UsageError("--check, --effective and --ddl are questions: ask one at a time")
     if checked:
-        _print_checked(check(replace(choice, file=checked).properties()).name, as_json=as_json)
+        choice = replace(choice, file=checked)
+        _print_checked(check(choice.properties(), load_plugins=load_plugins), as_json=as_json)
     elif in_use:
-        _print_effective(choice.properties(), as_json=as_json)
+        _print_effective(choice.properties(), load_plugins=load_plugins, as_json=as_json)
     elif statements:
-        _print_statements(ddl(choice.properties()), as_json=as_json)
+        _print_statements(_statements(choice, load_plugins=load_plugins), as_json=as_json)
     else:
-        _print_reference(choice.properties(), as_json=as_json)
+        _print_reference(choice.properties(), load_plugins=load_plugins, as_json=as_json)
 
 
-def _print_checked(backend: str, *, as_json: bool) -> None:
+def _print_checked(checked: Checked, *, as_json: bool) -> None:
+    name = checked.backend.name if checked.backend else None
     if as_json:
-        output.json_line({"backend": backend})
-    else:
-        output.line(backend)
+        output.json_line({"backend": name, "unchecked": checked.unchecked or None})
+        return
+    output.line(name or "-")
+    _say_unchecked(checked)
+
+
+def _say_unchecked(checked: Checked) -> None:
+    if checked.unchecked:
+        say(f"{checked.unchecked}: {_REMEDY}")
+
+
+def _statements(choice: StoreChoice, *, load_plugins: bool) -> Sequence[str]:
+    try:
+        return ddl(choice.properties(), load_plugins=load_plugins)
+    except NotLoadedError as error:
+        raise ConfigError(f"{error}: {_REMEDY}") from error
 
 
 def _print_statements(statements: Sequence[str], *, as_json: bool) -> None:
@@ -72,23 +105,42 @@ def _print_statements(statements: Sequence[str], *, as_json: bool) -> None:
             output.line(f"{statement};")
 
 
-def _print_effective(properties: Properties, *, as_json: bool) -> None:
-    backend = check(properties)
-    computed = build(CommonSettings, properties).computed
-    unwritten = {key: value for key, value in computed.items() if key not in properties}
-    rows = [
-        (row.key, values[row.key], _origin(row, properties))
-        for settings in (CommonSettings, backend.settings_class)
-        for values in [
-            {**effective(settings, properties), **unwritten, "plugin.backend": backend.name}
-        ]
-        for row in reference(settings)
-    ]
+def _print_effective(properties: Properties, *, load_plugins: bool, as_json: bool) -> None:
+    checked = check(properties, load_plugins=load_plugins)
+    rows = list(_effective_rows(properties, checked.backend))
     if as_json:
-        for key, value, origin in rows:
-            output.json_line({"key": key, "value": value, "origin": origin})
-    else:
-        output.table(("SETTING", "VALUE", "FROM"), rows)
+        for row, value, origin in rows:
+            record = {"key": row.key, "value": _typed(value, row.kind), "origin": origin}
+            output.json_line(record)
+        return
+    shown = [(row.key, value, origin) for row, value, origin in rows]
+    output.table(("SETTING", "VALUE", "FROM"), shown)
+    _say_unchecked(checked)
+
+
+def _effective_rows(
+    properties: Properties, backend: type[Backend] | None
+) -> Iterator[tuple[Row, str, str]]:
+    """Yield each setting that is known, its value, and where it was written."""
+    computed = build(CommonSettings, properties).computed
+    settled = {key: value for key, value in computed.items() if key not in properties}
+    classes: list[type[Any]] = [CommonSettings]
+    if backend is not None:
+        settled["plugin.backend"] = backend.name
+        classes.append(backend.settings_class)
+    for one in classes:
+        values = {**effective(one, properties), **settled}
+        for row in reference(one):
+            yield row, values[row.key], _origin(row, properties)
+
+
+def _typed(value: str | None, kind: str) -> str | int | bool | None:
+    """Return *value* as JSON has it: a number or a truth value where the setting is one."""
+    if not value:
+        return None
+    if kind.startswith(_NUMBERS) and value.isdecimal():
+        return int(value)
+    return value == "true" if kind == boolean.kind and value in {"true", "false"} else value
 
 
 def _origin(row: Row, properties: Properties) -> str:
@@ -96,8 +148,8 @@ def _origin(row: Row, properties: Properties) -> str:
     return written[0] if written else "default"
 
 
-def _print_reference(properties: Properties, *, as_json: bool) -> None:
-    rows = list(_rows(properties))
+def _print_reference(properties: Properties, *, load_plugins: bool, as_json: bool) -> None:
+    rows = list(_rows(properties, load_plugins=load_plugins))
     if as_json:
         for row in rows:
             output.json_line(_record(row))
@@ -106,9 +158,10 @@ def _print_reference(properties: Properties, *, as_json: bool) -> None:
         output.table(("SETTING", "KIND", "DEFAULT", "MEANING"), shown)
 
 
-def _rows(properties: Properties) -> Iterator[Row]:
+def _rows(properties: Properties, *, load_plugins: bool) -> Iterator[Row]:
     yield from reference(CommonSettings)
-    for one in candidates(build(CommonSettings, properties).additional_paths):
+    paths = build(CommonSettings, properties).additional_paths
+    for one in candidates(paths, load_plugins=load_plugins):
         if one.backend is not None:
             yield from reference(one.backend.settings_class)
 
@@ -129,7 +182,7 @@ def _record(row: Row) -> dict[str, Any]:
     return {
         "key": row.key,
         "kind": row.kind,
-        "default": row.default,
+        "default": _typed(row.default, row.kind),
         "required": row.default is None,
         "meaning": row.doc,
         "aliases": row.aliases,

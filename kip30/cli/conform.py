@@ -1,16 +1,12 @@
 """``kip30 conform``: the conformance suite against the configured store."""
 
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-from kip30.cli import parameters
+from kip30.cli import parameters, suite
 from kip30.cli.opening import StoreChoice, opens_store
-
-_SUITE = "kip30_conformance.conform"
-_SERVERS = "kip30_conformance.servers"
 
 
 @click.command("conform")
@@ -43,14 +39,14 @@ def command(choice: StoreChoice, *, server: str | None, nodes: int, **options: A
     people and for machines. Exits with 0 if every case passed, 1 if some failed, and 3 if nothing
     was proven.
     """
-    suite: Any = import_module(_SUITE)  # the core rests on no suite, so this is found late
+    conform = suite.part("conform")
     if server is None:
-        return _status(suite.run(choice.properties(), **options))
+        return _status(conform.run(choice.properties(), **options))
     if choice != StoreChoice(settings={}):
         raise click.UsageError("--server brings its own settings: give either, not both")
-    servers: Any = import_module(_SERVERS)
+    servers = suite.part("servers")
     with servers.start(server, nodes) as ensemble:
-        return _status(suite.run_on(ensemble, **options))
+        return _status(conform.run_on(ensemble, **options))
 
 
 def _status(summary: Any) -> int:

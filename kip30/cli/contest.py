@@ -11,8 +11,9 @@ from typing_extensions import override
 from kip30.candidacy import Leadership
 from kip30.closing import Closing
 from kip30.config import Properties
+from kip30.driver import Backend, Capability
 from kip30.election import LeaderElection
-from kip30.errors import Kip30Error, NotNominatedError, UsageError
+from kip30.errors import Kip30Error, NotNominatedError, UnsupportedError, UsageError
 from kip30.locator import PluginLocator
 
 T = TypeVar("T")
@@ -82,9 +83,23 @@ class StoreContest(Closing):
     def _enter(self) -> LeaderElection[str]:
         if self._election is None:
             locator = self._locator.startup(self._properties)
+            _refuse_overlap(locator.backend)
             self._election = locator.leader_election(self._service)
         self._election.nominate(self._candidate, "")
         return self._election
+
+
+def _refuse_overlap(backend: Backend) -> None:
+    """Raise if the next candidate could lead before a guard has ended the command of this one.
+
+    Raises:
+        UnsupportedError: The death of this process would free the term at once.
+    """
+    if backend.frees_at_death and Capability.LEASE_SHARING not in backend.capabilities:
+        raise UnsupportedError(
+            f"with these settings store {backend.name!r} frees the term of a killed runner before"
+            " its command has ended (embedded: set plugin.embedded.liveness to ofd)"
+        )
 
 
 def _in_background(work: Callable[[], T]) -> Future[T]:

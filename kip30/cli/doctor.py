@@ -16,6 +16,8 @@ from kip30.config import CommonSettings, Properties, build
 from kip30.errors import Kip30Error, UnsupportedError
 from kip30.locator import PluginLocator, check
 
+_WIDTHS = (6, 20, 10)
+
 
 class Finding(NamedTuple):
     """What came of one step."""
@@ -45,13 +47,14 @@ def command(choice: StoreChoice, *, as_json: bool) -> int:
                 failed.append(finding)
     if not failed:
         return Status.OK
-    say(f"{len(failed)} failed: {', '.join(finding.step for finding in failed)}")
+    if not as_json:
+        say(f"{len(failed)} failed: {', '.join(finding.step for finding in failed)}")
     return failed[0].status
 
 
 def _findings(choice: StoreChoice) -> Generator[Finding]:
     properties = choice.properties()
-    check(properties)
+    check(properties, load_plugins=True)
     patience = build(CommonSettings, properties).operation_timeout_seconds
     with PluginLocator() as locator:
         connected = _taken("connect", lambda: _connect(locator, properties))
@@ -88,8 +91,9 @@ def _taken(name: str, step: Callable[[], str]) -> Finding:
 
 
 def _show(finding: Finding, *, as_json: bool) -> None:
+    step, verdict, detail, milliseconds, status = finding
     if as_json:
-        output.json_line(finding._asdict())
+        record = {"step": step, "verdict": verdict, "detail": detail}
+        output.json_line({**record, "milliseconds": milliseconds, "exit": int(status)})
     else:
-        step, verdict, detail, milliseconds, _ = finding
-        click.echo(f"{verdict:<8}{step:<22}{milliseconds:>8.1f} ms  {detail}")
+        output.line(verdict, step, f"{milliseconds:.1f} ms", detail, widths=_WIDTHS)

@@ -4,6 +4,7 @@ A traceback is shown only with ``KIP30_DEBUG=1``, and nothing that could be a se
 """
 
 import io
+import json
 import logging
 import os
 import sys
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import click
 
+from kip30.cli import output
 from kip30.cli.status import Status
 from kip30.errors import (
     AuthenticationError,
@@ -79,9 +81,13 @@ def set_up_logging() -> None:
 
 
 def say(line: str) -> None:
-    """Tell the operator something that is not data; that nobody listens stops nothing."""
+    """Print a line that is not data on stderr; that no one reads it stops nothing."""
+    _to_stderr(f"kip30: {line}")
+
+
+def _to_stderr(line: str) -> None:
     try:
-        click.echo(f"kip30: {line}", err=True)
+        click.echo(line, err=True)
     except OSError:
         # What is left in its buffer would fail once more at exit, and change the exit code.
         # The descriptor stays as it is, for the command of `run` inherits it.
@@ -127,11 +133,33 @@ def _explained(error: Exception) -> Failure:
 def _report(error: Exception) -> Status:
     if is_debugging():
         traceback.print_exception(error)
-    what, advice, status = explain(error)
-    if status is Status.SYSTEM:
+    failure = explain(error)
+    if failure.status is Status.SYSTEM:
         _forget_output()
-    say(f"{what} — {advice}" if advice else what)
-    return status
+    if output.is_json_wanted() or _asks_for_json(error):
+        _to_stderr(json.dumps({"error": _record(error, failure)}))
+    else:
+        say(f"{failure.what} — {failure.advice}" if failure.advice else failure.what)
+    return failure.status
+
+
+def _record(error: Exception, failure: Failure) -> dict[str, str | int]:
+    return {
+        "kind": failure.status.name.lower(),
+        "type": type(error).__name__,
+        "message": failure.what,
+        "advice": failure.advice,
+        "exit": int(failure.status),
+    }
+
+
+def _asks_for_json(error: Exception) -> bool:
+    """Say whether a call that could not be parsed was to print JSON."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return False
+    offers = any(one.name == "as_json" for one in context.command.params)
+    return offers and "--json" in sys.argv
 
 
 def _help_for(error: click.ClickException) -> str:

@@ -15,6 +15,8 @@ from kip30.codecs import BYTES
 from kip30.errors import MemberExistsError
 from kip30.membership import MembershipChange
 
+_WIDTHS = (1, 24)
+
 _group = click.argument("group")
 
 
@@ -34,8 +36,7 @@ def list_members(choice: StoreChoice, group: str, *, as_json: bool) -> None:
     if as_json:
         output.json_line({"group": group, "members": _records(members)})
         return
-    for member in sorted(members):
-        output.line(member, members[member])
+    output.table(("MEMBER", "DATA"), [(one, members[one]) for one in sorted(members)])
 
 
 _LOST = "the session was lost; it is on its way back"
@@ -94,7 +95,8 @@ def _show(change: MembershipChange[bytes], *, as_json: bool) -> None:
         return
     for sign, ids in (("-", change.left), ("+", change.joined), ("~", change.updated)):
         for member in sorted(ids):
-            output.line(sign, member, change.members.get(member, b""))
+            data = change.members.get(member, b"")
+            output.line(sign, member, data, widths=_WIDTHS)
 
 
 def _record(change: MembershipChange[bytes]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from functools import partial
 
 import click
 
-from kip30.cli import output, parameters
+from kip30.cli import completing, output, parameters
 from kip30.cli.commands import Commands
 from kip30.cli.opening import StoreChoice, opens_store
 from kip30.cli.watching import watch
@@ -27,7 +27,8 @@ _expected = click.option(
     type=parse_version,
     help="Write only if the key still has this version.",
 )
-_key = click.argument("key")
+_WIDTHS = (12,)
+_key = click.argument("key", shell_complete=completing.keys)
 _value = click.argument("value", type=parameters.value)
 
 
@@ -72,6 +73,21 @@ def put(choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_
     _written(key, version, as_json=as_json)
 
 
+@command.command("set")
+@_key
+@_value
+@_fenced
+@output.as_json
+@opens_store
+def set_key(
+    choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_json: bool
+) -> None:
+    """Write VALUE at KEY: create the key, or replace its value if it is there."""
+    with choice.open() as locator:
+        version = locator.storage(BYTES).set(key, value, fence=fence)
+    _written(key, version, as_json=as_json)
+
+
 @command.command()
 @_key
 @_value
@@ -102,11 +118,21 @@ def update(  # noqa: PLR0913  one argument per option
 @_key
 @_expected
 @_fenced
+@output.as_json
 @opens_store
-def delete(choice: StoreChoice, key: str, *, expected: Version | None, fence: Fence | None) -> None:
+def delete(
+    choice: StoreChoice,
+    key: str,
+    *,
+    expected: Version | None,
+    fence: Fence | None,
+    as_json: bool,
+) -> None:
     """Delete KEY; refused if there is no such key."""
     with choice.open() as locator:
         locator.storage(BYTES).delete(key, expected=expected, fence=fence)
+    if as_json:
+        output.json_line({"key": key})
 
 
 @command.command("list")
@@ -119,7 +145,7 @@ def list_keys(choice: StoreChoice, namespace: str, *, as_json: bool) -> None:
     Without NAMESPACE, those that have none: keys without a slash.
     """
     with choice.open() as locator:
-        for key in locator.storage(BYTES).list(parameters.namespace(namespace)):
+        for key in locator.storage(BYTES).list(namespace):
             if as_json:
                 output.json_line({"key": key})
             else:
@@ -140,7 +166,7 @@ def watch_key(choice: StoreChoice, key: str, *, keys: bool, as_json: bool) -> in
     with choice.open() as locator:
         registry = locator.listener_registry(BYTES)
         if keys:
-            listen = partial(_listen_to_keys, registry, parameters.namespace(key))
+            listen = partial(_listen_to_keys, registry, key)
             return watch(listen, partial(_show_keys, as_json=as_json))
         return watch(
             partial(_listen_to_value, registry, key), partial(_show_value, as_json=as_json)
@@ -165,7 +191,7 @@ def _show_value(change: ValueChange[bytes], *, as_json: bool) -> None:
     elif change.value is None:
         output.line("-")
     else:
-        output.line(str(change.version), change.value)
+        output.line(str(change.version), change.value, widths=_WIDTHS)
 
 
 def _show_keys(change: KeySetChange, *, as_json: bool) -> None:

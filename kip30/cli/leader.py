@@ -12,6 +12,8 @@ from kip30.cli.watching import watch
 from kip30.codecs import BYTES
 from kip30.election import Leader, LeaderChange, LeaderElection
 
+_WIDTHS = (24, 6)
+
 
 @click.command("leader")
 @click.argument("service")
@@ -22,18 +24,20 @@ def command(choice: StoreChoice, service: str, *, watching: bool, as_json: bool)
     """Print who leads SERVICE.
 
     A line is the candidate's id, the epoch, and what the candidate says of itself. Exits with 1
-    if nobody leads; a watch prints "-" for that.
+    if no one leads; a watch prints "-" for that, and with --json "leader" is null.
     """
     with choice.open() as locator:
         election = locator.leader_election(service, BYTES)
         if watching:
             return _watch(election, as_json=as_json)
         leader = election.get_leader()
-    if leader is None:
+    if leader is None and not as_json:
         say(f"nobody leads {service!r} — `kip30 leader {service} --watch` shows who will")
-        return Status.REFUSED
-    _show(service, leader, as_json=as_json)
-    return Status.OK
+    elif as_json:
+        _show(service, leader, as_json=True)
+    elif leader is not None:
+        output.table(("LEADER", "EPOCH", "DATA"), [(leader.id, leader.epoch, leader.data)])
+    return Status.REFUSED if leader is None else Status.OK
 
 
 def _watch(election: LeaderElection[bytes], *, as_json: bool) -> int:
@@ -45,15 +49,13 @@ def _watch(election: LeaderElection[bytes], *, as_json: bool) -> int:
 
 def _show(service: str, leader: Leader[bytes] | None, *, as_json: bool) -> None:
     if as_json:
-        output.json_line({"service": service, **_fields(leader)})
+        output.json_line({"service": service, "leader": leader and _fields(leader)})
     elif leader is None:
         output.line("-")
     else:
-        output.line(leader.id, leader.epoch, leader.data)
+        output.line(leader.id, leader.epoch, leader.data, widths=_WIDTHS)
 
 
-def _fields(leader: Leader[bytes] | None) -> dict[str, str | int | None]:
-    if leader is None:
-        return {"id": None, "epoch": None, "data": None}
+def _fields(leader: Leader[bytes]) -> dict[str, str | int | None]:
     data = output.text_or_base64("data", leader.data)
     return {"id": leader.id, "epoch": leader.epoch, **data}

@@ -15,11 +15,13 @@ import click
 from kip30.cli import config
 from kip30.cli.opening import STORE_OPTIONS
 from kip30.cli.program import program
+from kip30.cli.schema import ERROR, SCHEMA, Field
 from kip30.cli.status import Status
 from kip30.config import CommonSettings, reference
 from kip30.errors import ConfigError
 from kip30.registry import find
 
+_FIELD_TITLES = ("Field", "Type", "Meaning")
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -40,10 +42,18 @@ def _made_anew(part: re.Match[str]) -> str:
 
 def _generated(name: str) -> str:
     if name == "commands":
-        return "".join(_section(command, path) for path, command in _commands(program, "kip30"))
+        return "".join(_section(command, path) for path, command in commands(program, "kip30"))
     if name == "exit codes":
         return _table(("Code", "Meaning"), ((str(one.value), one.meaning) for one in Status))
+    if name == "json":
+        return "".join(_objects(command, fields) for command, fields in SCHEMA.items())
+    if name == "json errors":
+        return _table(_FIELD_TITLES, ERROR)
     return _settings(name.removeprefix("settings of "))
+
+
+def _objects(command: str, fields: Iterable[Field]) -> str:
+    return f"`kip30 {command} --json`\n\n{_table(_FIELD_TITLES, fields)}\n"
 
 
 def _settings(store: str) -> str:
@@ -55,12 +65,13 @@ def _settings(store: str) -> str:
     return _table(("Setting", "Kind", "Default", "Meaning"), rows)
 
 
-def _commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+def commands(group: click.Group, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield all commands of *group* that are no groups, with how they are called."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         if isinstance(command, click.Group):
-            yield from _commands(command, f"{path} {name}")
+            yield from commands(command, f"{path} {name}")
         elif command is not None:
             yield f"{path} {name}", command
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -9,9 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from kip30.errors import InvalidNameError
-from kip30.names import check_id
-from kip30.records import Fence
+from kip30.errors import UsageError
+from kip30.records import Fence, check_fence
+
+_FENCE = re.compile(r"(.+):([0-9]{1,19})", re.DOTALL)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,42 +40,46 @@ def setting(written: str) -> tuple[str, str]:
 
 def fence(written: str) -> Fence:
     """Return the fence ``service:epoch``; the service may hold colons itself."""
-    service, _, epoch = written.rpartition(":")
-    if not (service and epoch.isdecimal()):
+    parts = _FENCE.fullmatch(written)
+    if parts is None:
         raise click.BadParameter(f"{written!r} is no fence: write SERVICE:EPOCH, as in billing:12")
     try:
-        return Fence(check_id(service, "service"), int(epoch))
-    except InvalidNameError as error:
+        return check_fence(Fence(parts[1], int(parts[2])))
+    except UsageError as error:
         raise click.BadParameter(str(error)) from error
 
 
 def value(written: str) -> bytes:
     """Return the bytes of the argument, or of all of stdin if it is ``-``."""
-    return sys.stdin.buffer.read() if written == "-" else os.fsencode(written)
+    if written != "-":
+        return os.fsencode(written)
+    if sys.stdin is None:
+        raise click.BadParameter("`-` reads standard input, which is closed")
+    return sys.stdin.buffer.read()
 
 
 def seconds(written: str | float) -> float:
     """Return a time to wait."""
-    try:
-        number = float(written)
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise click.BadParameter(f"{written!r} is not a number of seconds, 0 or more")
+    return _duration(written, "seconds")
+
+
+def minutes(written: str | float) -> float:
+    """Return how long something goes on; that is never no time at all."""
+    if not (number := _duration(written, "minutes")):
+        raise click.BadParameter("0 minutes are too short")
     return number
-
-
-def namespace(written: str) -> str:
-    """Return a namespace as it is, unless a slash shows that something else was meant.
-
-    Raises:
-        InvalidNameError: It ends in a slash.
-    """
-    if written.endswith("/"):
-        raise InvalidNameError(f"namespace {written!r} ends in '/': leave the slash out")
-    return written
 
 
 def this_process() -> str:
     """Return the id that a member or candidate has by default: host and process."""
     return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _duration(written: str | float, unit: str) -> float:
+    try:
+        number = float(written)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise click.BadParameter(f"{written!r} is not a number of {unit}, 0 or more")
+    return number

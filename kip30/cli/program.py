@@ -9,10 +9,12 @@ import click
 from typing_extensions import override
 
 from kip30 import __version__
+from kip30.cli import output
 from kip30.cli.commands import Commands
 from kip30.cli.failures import guarded, set_up_logging
 from kip30.cli.opening import StoreChoice, store_options
-from kip30.cli.unwinding import unwind_on_signals
+from kip30.cli.streams import occupy_standard_streams
+from kip30.cli.unwinding import UnwindingOnSignals
 
 COMMANDS = {
     "run": "Run CMD while, and only while, this process leads SERVICE.",
@@ -25,6 +27,7 @@ COMMANDS = {
     "conform": "Prove that the store keeps kip30's promises.",
     "servers": "Run real servers of a store, to try things out and for tests.",
     "completion": "Print the code that makes SHELL complete kip30.",
+    "help": "Print the help of a command, as its --help does.",
 }
 """Every command and what it does, so that ``--help`` need not import them all."""
 
@@ -55,7 +58,11 @@ class Program(Commands):
     @override
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
-        sys.exit(guarded(partial(super().main, *args, **extra)))
+        output.want_json(wanted=False)
+        try:
+            sys.exit(guarded(partial(super().main, *args, **extra)))
+        finally:
+            output.want_json(wanted=False)  # for what this process does next
 
 
 @click.group(
@@ -80,6 +87,7 @@ def program(context: click.Context, choice: StoreChoice) -> None:
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    occupy_standard_streams()
     set_up_logging()
-    unwind_on_signals()
-    program.main(prog_name="kip30")
+    with UnwindingOnSignals():
+        program.main(prog_name="kip30")

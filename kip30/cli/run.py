@@ -36,7 +36,7 @@ _LEAST_WAIT_SECONDS = 1.0
     type=parameters.seconds,
     default=10.0,
     show_default=True,
-    help="How long CMD may take to end; less if the lease runs out sooner.",
+    help="How long CMD and its descendants may take to end; less if the lease runs out sooner.",
 )
 @click.option("--quiet", is_flag=True, help="Say nothing of the progress.")
 @click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -55,11 +55,12 @@ def command(  # noqa: PLR0913  one argument per option
     """Run CMD while, and only while, this process leads SERVICE.
 
     Waits until it leads, and runs CMD with KIP30_SERVICE, KIP30_CANDIDATE and KIP30_EPOCH in its
-    environment. When CMD ends, leadership is handed over at once and CMD's status passed on. When
-    leadership is lost, CMD and its descendants are ended before anyone else can lead, and the
-    waiting begins anew. SIGTERM, SIGINT and SIGHUP are passed on to CMD; a second one kills it.
+    environment. When CMD ends, what it left running gets SIGTERM and the grace; then the leadership
+    is handed over and CMD's status passed on. When leadership is lost, CMD and its descendants are
+    ended before another process can lead, and the waiting begins again. SIGTERM, SIGINT, SIGHUP and
+    SIGQUIT are passed on to CMD and its descendants; a second request to end kills them.
     """
-    from kip30.runner import Ending, Job, run  # noqa: PLC0415  not needed for --help
+    from kip30.runner import Ending, Job, inherited_descriptors, run  # noqa: PLC0415  slow to import
 
     job = Job(
         service=service,
@@ -68,6 +69,7 @@ def command(  # noqa: PLR0913  one argument per option
         once=once,
         wait_seconds=None if wait_seconds is None else max(wait_seconds, _LEAST_WAIT_SECONDS),
         grace_seconds=grace_seconds,
+        descriptors=inherited_descriptors(),
     )
     with StoreContest(choice.properties(), service, candidate) as contest:
         outcome = run(contest, job, say=_say_nothing if quiet else say)

@@ -1,17 +1,13 @@
 """``kip30 servers``: real servers of a store, for as long as the command runs."""
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
-from kip30.cli import parameters, storm
+from kip30.cli import parameters, storm, suite
 from kip30.cli.commands import Commands
 from kip30.cli.failures import say
 from kip30.cli.watching import stay
-
-_SERVERS = "kip30_conformance.servers"
 
 
 @click.group("servers", cls=Commands, no_args_is_help=False)
@@ -34,7 +30,7 @@ def up(store: str, *, nodes: int, folder: Path | None) -> int:
     They listen on the loopback interface alone, and end with this command, however it ends. What
     is printed is a properties file for --config. `docker/install-servers` installs the servers.
     """
-    servers: Any = import_module(_SERVERS)  # the core rests on no suite, so this is found late
+    servers = suite.part("servers")
     with servers.start(store, nodes, folder=folder) as ensemble:
         for key, value in ensemble.settings().items():
             click.echo(f"{key}={value}")

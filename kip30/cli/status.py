@@ -25,7 +25,10 @@ class Status(IntEnum):
     UNKNOWN = 4, "The answer was lost: it may have been done. Read before trying again"
     UNSUPPORTED = 5, "The store does not offer this"
     NOT_ELECTED = 6, "Not elected in the time given by `run --wait`"
-    SYSTEM = 74, "The operating system said no: a full disk, a file that cannot be read or written"
+    SYSTEM = (
+        74,
+        "The operating system refused: a full disk, a closed stdout, a file to read or write",
+    )
     INTERNAL = 70, "A mistake in kip30 itself; KIP30_DEBUG=1 shows where"
     LOST = 75, "Leadership was lost (`run --once`)"
     INTERRUPTED = 130, "Ended by Ctrl-C. By another signal n: 128 + n"

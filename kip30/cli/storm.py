@@ -1,12 +1,10 @@
 """``kip30 servers storm``: random faults on real servers and their clients, and a verdict."""
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
-_STORM = "kip30_conformance.storm"
+from kip30.cli import parameters, suite
 
 
 @click.command("storm")
@@ -21,7 +19,7 @@ _STORM = "kip30_conformance.storm"
 @click.option(
     "--minutes",
     metavar="NUMBER",
-    type=click.FloatRange(min=0, min_open=True),
+    type=parameters.minutes,
     default=30.0,
     show_default=True,
     help="How long faults happen; starting, ending and judging come on top.",
@@ -41,7 +39,7 @@ def command(store: str, *, nodes: int, minutes: float, seed: int | None, out: Pa
     Ctrl-C ends it early; what happened until then is judged. Exits with 0 if every invariant
     held, 1 if one was violated, and 3 if one was not put to the test.
     """
-    storm: Any = import_module(_STORM)  # the core rests on no suite, so this is found late
+    storm = suite.part("storm")
     summary = storm.run(store, nodes=nodes, seconds=60 * minutes, seed=seed, out=out)
     status: int = summary.exit_code
     return status

@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import sqlite3
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from kip30.cli.program import program
+from kip30_conformance.patience import is_readable
 
 SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 PATIENCE_SECONDS = 20 * SCALE
@@ -95,7 +95,6 @@ def eventually(happens: Callable[[], bool]) -> None:
 
 def line_of(stream: Any) -> str:
     """Return the next line of a process's output, and fail if there is none in time."""
-    ready, _, _ = select.select([stream], [], [], PATIENCE_SECONDS)
-    assert ready, "no line in time"
+    assert is_readable(stream.fileno(), PATIENCE_SECONDS), "no line in time"
     line: bytes = stream.readline()
     return line.decode().rstrip("\n")

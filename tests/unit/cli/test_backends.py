@@ -30,10 +30,11 @@ def test_a_store_is_told_with_what_it_offers(shell: Shell) -> None:
     assert found["embedded"]["value_bytes"] == 256 * 1024
 
 
-def test_the_table_has_a_line_for_each(shell: Shell) -> None:
-    lines = shell("backends").stdout.splitlines()
-    assert lines[0].startswith("STORE ")
-    assert any(line.startswith("embedded ") and "256 KiB" in line for line in lines)
+def test_a_pipe_gets_a_line_for_each(shell: Shell) -> None:
+    rows = [line.split("\t") for line in shell("backends").stdout.splitlines()]
+    (embedded,) = [row for row in rows if row[0] == "embedded"]
+    assert embedded[1] == "yes"
+    assert embedded[4] == "256 KiB"
 
 
 def test_a_terminal_gets_a_table(shell: Shell) -> None:
@@ -47,12 +48,21 @@ def test_a_terminal_gets_a_table(shell: Shell) -> None:
 
 
 def test_a_store_that_lacks_its_library_says_so(lacking: Shell) -> None:
-    (found,) = [one for one in lacking.json("backends") if one["name"] == "lacking"]
-    assert not found["installed"]
+    words = ("backends", "--load-plugins")
+    (found,) = [one for one in lacking.json(*words) if one["name"] == "lacking"]
+    assert found["installed"] is False
     assert "no_such_library" in found["problem"]
-    result = lacking("backends")
+    result = lacking(*words)
     assert result.exit_code == Status.OK
     assert "no: backend 'lacking' cannot be imported" in result.stdout
+
+
+def test_a_store_in_an_additional_path_is_listed_and_not_loaded(lacking: Shell) -> None:
+    (lacking.folder / "site" / "lacking.py").write_text("raise SystemExit")
+    (found,) = [one for one in lacking.json("backends") if one["name"] == "lacking"]
+    assert found["installed"] is None
+    assert "`--load-plugins` runs it" in found["problem"]
+    assert "lacking\tnot loaded: " in lacking("backends").stdout
 
 
 def test_using_it_is_a_usage_error(lacking: Shell) -> None:

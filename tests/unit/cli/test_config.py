@@ -61,10 +61,10 @@ def test_what_holds_is_told_with_its_origin(shell: Shell) -> None:
     words = ("config", "--effective", "--set", "plugin.namespace=mine")
     rows = {row["key"]: (row["value"], row["origin"]) for row in shell.json(*words)}
     assert rows["plugin.namespace"] == ("mine", "--set")
-    assert rows["plugin.connect.timeout.ms"] == ("10000", "default")
+    assert rows["plugin.connect.timeout.ms"] == (10_000, "default")
     assert rows["plugin.backend"] == ("embedded", f"{shell.properties}:1")
-    assert rows["plugin.operation.timeout.ms"][0] == str(min(5000, SESSION_MS))
-    assert rows["plugin.lease.margin.ms"][0] == str(SESSION_MS // 10)
+    assert rows["plugin.operation.timeout.ms"][0] == min(5000, SESSION_MS)
+    assert rows["plugin.lease.margin.ms"][0] == SESSION_MS // 10
 
 
 def test_the_directory_that_holds_is_told_in_full(
@@ -85,7 +85,9 @@ def test_the_store_that_serves_unnamed_is_told(shell: Shell) -> None:
 def test_a_secret_is_shown_nowhere(vault: Shell) -> None:
     for words in (("config", "--effective"), ("config",), ("kv", "get", "a"), ("doctor",)):
         assert "hunter2" not in vault(*words).output
-    rows = {row["key"]: row["value"] for row in vault.json("config", "--effective")}
+    words = ("config", "--effective", "--load-plugins")
+    assert "hunter2" not in vault(*words).output
+    rows = {row["key"]: row["value"] for row in vault.json(*words)}
     assert rows["plugin.vault.password"] == "***"
     assert rows["plugin.vault.address"] == "here"
 
@@ -99,7 +101,7 @@ def test_a_secret_under_an_alias_has_its_origin(vault: Shell) -> None:
             "vault.secret": "hunter2",
         }
     )
-    rows = {row["key"]: row for row in vault.json("config", "--effective")}
+    rows = {row["key"]: row for row in vault.json("config", "--effective", "--load-plugins")}
     assert rows["plugin.vault.password"]["value"] == "***"
     assert rows["plugin.vault.password"]["origin"] == f"{vault.properties}:4"
 
@@ -108,7 +110,9 @@ def test_a_right_file_is_said_to_be_for_its_store(shell: Shell) -> None:
     result = shell("config", "--check", str(shell.properties))
     assert (result.exit_code, result.stdout) == (Status.OK, "embedded\n")
     assert not (shell.folder / "store").exists()
-    assert shell.json("config", "--check", str(shell.properties)) == [{"backend": "embedded"}]
+    assert shell.json("config", "--check", str(shell.properties)) == [
+        {"backend": "embedded", "unchecked": None}
+    ]
     assert shell("config", "--effective", "--check", "x").exit_code == Status.USAGE
     assert shell("config", "--effective", "--ddl").exit_code == Status.USAGE
 

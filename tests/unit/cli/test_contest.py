@@ -7,6 +7,7 @@ from kip30 import PluginLocator
 from kip30.candidacy import Leadership
 from kip30.cli.contest import StoreContest
 from kip30.config import load
+from kip30.driver import Capability
 from kip30.errors import ConfigError
 from kip30.runner import Contest
 
@@ -74,6 +75,15 @@ def test_a_lease_that_is_not_the_stores_any_more_has_nothing_to_share(
     ):
         contest._term = leadership
         assert contest.share_fd() is None
+
+
+def test_a_store_that_was_opened_without_lease_sharing_has_nothing_to_share(
+    contest: StoreContest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    won(contest)
+    backend = contest._locator.backend
+    monkeypatch.setattr(backend, "capabilities", backend.capabilities - {Capability.LEASE_SHARING})
+    assert contest.share_fd() is None
 
 
 def test_the_wait_is_as_long_as_told_while_another_leads(

@@ -52,7 +52,7 @@ def test_a_store_in_health_passes(shell: Shell) -> None:
     result = shell("doctor")
     assert result.exit_code == Status.OK
     assert result.stderr == ""
-    assert all(line.startswith("ok ") for line in result.stdout.splitlines())
+    assert all(line.startswith("ok\t") for line in result.stdout.splitlines())
 
 
 def test_version_and_times_are_told(shell: Shell) -> None:
@@ -98,7 +98,7 @@ def test_a_store_out_of_reach_is_said_to_be(shell: Shell) -> None:
     with shell.locked_store():
         result = shell("doctor", "--set", "plugin.connect.timeout.ms=200")
     assert result.exit_code == Status.UNAVAILABLE
-    assert result.stdout.startswith("FAILED  connect")
+    assert result.stdout.startswith("FAILED\tconnect\t")
     assert len(result.stdout.splitlines()) == 1
 
 

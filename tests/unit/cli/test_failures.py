@@ -24,6 +24,7 @@ EXPECTED = {
     errors.FencedError: Status.REFUSED,
     errors.MemberExistsError: Status.REFUSED,
     errors.NotMemberError: Status.REFUSED,
+    errors.AlreadyNominatedError: Status.REFUSED,
     errors.NotNominatedError: Status.REFUSED,
     errors.NotElectedError: Status.NOT_ELECTED,
     errors.LeadershipLostError: Status.REFUSED,

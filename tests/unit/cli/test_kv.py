@@ -88,6 +88,36 @@ def test_delete_prints_nothing(shell: Shell) -> None:
     assert shell("kv", "get", "a").exit_code == Status.REFUSED
 
 
+def test_set_creates_and_replaces(shell: Shell) -> None:
+    first = shell("kv", "set", "a/b", "-", stdin=EVERY_BYTE)
+    assert shell("kv", "get", "a/b").stdout_bytes == EVERY_BYTE
+    second = shell("kv", "set", "a/b", "2")
+    assert (first.exit_code, second.exit_code) == (Status.OK, Status.OK)
+    assert (
+        shell.json("kv", "get", "a/b")[0]["version"]
+        == second.stdout.strip()
+        != first.stdout.strip()
+    )
+
+
+def test_set_with_a_fence_that_nobody_holds_is_refused(shell: Shell) -> None:
+    for epoch in (0, 1, 2**63 - 1):
+        result = shell("kv", "set", "a", "x", "--fence", f"never-led:{epoch}")
+        assert result.exit_code == Status.REFUSED
+    assert shell("kv", "get", "a").exit_code == Status.REFUSED
+
+
+@pytest.mark.parametrize("version", ["0", str(2**63 - 1), "1.2147483648"])
+def test_a_version_that_was_never_issued_creates_nothing(shell: Shell, version: str) -> None:
+    assert shell("kv", "update", "a", "x", "--version", version).exit_code == Status.REFUSED
+    assert shell("kv", "get", "a").exit_code == Status.REFUSED
+
+
+@pytest.mark.parametrize("version", [str(2**63), "9" * 5000, "1.", "1.2.3", "\u0661"])
+def test_what_no_store_counts_to_is_a_usage_error(shell: Shell, version: str) -> None:
+    assert shell("kv", "update", "a", "x", "--version", version).exit_code == Status.USAGE
+
+
 def test_list_is_one_level_deep(shell: Shell) -> None:
     for key in ("a/b", "a/c", "a/b/c", "d"):
         shell("kv", "put", key, "")
@@ -100,7 +130,7 @@ def test_list_is_one_level_deep(shell: Shell) -> None:
 def test_a_namespace_has_no_slash_at_its_end(shell: Shell, words: tuple[str, ...]) -> None:
     result = shell("kv", *words)
     assert result.exit_code == Status.USAGE
-    assert "namespace 'n/' ends in '/': leave the slash out" in result.stderr
+    assert "namespace 'n/' ends in '/': leave the trailing slash out" in result.stderr
 
 
 def test_a_key_is_one_line_whatever_it_holds(shell: Shell) -> None:
@@ -117,7 +147,7 @@ def test_a_fence_with_an_old_epoch_is_refused(shell: Shell) -> None:
     assert shell("kv", "get", "a").exit_code == Status.REFUSED
 
 
-@pytest.mark.parametrize("fence", ["s", "s:", ":1", "s:x", "s:-1"])
+@pytest.mark.parametrize("fence", ["s", "s:", ":1", "s:x", "s:-1", "s:" + "9" * 20])
 def test_what_is_no_fence_is_refused_before_anything_is_opened(shell: Shell, fence: str) -> None:
     result = shell("kv", "put", "a", "x", "--fence", fence)
     assert result.exit_code == Status.USAGE

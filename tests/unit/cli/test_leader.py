@@ -13,13 +13,16 @@ def test_nobody_leads(shell: Shell) -> None:
     result = shell("leader", "s")
     assert (result.exit_code, result.stdout) == (Status.REFUSED, "")
     assert "nobody leads 's'" in result.stderr
+    result = shell("leader", "s", "--json")
+    assert (result.exit_code, result.stderr) == (Status.REFUSED, "")
+    assert json.loads(result.stdout) == {"service": "s", "leader": None}
 
 
 def test_a_leader_has_an_id_an_epoch_and_data(shell: Shell) -> None:
     with ended(shell.start(*LEADING)) as runner:
         eventually(lambda: shell("leader", "s").exit_code == Status.OK)
         assert shell("leader", "s").stdout == "n1\t1\t\n"
-        expected = {"service": "s", "id": "n1", "epoch": 1, "data": ""}
+        expected = {"service": "s", "leader": {"id": "n1", "epoch": 1, "data": ""}}
         assert shell.json("leader", "s") == [expected]
         runner.terminate()
 
@@ -27,7 +30,9 @@ def test_a_leader_has_an_id_an_epoch_and_data(shell: Shell) -> None:
 def test_a_candidate_is_called_after_host_and_process(shell: Shell) -> None:
     with ended(shell.start("run", "--service", "s", "--", "sleep", "60")) as runner:
         eventually(lambda: shell("leader", "s").exit_code == Status.OK)
-        assert shell.json("leader", "s")[0]["id"] == f"{socket.gethostname()}-{runner.pid}"
+        assert (
+            shell.json("leader", "s")[0]["leader"]["id"] == f"{socket.gethostname()}-{runner.pid}"
+        )
         runner.terminate()
 
 
@@ -38,11 +43,8 @@ def test_a_watch_tells_of_every_leader_and_of_none(shell: Shell) -> None:
             seen.append(json.loads(line_of(watch.stdout)))
             runner.terminate()
         seen.append(json.loads(line_of(watch.stdout)))
-        assert [(one["id"], one["epoch"]) for one in seen] == [
-            (None, None),
-            ("n1", 1),
-            (None, None),
-        ]
+        n1 = {"id": "n1", "epoch": 1, "data": ""}
+        assert [one["leader"] for one in seen] == [None, n1, None]
         watch.send_signal(signal.SIGINT)
 
 

@@ -47,6 +47,17 @@ def test_a_command_that_cannot_be_found_takes_no_leadership(shell: Shell) -> Non
     assert shell.finish(*run("sh", "-c", SHOW_ENVIRONMENT)).stdout == b"s n1 1\n"
 
 
+def test_a_store_that_frees_the_term_of_a_killed_runner_is_refused_before_it_leads(
+    shell: Shell,
+) -> None:
+    shell.configure(plugin_embedded_liveness="record")
+    refused = shell.finish(*run("--quiet", "sh", "-c", SHOW_ENVIRONMENT))
+    assert (refused.returncode, refused.stdout) == (Status.UNSUPPORTED, b"")
+    assert b"set plugin.embedded.liveness to ofd" in refused.stderr
+    shell.configure()
+    assert shell.finish(*run("sh", "-c", SHOW_ENVIRONMENT)).stdout == b"s n1 1\n"
+
+
 def test_progress_is_told_on_stderr(shell: Shell) -> None:
     told = shell.finish(*run("true")).stderr.decode().splitlines()
     assert "kip30: leading s, epoch 1" in told
@@ -145,6 +156,42 @@ def test_a_wrong_configuration_is_not_waited_for(shell: Shell) -> None:
 def test_a_store_that_cannot_be_used_is_not_waited_for(shell: Shell) -> None:
     (shell.folder / "store").write_text("not a folder")
     assert shell.finish(*run("true")).returncode == Status.UNAVAILABLE
+
+
+@pytest.mark.parametrize("option", ["--grace", "--wait"])
+@pytest.mark.parametrize("written", ["nan", "inf", "-1", "-inf", "soon", ""])
+def test_a_duration_must_be_a_number_of_seconds(shell: Shell, option: str, written: str) -> None:
+    result = shell(*run(f"{option}={written}", "true"))
+    assert result.exit_code == Status.USAGE
+    assert "is not a number of seconds, 0 or more" in result.stderr
+
+
+def test_a_grace_of_more_than_a_year_is_a_usage_error(shell: Shell) -> None:
+    result = shell.finish(*run("--grace", "1e10", "true"))
+    assert (result.returncode, result.stderr) == (
+        Status.USAGE,
+        b"kip30: a grace of 1e+10 s is not possible: give 0 to 31536000 s, which is a year\n",
+    )
+
+
+def test_a_long_wait_and_the_longest_grace_are_possible(shell: Shell) -> None:
+    result = shell.finish(*run("--wait", "1e300", "--grace", "31536000", "true"))
+    assert result.returncode == Status.OK
+
+
+def test_no_grace_at_all_ends_a_stubborn_command(shell: Shell) -> None:
+    command = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+    with ended(shell.start(*run("--grace", "0", "sh", "-c", command))) as runner:
+        assert line_of(runner.stdout) == "ready"
+        runner.terminate()
+        assert runner.wait(PATIENCE_SECONDS) == 128 + signal.SIGKILL
+
+
+@pytest.mark.parametrize("written", ["nan", "inf", "0", "-1"])
+def test_a_storm_lasts_a_number_of_minutes(shell: Shell, written: str) -> None:
+    result = shell("servers", "storm", "etcd", f"--minutes={written}")
+    assert result.exit_code == Status.USAGE
+    assert "minutes" in result.stderr
 
 
 def test_nothing_to_run_is_a_usage_error(shell: Shell) -> None:

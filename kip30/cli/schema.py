@@ -1,0 +1,97 @@
+"""What ``--json`` prints: the fields of every command's objects, and of an error."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Field(NamedTuple):
+    """A field of a JSON object: its name, its type, and what it means."""
+
+    name: str
+    type: str
+    meaning: str
+
+
+_BYTES = "text; `{}_base64` instead if it is not UTF-8"
+_VALUE = Field("value", "text or null", f"the value, {_BYTES.format('value')}; null: no such key")
+_VERSION = Field("version", "text or null", "the version; an opaque token, so it is no number")
+_KEY = Field("key", "text", "the whole key")
+_LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
+_MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"
+_LEADING = (
+    Field("service", "text", "the service"),
+    Field("leader", "object or null", f"{_LEADER}; null: no one leads"),
+)
+_WRITTEN = (_KEY, Field("version", "text", "the new version; an opaque token"))
+
+SCHEMA: Mapping[str, tuple[Field, ...]] = {
+    "leader": _LEADING,
+    "group list": (
+        Field("group", "text", "the group"),
+        Field("members", "list", _MEMBERS),
+    ),
+    "group watch": (
+        Field("group", "text", "the group"),
+        Field("joined", "list", "ids of members that joined since the last line"),
+        Field("left", "list", "ids of members that left"),
+        Field("updated", "list", "ids of members whose data changed"),
+        Field("members", "list", _MEMBERS),
+    ),
+    "kv get": (_KEY, _VALUE, _VERSION),
+    "kv put": _WRITTEN,
+    "kv set": _WRITTEN,
+    "kv update": _WRITTEN,
+    "kv delete": (_KEY,),
+    "kv list": (_KEY,),
+    "kv watch": (_KEY, _VALUE, _VERSION),
+    "kv watch --keys": (
+        Field("namespace", "text", "the namespace"),
+        Field("added", "list", "keys that came since the last line"),
+        Field("removed", "list", "keys that went"),
+        Field("keys", "list", "all keys there are"),
+    ),
+    "backends": (
+        Field("name", "text", "the name of the store"),
+        Field("installed", "boolean or null", "null: a plugin that was not loaded"),
+        Field("problem", "text or null", "why it cannot be used, or was not loaded"),
+        Field("capabilities", "list", "what it offers beyond what every store does"),
+        Field("name_bytes", "number or null", "the longest name, in bytes"),
+        Field("value_bytes", "number or null", "the largest value, in bytes"),
+    ),
+    "config": (
+        Field("key", "text", "the setting"),
+        Field("kind", "text", "what its value is"),
+        Field("default", "text, number, boolean or null", "null: there is none"),
+        Field("required", "boolean", "whether it must be set"),
+        Field("meaning", "text", "what it means"),
+        Field("aliases", "list", "other keys that mean the same"),
+        Field("secret", "boolean", "whether its value is never shown"),
+    ),
+    "config --effective": (
+        Field("key", "text", "the setting"),
+        Field("value", "text, number, boolean or null", "`***` for what must not be shown"),
+        Field("origin", "text", "`file:line`, `--set`, `--backend` or `default`"),
+    ),
+    "config --check": (
+        Field("backend", "text or null", "the store; null: a plugin that was not loaded"),
+        Field("unchecked", "text or null", "what was not checked, and why"),
+    ),
+    "config --ddl": (Field("statement", "text", "one statement"),),
+    "doctor": (
+        Field("step", "text", "what was tried"),
+        Field("verdict", "text", "`ok`, `FAILED`, or `-` for what the store does not offer"),
+        Field("detail", "text", "what was found"),
+        Field("milliseconds", "number", "how long it took"),
+        Field("exit", "number", "the exit code of this step"),
+    ),
+}
+"""The fields of each command's objects, in the order of the command line's documentation."""
+
+ERROR = (
+    Field("kind", "text", "what the exit code means: `refused`, `usage`, `unavailable`, …"),
+    Field("type", "text", "the class of the error, such as `VersionConflictError`"),
+    Field("message", "text", "what went wrong"),
+    Field("advice", "text", "what to do about it; may be empty"),
+    Field("exit", "number", "the exit code"),
+)
+"""The fields of the object ``error``, which is the last line of stderr."""

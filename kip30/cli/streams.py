@@ -1,0 +1,40 @@
+"""Standard streams that the parent process has closed."""
+
+import os
+import sys
+
+_FLAGS = (os.O_WRONLY, os.O_RDONLY, os.O_RDWR)
+"""How stdin, stdout and stderr are replaced: the first two so that their use is an error."""
+
+
+def occupy_standard_streams() -> None:
+    """Open the null device in place of each standard stream that is closed.
+
+    Otherwise the next file or connection that is opened would get its descriptor: output would go
+    into the store's database, and a command of ``kip30 run`` would inherit a connection. Reading
+    such a stdin and writing such a stdout fails; what goes to such a stderr is lost.
+    """
+    for descriptor, flags in enumerate(_FLAGS):
+        if not _is_open(descriptor):
+            _occupy(descriptor, flags)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  stays open
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  stays open
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _occupy(descriptor: int, flags: int) -> None:
+    opened = os.open(os.devnull, flags)
+    os.dup2(opened, descriptor)  # inheritable, as standard streams are
+    if opened != descriptor:
+        os.close(opened)
+    else:
+        os.set_inheritable(descriptor, True)  # noqa: FBT003  positional only

@@ -1,0 +1,110 @@
+"""Ctrl-C ends the program without a traceback at every moment."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from .shell import PATIENCE_SECONDS, Shell, ended, line_of
+
+STRUCK = """
+import os, signal, sys
+
+_, struck, *words = sys.argv
+
+class Striker:
+    def find_spec(self, name, path=None, target=None):
+        if name == struck:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Striker())
+from kip30_command import main
+sys.argv = ["kip30", *words]
+main()
+"""
+MARKED = """
+import os, sys
+
+class Marker:
+    def find_spec(self, name, path=None, target=None):
+        sys.meta_path.remove(self)
+        os.write(1, b"\\n")  # the first import after SIGINT was prepared
+
+from kip30_command import main
+sys.meta_path.insert(0, Marker())
+main()
+"""
+IMPORTED = (
+    "kip30",
+    "kip30.errors",
+    "click",
+    "kip30.cli",
+    "kip30.cli.program",
+    "kip30.cli.kv",
+    "javaproperties",
+    "stevedore",
+    "kip30_backends.embedded",
+    "sqlite3",
+)
+"""Modules over the whole of a call, from its beginning to the opening of the store."""
+
+
+def strike(module: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command that gets SIGINT when it begins to import *module*."""
+    return subprocess.run(
+        [sys.executable, "-c", STRUCK, module, *words],
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+
+@pytest.mark.parametrize("module", IMPORTED)
+@pytest.mark.usefixtures("shell")
+def test_an_interrupted_import_is_no_traceback(module: str) -> None:
+    result = strike(module, "kv", "list")
+    assert result.returncode in {-signal.SIGINT, 128 + signal.SIGINT}
+    assert result.stderr == b""
+
+
+@pytest.mark.usefixtures("shell")
+def test_the_strike_is_what_ends_it() -> None:
+    assert strike("no_such_module", "kv", "list").returncode == 0
+
+
+def test_a_signal_that_is_ignored_stays_so(shell: Shell) -> None:
+    ignoring = "trap '' INT; exec \"$@\""
+    script = ["sh", "-c", ignoring, "sh", sys.executable, "-c", STRUCK, "stevedore", "kv", "list"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    result = subprocess.run(
+        script, capture_output=True, check=False, timeout=PATIENCE_SECONDS, env=environment
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert (shell.folder / "store").exists()
+
+
+def test_an_interrupt_at_any_moment_is_no_traceback_of_kip30(shell: Shell) -> None:
+    """Python's own start, before the first line of kip30, is left out: its frames may show."""
+    program = [sys.executable, "-c", MARKED, "kv", "list"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    codes = set()
+    for number in range(0, 31, 3):
+        with ended(
+            subprocess.Popen(
+                program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            )
+        ) as process:
+            assert line_of(process.stdout) == ""
+            time.sleep(number / 100)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=PATIENCE_SECONDS)
+        codes.add(process.returncode)
+        assert b"Traceback" not in err, (number, err.decode())
+    assert codes <= {0, -signal.SIGINT, 128 + signal.SIGINT}
+    assert -signal.SIGINT in codes
+    assert shell.folder.exists()
