@@ -1,20 +1,26 @@
 """Why a history is not linearizable, for people: the row no order explains, and its window."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from typing_extensions import override
 
 from kip30.records import Version
-from kip30_conformance.history.models import Model, Step
+from kip30_conformance.history.models import Model, State, Step
 from kip30_conformance.history.operations import Operation, Outcome, Value
 from kip30_conformance.history.search import Search
 from kip30_conformance.history.verdict import Verdict
 
-_BUDGET = 20_000
-_STATES_BUDGET = 2_000
+_PATIENCE = 2_000
+"""Configurations without progress after which a row counts as one that no order passes."""
+
+_BUDGET = 100_000
+_BUDGET_PER_ROW = 10
+"""How much work narrowing down may be: rows laid out, and configurations visited."""
+
 _STATES_SHOWN = 8
+_STATES_MET = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,62 +32,89 @@ class Violation:
         window: What ran since the last change that was over when *blamed* was called.
         states: What the object can have been after all that had returned before *blamed*
             did, in words; some of it if there is more than fits.
+        is_first: Whether it is certain that all before *blamed* has an order. Otherwise the
+            history breaks at *blamed* or before it: finding the place would have taken too long.
     """
 
     blamed: Operation
     window: tuple[Operation, ...]
     states: tuple[str, ...]
+    is_first: bool = True
 
     @override
     def __str__(self) -> str:
         start = self.window[0].called_ns
         return "\n".join(
             [
-                f"key {self.blamed.key!r}: no order of its operations explains the marked one",
+                f"key {self.blamed.key!r}: no order of its operations explains {self._what}",
                 *(_line(row, start, marked=row is self.blamed) for row in self.window),
                 "when all that had returned before it had happened, the state could only be",
-                *(f"    {state}" for state in self.states),
+                *(f"    {state}" for state in self.states or ("(not found in time)",)),
             ]
         )
 
+    @property
+    def _what(self) -> str:
+        return "the marked one" if self.is_first else "the marked one and all before it"
+
 
 def explained(rows: Sequence[Operation], model: Model) -> Violation:
-    """Return where *rows*, which are a violation, break.
+    """Return where *rows*, which are a violation, break, in a time that grows with their number."""
+    telling = [row for row, _ in model.told(rows)]
+    limit = _BUDGET + _BUDGET_PER_ROW * len(telling)
+    search = Search(telling, model, limit, hindsight=False)
+    passed = search.furthest(_PATIENCE)
+    is_first = True
+    if search.exhausted:
+        passed, is_first = _Narrowing(telling, model, search, limit).first_break(passed)
+    blamed = search.returned_after(passed)
+    states = _states(search.states_after(passed, 2 * passed + _PATIENCE), model)
+    return Violation(blamed, _window(model.told(rows), blamed), states, is_first)
 
-    A beginning that is not decided soon counts as sound: then the break that is shown may be
-    later than the first.
-    """
-    told = model.told(rows)
-    telling = [row for row, _ in told]
-    returns = sorted({row.returned_ns for row in telling if row.returned_ns is not None})
-    sound, broken = _narrowed(telling, returns, model)
-    before = beginning(telling, returns[sound]) if sound >= 0 else []
-    blamed = next(row for row in telling if row.returned_ns == returns[broken])
-    return Violation(blamed, _window(told, blamed), _states(before, model))
 
-
-def beginning(rows: Sequence[Operation], until_ns: int) -> list[Operation]:
+def beginning(rows: Sequence[Operation], until_ns: float) -> list[Operation]:
     """Return *rows* as they would have been recorded had the record ended at *until_ns*."""
     return [_cut(row, until_ns) for row in rows if row.called_ns <= until_ns]
 
 
-def _cut(row: Operation, until_ns: int) -> Operation:
+def _cut(row: Operation, until_ns: float) -> Operation:
     if row.ends_ns <= until_ns:
         return row
     return replace(row, returned_ns=None, outcome=Outcome.UNKNOWN, result=None)
 
 
-def _narrowed(rows: Sequence[Operation], ends: Sequence[int], model: Model) -> tuple[int, int]:
-    """Return two neighbours in *ends*: rows up to the first have an order, to the second none."""
-    sound, broken = -1, len(ends) - 1
-    while broken - sound > 1:
-        middle = (sound + broken) // 2
-        search = Search(beginning(rows, ends[middle]), model, _BUDGET)
-        if search.run() is Verdict.VIOLATION:
-            broken = middle
-        else:
-            sound = middle
-    return sound, broken
+class _Narrowing:
+    """Finds the first break between a place that has an order and the end, by halving the way."""
+
+    def __init__(self, rows: Sequence[Operation], model: Model, search: Search, limit: int) -> None:
+        """Do no more work than *limit*."""
+        self._rows = rows
+        self._model = model
+        self._search = search
+        self._left = limit
+
+    def first_break(self, passed: int) -> tuple[int, bool]:
+        """Return how many returns come before the break, and whether it is the first for sure.
+
+        *passed* are known to have an order.
+        """
+        sound, broken, step = passed - 1, self._search.returns - 1, 1
+        while broken - sound > 1 and self._left > 0:
+            place = min(sound + step, (sound + broken) // 2)
+            if self._is_broken(place):
+                broken, step = place, 1
+            else:
+                sound, step = place, 2 * step
+        return broken, broken - sound == 1
+
+    def _is_broken(self, place: int) -> bool:
+        until = self._search.returned_after(place).ends_ns
+        rows = beginning(self._rows, until)
+        self._left -= len(rows)
+        search = Search(rows, self._model, max(0, self._left))
+        verdict = search.run()
+        self._left -= search.explored
+        return verdict is Verdict.VIOLATION
 
 
 def _window(told: Sequence[tuple[Operation, Step]], blamed: Operation) -> tuple[Operation, ...]:
@@ -95,9 +128,8 @@ def _window(told: Sequence[tuple[Operation, Step]], blamed: Operation) -> tuple[
     return tuple(sorted(window, key=lambda row: row.called_ns))
 
 
-def _states(rows: Sequence[Operation], model: Model) -> tuple[str, ...]:
-    states = Search(rows, model, _STATES_BUDGET).final_states()
-    words = dict.fromkeys(model.describe(state) for state in states)
+def _states(states: Iterable[State], model: Model) -> tuple[str, ...]:
+    words = dict.fromkeys(map(model.describe, islice(states, _STATES_MET)))
     return tuple(islice(words, _STATES_SHOWN))
 
 

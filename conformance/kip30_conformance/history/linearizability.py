@@ -21,8 +21,16 @@ from kip30_conformance.history.operations import Operation
 from kip30_conformance.history.search import Search
 from kip30_conformance.history.verdict import Verdict, merged
 
-DEFAULT_BUDGET = 200_000
-"""Configurations to visit for one key before giving up."""
+_BUDGET = 200_000
+_BUDGET_PER_ROW = 50
+
+
+def budget_for(rows: int) -> int:
+    """Return how many configurations to visit for one key with *rows* before giving up.
+
+    An order of them takes at least one configuration for each row that changes something.
+    """
+    return _BUDGET + _BUDGET_PER_ROW * rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +63,14 @@ class Report:
         return "\n".join([head, *(_reason(key) for key in bad)])
 
 
-def check(rows: Iterable[Operation], model: Model, *, budget: int = DEFAULT_BUDGET) -> Report:
+def check(rows: Iterable[Operation], model: Model, *, budget: int | None = None) -> Report:
     """Judge every key of *rows* by *model*, up to the first violation.
 
     Args:
         rows: Operations in any order.
         model: What each key is and begins as.
-        budget: Configurations to visit for one key; if they do not suffice its verdict is
-            unknown.
+        budget: Configurations to visit for one key, `budget_for` its rows if none is given; if
+            they do not suffice its verdict is unknown.
 
     Raises:
         ValueError: *model* does not know an operation.
@@ -77,10 +85,10 @@ def check(rows: Iterable[Operation], model: Model, *, budget: int = DEFAULT_BUDG
 
 
 def check_key(
-    key: str, rows: Sequence[Operation], model: Model, *, budget: int = DEFAULT_BUDGET
+    key: str, rows: Sequence[Operation], model: Model, *, budget: int | None = None
 ) -> KeyReport:
     """Judge *rows*, all operations on *key*, by *model*. As for `check`."""
-    search = Search(rows, model, budget)
+    search = Search(rows, model, budget_for(len(rows)) if budget is None else budget)
     verdict = search.run()
     violation = explained(rows, model) if verdict is Verdict.VIOLATION else None
     return KeyReport(key, verdict, len(rows), search.explored, violation)

@@ -44,10 +44,13 @@ class Step(NamedTuple):
     Attributes:
         apply: From the state before to the state after, or to `IMPOSSIBLE`.
         observes: It only looks, so where it fits without changing the state it may stand.
+        needs: What `Model.offered` must answer for it to fit, unless that answers None; None if
+            it may fit any state.
     """
 
     apply: Callable[[State], State]
     observes: bool = False
+    needs: Hashable = None
 
 
 class Model(ABC):
@@ -67,9 +70,34 @@ class Model(ABC):
             ValueError: The model does not know such an operation.
         """
 
-    def told(self, rows: Sequence[Operation]) -> list[tuple[Operation, Step]]:
-        """Return those of *rows* that have a step, each with it."""
-        return [(row, step) for row, step in zip(rows, self.steps(rows), strict=True) if step]
+    def steps_so_far(self, rows: Sequence[Operation]) -> list[Step | None]:
+        """Return `steps` without conclusions from what is recorded later than a row.
+
+        They show where a history first breaks, which hindsight would move to an earlier place.
+        """
+        return self.steps(rows)
+
+    def offered(self, state: State) -> Hashable:
+        """Return the only `Step.needs` that can fit *state*, or None if any can.
+
+        It only saves work: of thousands of steps that may come next few need be tried.
+        """
+        del state
+        return None
+
+    def told(
+        self, rows: Sequence[Operation], *, hindsight: bool = True
+    ) -> list[tuple[Operation, Step]]:
+        """Return those of *rows* that have a step, each with it.
+
+        Without *hindsight* it is that of `steps_so_far`.
+        """
+        steps = self.steps(rows) if hindsight else self.steps_so_far(rows)
+        return [(row, step) for row, step in zip(rows, steps, strict=True) if step]
+
+    def blurred(self, rows: Sequence[Operation]) -> Sequence[Operation]:
+        """Return *rows*, in their order, with all that no client can have noticed made alike."""
+        return rows
 
     def sharpened(self, rows: Sequence[Operation]) -> Sequence[Operation]:
         """Return *rows*, in their order, with what follows from the others filled in.

@@ -1,15 +1,44 @@
 """The rows of a recorded history: one per operation, from its call to its return."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from kip30.records import Version, parse_version
+from typing_extensions import override
+
+from kip30.records import Fence, Version, parse_version
 
 Value = Any
-"""What JSON can say, with tuples for lists: values are compared and hashed, never computed with."""
+"""What JSON can say, as `frozen` returns it: compared and hashed, never computed with."""
+
+
+class Exact:
+    """A value that Python would take for another one, or cannot hash: a bool, a float or a dict.
+
+    It equals only a value of the same type: ``True`` is not ``1``, and ``1.0`` is neither.
+    """
+
+    __slots__: Final = ("_identity", "value")
+
+    def __init__(self, value: Value, identity: Hashable) -> None:
+        """Stand for *value*, which equals those with the same *identity*."""
+        self.value: Value = value
+        self._identity = identity
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exact) and self._identity == other._identity
+
+    @override
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @override
+    def __repr__(self) -> str:
+        return repr(self.value)
 
 
 class Outcome(Enum):
@@ -34,6 +63,7 @@ class Operation:
         args: What it was called with, besides the key.
         result: What it returned; of a failure, the name of the error.
         version: The version it returned, where it returned one.
+        fence: The service and epoch it was fenced with, if it was.
     """
 
     key: str
@@ -45,9 +75,12 @@ class Operation:
     args: tuple[Value, ...] = ()
     result: Value = None
     version: Version | None = None
+    fence: Fence | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an answer without a time of return, and the other way round."""
+        """Freeze the values; refuse an answer without a time of return, and the other way round."""
+        object.__setattr__(self, "args", frozen(self.args))
+        object.__setattr__(self, "result", frozen(self.result))
         if self.answered != (self.returned_ns is not None):
             raise ValueError(f"{self}: an operation returns if and only if it is answered")
         if self.ends_ns < self.called_ns:
@@ -83,9 +116,10 @@ def to_fields(operation: Operation) -> dict[str, Any]:
         "called_ns": operation.called_ns,
         "returned_ns": operation.returned_ns,
         "outcome": operation.outcome.value,
-        "args": list(operation.args),
-        "result": operation.result,
+        "args": thawed(operation.args),
+        "result": thawed(operation.result),
         "version": None if operation.version is None else str(operation.version),
+        "fence": None if operation.fence is None else list(operation.fence),
     }
 
 
@@ -95,7 +129,7 @@ def from_fields(fields: Mapping[str, Any]) -> Operation:
     Raises:
         ValueError: A field holds what no operation has.
     """
-    version = fields.get("version")
+    version, fence = fields.get("version"), fields.get("fence")
     return Operation(
         key=fields["key"],
         process=fields["process"],
@@ -103,15 +137,35 @@ def from_fields(fields: Mapping[str, Any]) -> Operation:
         called_ns=fields["called_ns"],
         returned_ns=fields.get("returned_ns"),
         outcome=Outcome(fields.get("outcome", "unknown")),
-        args=tuple(frozen(value) for value in fields.get("args", ())),
-        result=frozen(fields.get("result")),
+        args=tuple(fields.get("args", ())),
+        result=fields.get("result"),
         version=None if version is None else parse_version(version),
+        fence=None if fence is None else Fence(*fence),
     )
 
 
 def frozen(value: Value) -> Value:
-    """Return *value* with every list in it made a tuple, so that it can be hashed."""
-    if not isinstance(value, list | tuple):
+    """Return *value* so that it can be hashed, and equals only what JSON would write alike.
+
+    Lists become tuples; a bool, a float or a dict becomes an `Exact`.
+    """
+    if value is None or isinstance(value, str | Version):
         return value
-    items = cast("Iterable[Value]", value)
-    return tuple(frozen(item) for item in items)
+    if isinstance(value, list | tuple):
+        return tuple(map(frozen, cast("Iterable[Value]", value)))
+    if isinstance(value, dict):
+        fields = cast("dict[str, Value]", value)
+        items = frozenset((key, frozen(item)) for key, item in fields.items())
+        return Exact(deepcopy(fields), items)
+    if isinstance(value, bool | float):
+        return Exact(value, (type(value).__name__, repr(value)))
+    return value
+
+
+def thawed(value: Value) -> Value:
+    """Return what `frozen` made *value* of, with lists for tuples: what JSON takes."""
+    if isinstance(value, Exact):
+        return value.value
+    if isinstance(value, tuple):
+        return [thawed(item) for item in cast("Iterable[Value]", value)]
+    return value

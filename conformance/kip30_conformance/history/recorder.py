@@ -16,13 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from kip30.errors import DefiniteError, UnsupportedError, UsageError
-from kip30.records import Version
+from kip30.records import Fence, Version
 from kip30_conformance.history.operations import (
     Operation,
     Outcome,
     Value,
     from_fields,
-    frozen,
     to_fields,
 )
 
@@ -47,9 +46,12 @@ class Recorder:
         self._finished: list[Operation] = []
         self._file = None if directory is None else _new_file(directory).open("xb", buffering=0)
 
-    def call(self, process: str, op: str, key: str, *args: Value) -> "Call":
-        """Return a context in which *process* does *op* on *key* with *args*."""
-        return Call(self, partial(Operation, key=key, process=process, op=op, args=frozen(args)))
+    def call(
+        self, process: str, op: str, key: str, *args: Value, fence: Fence | None = None
+    ) -> "Call":
+        """Return a context in which *process* does *op* on *key* with *args*, and under *fence*."""
+        begun = partial(Operation, key=key, process=process, op=op, args=args, fence=fence)
+        return Call(self, begun)
 
     def rows(self) -> list[Operation]:
         """Return all operations so far; those still running as without an answer."""
@@ -103,8 +105,7 @@ class Call:
 
     def ok(self, result: Value = None, *, version: Version | None = None) -> None:
         """It was done, and returned *result* or a *version*, or both."""
-        returned = _now_ns()
-        self._end(Outcome.OK, returned_ns=returned, result=frozen(result), version=version)
+        self._end(Outcome.OK, returned_ns=_now_ns(), result=result, version=version)
 
     def fail(self, error: str) -> None:
         """It was certainly not done, for the reason called *error*."""

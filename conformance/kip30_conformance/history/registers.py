@@ -36,11 +36,15 @@ class Register(Model):
 
     @override
     def sharpened(self, rows: Sequence[Operation]) -> Sequence[Operation]:
-        met = {self.compared(row) for row in rows}
-        sharp = [self._blurred(row, met) for row in rows]
+        sharp = list(self.blurred(rows))
         for life in self._lives(rows):
             _tighten(sharp, life)
         return sharp
+
+    @override
+    def blurred(self, rows: Sequence[Operation]) -> Sequence[Operation]:
+        met = {self.compared(row) for row in rows}
+        return [self._blurred(row, met) for row in rows]
 
     @override
     def held_until(self, rows: Sequence[Operation]) -> Callable[[State], int]:

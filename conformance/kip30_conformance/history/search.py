@@ -11,12 +11,14 @@ Three rules keep it small and lose no order:
   used fewer unanswered operations.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from kip30_conformance.history.models import IMPOSSIBLE, Model, State
 from kip30_conformance.history.operations import Operation
-from kip30_conformance.history.timeline import timeline
+from kip30_conformance.history.timeline import Alike, timeline
 from kip30_conformance.history.verdict import Verdict
 
 
@@ -44,16 +46,29 @@ class Search:
         exhausted: Whether it gave up because its budget of them was spent.
     """
 
-    def __init__(self, rows: Sequence[Operation], model: Model, budget: int) -> None:
-        """Prepare to search for an order of *rows*, all on one object, that *model* allows."""
-        sharp = model.sharpened(rows)
+    def __init__(
+        self, rows: Sequence[Operation], model: Model, budget: int, *, hindsight: bool = True
+    ) -> None:
+        """Prepare to search for an order of *rows*, all on one object, that *model* allows.
+
+        With *hindsight* what is recorded later narrows the search from the beginning. That is how
+        to learn soon whether there is an order; without, how far one goes.
+        """
+        known = model.sharpened(rows) if hindsight else model.blurred(rows)
+        told = model.told(known, hindsight=hindsight)
+        self._model = model
+        self._rows = [row for row, _ in told]
+        self._moments, pending = timeline(told)
+        self._pending = _by_need(pending)
+        self._held_until = model.held_until(known) if hindsight else _nothing_is_held
+        self._begin(budget)
+
+    def _begin(self, budget: int) -> None:
         self.explored = 0
         self.exhausted = False
-        self._moments, self._pending = timeline(model.told(sharp))
-        self._held_until = model.held_until(sharp)
         self._budget = budget
         self._visited: dict[tuple[int, int, State], list[int]] = {}
-        self._stack = [self._advanced(0, 0, 0, model.initial)]
+        self._stack = [self._advanced(0, 0, 0, self._model.initial)]
 
     def run(self) -> Verdict:
         """Search until an order is found, none is left, or the budget is spent."""
@@ -63,19 +78,54 @@ class Search:
 
     def final_states(self) -> Iterator[State]:
         """Yield the states the history can end in, until the budget is spent."""
-        end = len(self._moments)
+        return self._states_at(len(self._moments))
+
+    def furthest(self, patience: int) -> int:
+        """Return how many returns some order explains, and be `exhausted` if more may be.
+
+        Gives up after *patience* configurations without progress, or when the budget is spent.
+        """
+        passed, idle = 0, 0
+        for configuration in self._configurations(len(self._moments)):
+            idle = 0 if configuration.moment > passed else idle + 1
+            passed = max(passed, configuration.moment)
+            if idle > patience:
+                self.exhausted = True
+                break
+        return passed
+
+    @property
+    def returns(self) -> int:
+        """How many operations return."""
+        return len(self._moments)
+
+    def returned_after(self, passed: int) -> Operation:
+        """Return the operation that returned next after *passed* others."""
+        return self._rows[self._moments[passed].place]
+
+    def states_after(self, passed: int, budget: int) -> Iterator[State]:
+        """Begin again, and yield states the object can be in when *passed* have returned."""
+        self._begin(budget)
+        return self._states_at(passed)
+
+    def _states_at(self, end: int) -> Iterator[State]:
+        for configuration in self._configurations(end):
+            if configuration.moment >= end:
+                yield configuration.state
+
+    def _configurations(self, end: int) -> Iterator[Configuration]:
+        """Yield configurations, depth first, and go on from those before the moment *end*."""
         while self._stack:
             configuration = self._stack.pop()
             if self._known(configuration):
                 continue
-            if configuration.moment == end:
-                yield configuration.state
-                continue
-            if self.explored >= self._budget:
-                self.exhausted = True
-                return
-            self.explored += 1
-            self._stack.extend(self._successors(configuration))
+            if configuration.moment < end:
+                if self.explored >= self._budget:
+                    self.exhausted = True
+                    return
+                self.explored += 1
+                self._stack.extend(self._successors(configuration))
+            yield configuration
 
     def _known(self, configuration: Configuration) -> bool:
         moment, happened, used, state = configuration
@@ -90,15 +140,22 @@ class Search:
         moment, happened, used, state = configuration
         now = self._moments[moment]
         held = self._held_until(state) > now.ends_ns
-        for pending in () if held else self._pending[: now.pending]:
-            ready = not used & pending.bit and used & pending.twin == pending.twin
-            after = pending.step.apply(state) if ready else IMPOSSIBLE
-            if after is not IMPOSSIBLE and after != state:
-                yield self._advanced(moment, happened, used | pending.bit, after)
+        for alike in () if held else self._fitting(state):
+            pending = alike.first_unused(used, now.pending)
+            after = IMPOSSIBLE if pending is None else pending.step.apply(state)
+            if pending is not None and after is not IMPOSSIBLE and after != state:
+                yield self._advanced(moment, happened, used | 1 << pending.number, after)
         for one in now.observers if held else now.observers + now.changers:
             after = IMPOSSIBLE if happened & one.bit else one.step.apply(state)
             if after is not IMPOSSIBLE:
                 yield self._advanced(moment, happened | one.bit, used, after)
+
+    def _fitting(self, state: State) -> Iterable[Alike]:
+        """Return the pending operations that may fit *state*."""
+        offered = self._model.offered(state)
+        if offered is None:
+            return chain.from_iterable(self._pending.values())
+        return chain(self._pending.get(None, ()), self._pending.get(offered, ()))
 
     def _advanced(self, moment: int, happened: int, used: int, state: State) -> Configuration:
         """Take every fitting observer and pass every moment whose operation has happened."""
@@ -112,3 +169,14 @@ class Search:
             happened &= ~now.bit
             moment += 1
         return Configuration(moment, happened, used, state)
+
+
+def _nothing_is_held(_state: State) -> int:
+    return 0
+
+
+def _by_need(pending: Iterable[Alike]) -> dict[Hashable, list[Alike]]:
+    needs: defaultdict[Hashable, list[Alike]] = defaultdict(list)
+    for alike in pending:
+        needs[alike.needs].append(alike)
+    return dict(needs)

@@ -7,15 +7,16 @@ read shows it.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from typing_extensions import override
 
 from kip30.records import Version
+from kip30_conformance.history.leaderships import Term, Terms
 from kip30_conformance.history.models import ABSENT, IMPOSSIBLE, NOTHING, State, Step
-from kip30_conformance.history.operations import Operation, Value
+from kip30_conformance.history.operations import Operation, Value, frozen
 from kip30_conformance.history.registers import Register
 
 _BEFORE_ALL: Final = Version(-1)
@@ -38,22 +39,58 @@ class Stored(NamedTuple):
 
 
 class StorageRegister(Register):
-    """One key under ``put``, ``update``, ``compare_and_set``, ``delete``, ``get`` and ``fetch``.
+    """One key under all verbs: ``put update set compare_and_set delete get fetch``.
 
     A refusal is evidence: `KeyExistsError` that the key was there at some moment of the
     call, `KeyMissingError` that it was not, `VersionConflictError` that it was there with
-    another version. Every other refusal proves nothing.
+    another version, `FencedError` that the epoch was not in force. A refusal that the verb cannot
+    have is a violation. Every other refusal proves nothing.
+
+    A ``get`` that returned None at a version met a stored null; without one it met no key. A
+    ``fetch`` has no version, so its None may be either.
     """
 
-    def __init__(self, value: Value = ABSENT, version: Version | None = None) -> None:
-        """Begin with a key that is absent, or holds *value* at *version*."""
-        super().__init__(Stored(value, version, version or _BEFORE_ALL))
+    def __init__(
+        self,
+        value: Value = ABSENT,
+        version: Version | None = None,
+        *,
+        terms: Iterable[Term] = (),
+    ) -> None:
+        """Begin with a key that is absent, or holds *value* at *version*.
+
+        *terms* are what is known of the leaderships whose epochs fence operations.
+        """
+        super().__init__(Stored(frozen(value), version, version or _BEFORE_ALL))
+        self._terms = Terms(terms)
 
     @override
     def steps(self, rows: Sequence[Operation]) -> list[Step | None]:
-        given = _given_versions(rows)
+        return self._steps(rows, _given_versions(rows))
+
+    @override
+    def steps_so_far(self, rows: Sequence[Operation]) -> list[Step | None]:
+        return self._steps(rows, ())
+
+    def _steps(self, rows: Sequence[Operation], given: Sequence[Version]) -> list[Step | None]:
         shown = {_met_version(row) for row in rows if not row.refused}
-        return [_refusal(row, shown) if row.refused else _effect(row, given) for row in rows]
+        return [self._step(row, shown, given) for row in rows]
+
+    def _step(
+        self, row: Operation, shown: Container[Version | None], given: Sequence[Version]
+    ) -> Step | None:
+        if row.refused:
+            fenced = row.result == "FencedError"
+            unfounded = fenced and self._terms.was_in_force(row)
+            return _CONTRADICTION if unfounded else _refusal(row, shown)
+        if self._terms.was_outdated(row):
+            return _CONTRADICTION if row.acknowledged else None
+        return _effect(row, given)
+
+    @override
+    def offered(self, state: State) -> Hashable:
+        stored = _stored(state)
+        return None if _unknown(stored) else stored.version or _BEFORE_ALL
 
     @override
     def written(self, row: Operation) -> Value:
@@ -98,9 +135,13 @@ def _shows_absence(row: Operation) -> bool:
 
 def _met_version(row: Operation) -> Version | None:
     """Return the version that *row* met, if it happened and that is known."""
-    if row.op in ("put", "update"):
-        return None
-    return Version(*row.args[0]) if row.op not in _READS and row.args else row.version
+    return row.version if row.op in _READS else _expected_version(row)
+
+
+def _expected_version(row: Operation) -> Version | None:
+    """Return the version that *row* expects."""
+    takes_one = row.op in ("compare_and_set", "delete") and row.args
+    return Version(*row.args[0]) if takes_one and row.args[0] is not None else None
 
 
 Condition = Callable[[Stored], Stored | None]
@@ -110,8 +151,16 @@ def _absent(state: Stored) -> Stored | None:
     return state if state.value is ABSENT else None
 
 
+def _absent_or_null(state: Stored) -> Stored | None:
+    return state if state.value is ABSENT or state.value is None else None
+
+
 def _present(state: Stored) -> Stored | None:
     return None if state.value is ABSENT else state
+
+
+def _anything(state: Stored) -> Stored | None:
+    return state
 
 
 def _at(version: Version, state: Stored) -> Stored | None:
@@ -138,27 +187,30 @@ def _unknown(state: Stored) -> bool:
 
 
 def _expected(row: Operation) -> Condition:
-    expects = row.op == "compare_and_set" or (row.op == "delete" and row.args)
-    return partial(_at, Version(*row.args[0])) if expects else _present
+    version = _expected_version(row)
+    return _present if version is None else partial(_at, version)
 
 
 _WRITES: Final[dict[str, Callable[[Operation], Condition]]] = {
     "put": lambda _: _absent,
     "update": lambda _: _present,
+    "set": lambda _: _anything,
     "compare_and_set": _expected,
 }
 _READS: Final = ("get", "fetch")
 
 
 def _refusal(row: Operation, shown: Container[Version | None]) -> Step | None:
+    expected = _expected_version(row)
     match row.result:
-        case "KeyExistsError":
+        case "KeyExistsError" if row.op == "put":
             return _looking(_present)
-        case "KeyMissingError":
+        case "KeyMissingError" if row.op not in ("put", "set"):
             return _looking(_absent)
-        case "VersionConflictError":
-            version = Version(*row.args[0])
-            return _looking(partial(_never_at if version in shown else _not_at, version))
+        case "VersionConflictError" if expected is not None:
+            return _looking(partial(_never_at if expected in shown else _not_at, expected))
+        case "KeyExistsError" | "KeyMissingError" | "VersionConflictError":
+            return _CONTRADICTION
         case _:
             return None
 
@@ -167,7 +219,7 @@ def _effect(row: Operation, given: Sequence[Version]) -> Step | None:
     if row.op in _WRITES:
         return _write(row, _WRITES[row.op](row), given)
     if row.op == "delete":
-        return _delete(_expected(row))
+        return _delete(row)
     if row.op in _READS:
         return _read(row) if row.acknowledged else None
     raise ValueError(f"a storage key has no {row.op!r}")
@@ -182,17 +234,19 @@ def _looking(condition: Condition) -> Step:
 
 def _read(row: Operation) -> Step:
     if _shows_absence(row):
-        return _looking(_absent)
+        return _looking(_absent_or_null if row.op == "fetch" else _absent)
     at = partial(_at, row.version) if row.version is not None else _present
     return _looking(lambda state: at(state) if state.value == row.result else None)
 
 
-def _delete(condition: Condition) -> Step:
+def _delete(row: Operation) -> Step:
+    condition = _expected(row)
+
     def delete(state: State) -> State:
         before = condition(_stored(state))
         return IMPOSSIBLE if before is None else Stored(ABSENT, None, before.floor)
 
-    return Step(delete)
+    return Step(delete, needs=_expected_version(row))
 
 
 def _write(row: Operation, condition: Condition, given: Sequence[Version]) -> Step:
@@ -208,13 +262,21 @@ def _write(row: Operation, condition: Condition, given: Sequence[Version]) -> St
         in_turn = turn <= before.floor < version
         return Stored(value, version, version) if in_turn else IMPOSSIBLE
 
-    return Step(write)
+    return Step(write, needs=_expected_version(row))
 
 
 def _turn(version: Version | None, given: Sequence[Version]) -> Version:
     """Return the version acknowledged next before *version*: that write must come first."""
     place = 0 if version is None else bisect_left(given, version)
     return given[place - 1] if place else _BEFORE_ALL
+
+
+def _never(_state: State) -> State:
+    return IMPOSSIBLE
+
+
+_CONTRADICTION: Final = Step(_never, observes=True)
+"""The step of an answer that no state of the key could have given."""
 
 
 def _stored(state: State) -> Stored:

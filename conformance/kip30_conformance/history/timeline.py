@@ -1,6 +1,6 @@
 """A history of one object as the search sees it: moments of return, and what is open at each."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from kip30_conformance.history.models import Step
@@ -18,13 +18,35 @@ class Open(NamedTuple):
 class Pending(NamedTuple):
     """An operation without an answer: open to the end, and it need not happen at all.
 
-    Of several alike the one called first may always go first, so *twin* is the bit of the
-    one that has to be used before this; 0 if none.
+    Attributes:
+        number: How many such operations had been called before.
+        step: What it does.
     """
 
-    bit: int
-    twin: int
+    number: int
     step: Step
+
+
+class Alike:
+    """Pending operations that do the same. The one called first may always happen first."""
+
+    def __init__(self, needs: Hashable) -> None:
+        """Begin with none; all will need *needs*."""
+        self.needs = needs
+        self._members: list[Pending] = []
+        self._bits = 0
+
+    def add(self, pending: Pending) -> None:
+        """Add one that was called after all others."""
+        self._members.append(pending)
+        self._bits |= 1 << pending.number
+
+    def first_unused(self, used: int, called: int) -> Pending | None:
+        """Return the next one to happen of those *called*, given the bits of those *used*."""
+        place = (used & self._bits).bit_count()
+        if place == len(self._members) or self._members[place].number >= called:
+            return None
+        return self._members[place]
 
 
 class Moment(NamedTuple):
@@ -32,6 +54,7 @@ class Moment(NamedTuple):
 
     Attributes:
         ends_ns: When it was.
+        place: That of the operation among those laid out.
         bit: Its bit.
         observers: The open operations that only look.
         changers: The other open ones, the next to return last.
@@ -39,6 +62,7 @@ class Moment(NamedTuple):
     """
 
     ends_ns: float
+    place: int
     bit: int
     observers: tuple[Open, ...]
     changers: tuple[Open, ...]
@@ -46,10 +70,10 @@ class Moment(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """Moments in their order, and pending operations in that of their calls."""
+    """Moments in their order, and the pending operations, those alike together."""
 
     moments: list[Moment]
-    pending: list[Pending]
+    pending: list[Alike]
 
 
 def timeline(told: Sequence[tuple[Operation, Step]]) -> Timeline:
@@ -65,7 +89,7 @@ def timeline(told: Sequence[tuple[Operation, Step]]) -> Timeline:
             builder.begins(index, *told[index])
         else:
             builder.stays_open(*told[index])
-    return Timeline(builder.moments, builder.pending)
+    return Timeline(builder.moments, list(builder.pending.values()))
 
 
 def _events(told: Sequence[tuple[Operation, Step]]) -> Iterator[tuple[float, bool, int]]:
@@ -79,20 +103,19 @@ def _events(told: Sequence[tuple[Operation, Step]]) -> Iterator[tuple[float, boo
 class _Builder:
     def __init__(self) -> None:
         self.moments: list[Moment] = []
-        self.pending: list[Pending] = []
+        self.pending: dict[tuple[object, ...], Alike] = {}
+        self._called = 0
         self._open: dict[int, Open] = {}
         self._free: list[int] = []
         self._bits = 0
-        self._last_alike: dict[tuple[object, ...], int] = {}
 
     def begins(self, index: int, row: Operation, step: Step) -> None:
         self._open[index] = Open(self._free_bit(), row.ends_ns, step)
 
     def stays_open(self, row: Operation, step: Step) -> None:
-        bit = 1 << len(self.pending)
-        alike = (row.op, row.args)
-        self.pending.append(Pending(bit, self._last_alike.get(alike, 0), step))
-        self._last_alike[alike] = bit
+        alike = self.pending.setdefault((row.op, row.args, row.fence), Alike(step.needs))
+        alike.add(Pending(self._called, step))
+        self._called += 1
 
     def ends(self, index: int) -> None:
         last_first = sorted(self._open.values(), key=lambda one: one.ends_ns, reverse=True)
@@ -100,7 +123,7 @@ class _Builder:
         self._free.append(ended.bit)
         observers = tuple(one for one in last_first if one.step.observes)
         changers = tuple(one for one in last_first if not one.step.observes)
-        now = Moment(ended.ends_ns, ended.bit, observers, changers, len(self.pending))
+        now = Moment(ended.ends_ns, index, ended.bit, observers, changers, self._called)
         self.moments.append(now)
 
     def _free_bit(self) -> int:

@@ -1,13 +1,16 @@
 from dataclasses import replace
 
+import pytest
+
 from kip30.records import Version
+from kip30_conformance.history import explanation
 from kip30_conformance.history.explanation import Violation, beginning
 from kip30_conformance.history.linearizability import check, check_key
 from kip30_conformance.history.operations import Operation, Outcome
 from kip30_conformance.history.storage_register import StorageRegister
 from kip30_conformance.history.verdict import Verdict
 
-from .histories import storage_history
+from .histories import quiet_history, storage_history
 
 
 def explained(rows: list[Operation]) -> Violation:
@@ -65,6 +68,27 @@ def test_it_reads_like_this() -> None:
         "when all that had returned before it had happened, the state could only be",
         "    'green' at version 2",
     ]
+
+
+@pytest.mark.parametrize("length", [1_000, 20_000])
+def test_a_long_history_is_explained_as_exactly_as_a_short_one(length: int) -> None:
+    rows = quiet_history(length)
+    begin = 5 * length
+    stale = replace(rows[1], process="reader", called_ns=begin, returned_ns=begin)
+    violation = explained([*rows, stale])
+    assert (violation.blamed.process, violation.is_first) == ("reader", True)
+    assert len(violation.window) < 20
+    assert violation.states
+
+
+def test_it_says_so_where_narrowing_down_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explanation, "_PATIENCE", 0)
+    monkeypatch.setattr(explanation, "_BUDGET", 0)
+    monkeypatch.setattr(explanation, "_BUDGET_PER_ROW", 0)
+    violation = explained(with_stale_read(20))
+    assert not violation.is_first
+    assert "explains the marked one and all before it" in str(violation)
+    assert "(not found in time)" in str(violation)
 
 
 def test_the_report_carries_it() -> None:

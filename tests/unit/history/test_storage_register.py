@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kip30.records import Version
+from kip30.records import Fence, Version
+from kip30_conformance.history.leaderships import Term
 from kip30_conformance.history.linearizability import check_key
 from kip30_conformance.history.operations import Operation, Outcome
 from kip30_conformance.history.storage_register import StorageRegister
@@ -48,6 +49,7 @@ def one_after_another(*calls: dict[str, Any]) -> list[Operation]:
 
 ABSENT = done("get")
 V1, V2 = Version(1), Version(2)
+TRUE: Any = True
 
 HISTORIES = {
     "a read sees the write": ([put("a", 1), got("a", 1)], OK),
@@ -119,6 +121,51 @@ HISTORIES = {
     "a lost write shows at a version that was used": (
         [put("x", 3), lost("update", "a"), lost("update", "a"), got("a", 3)], VIOLATION,
     ),
+    "a set creates and replaces": ([done("set", "a", version=V1), done("set", "b", version=V2),
+        got("b", 2)], OK),
+    "a set is seen": ([put("a", 1), done("set", "b", version=V2), got("a", 1)], VIOLATION),
+    "a set takes a newer version": ([put("a", 2), done("set", "b", version=V1)], VIOLATION),
+    "a lost set may show late": ([put("a", 1), lost("set", "b"), got("a", 1), got("b", 2)], OK),
+    "a lost set does not show twice": (
+        [lost("set", "b"), got("b", 1), done("delete"), got("b", 2)], VIOLATION,
+    ),
+    "a set that is refused for a reason that a set cannot have": (
+        [put("a", 1), refused("set", "KeyExistsError", "b")], VIOLATION,
+    ),
+    "a set of an absent key that is refused": ([refused("set", "KeyMissingError", "b")], VIOLATION),
+    "an update that is refused because the key is there": (
+        [put("a", 1), refused("update", "KeyExistsError", "b")], VIOLATION,
+    ),
+    "an update that is refused for a version it did not expect": (
+        [put("a", 1), refused("update", "VersionConflictError", "b")], VIOLATION,
+    ),
+    "a refused delete without a version": ([put("a", 1), done("delete", None), ABSENT,
+        refused("delete", "KeyMissingError")], OK),
+    "a delete without a version that is refused for its version": (
+        [put("a", 1), refused("delete", "VersionConflictError")], VIOLATION,
+    ),
+    "a delete of no version that is refused for its version": (
+        [put("a", 1), refused("delete", "VersionConflictError", None)], VIOLATION,
+    ),
+    "true is not 1": ([done("put", 1, version=V1), done("get", result=True, version=V1)],
+        VIOLATION),
+    "1.0 is not 1": ([done("put", 1, version=V1), done("fetch", result=1.0)], VIOLATION),
+    "true is true": ([done("put", TRUE, version=V1), done("fetch", result=True)], OK),
+    "true in a list is not 1": ([done("put", [1]), done("fetch", result=[True])], VIOLATION),
+    "two lost writes of 1 and true are not alike": (
+        [put("x", 1), lost("update", 1), lost("update", TRUE), done("fetch", result=1),
+         done("fetch", result=True)], OK,
+    ),
+    "a dict is a value": ([done("put", {"a": [1], "b": {}}), done("fetch",
+        result={"b": {}, "a": [1]})], OK),
+    "another dict is another value": ([done("put", {"a": 1}), done("fetch", result={"a": True})],
+        VIOLATION),
+    "a stored null is fetched as None": ([done("put", None, version=V1), done("fetch")], OK),
+    "a stored null is got at its version": (
+        [done("put", None, version=V1), done("get", version=V1)], OK,
+    ),
+    "a stored null is there": ([done("put", None, version=V1), ABSENT], VIOLATION),
+    "a fetch of None with a value stored": ([put("a", 1), done("fetch")], VIOLATION),
     "an empty value is not absence": ([put("", 1), ABSENT], VIOLATION),
 }  # fmt: skip
 
@@ -127,6 +174,51 @@ HISTORIES = {
 @pytest.mark.parametrize(("calls", "verdict"), HISTORIES.values(), ids=HISTORIES)
 def test_what_an_answer_proves(calls: list[dict[str, Any]], verdict: Verdict) -> None:
     assert check_key("k", one_after_another(*calls), StorageRegister()).verdict is verdict
+
+
+FIRST, SECOND = Fence("s", 1), Fence("s", 2)
+TERM = Term("s", 1, begun_ns=0, held_ns=20)
+"""Held while the first two calls and the beginning of the third run."""
+
+FENCED: dict[str, tuple[list[dict[str, Any]], Verdict]] = {
+    "a refusal of the leader": (
+        [put("a", 1), refused("set", "FencedError", "b") | {"fence": FIRST}], VIOLATION,
+    ),
+    "a refusal that may have come after the term": (
+        [put("a"), ABSENT | {"outcome": Outcome.FAIL, "result": "UnavailableError"},
+         refused("set", "FencedError", "b") | {"fence": FIRST}], OK,
+    ),
+    "a refusal of another epoch": (
+        [put("a", 1), refused("set", "FencedError", "b") | {"fence": SECOND}], OK,
+    ),
+    "a refusal of another service": (
+        [put("a", 1), refused("set", "FencedError", "b") | {"fence": Fence("t", 1)}], OK,
+    ),
+    "a refusal without its fence": ([put("a", 1), refused("set", "FencedError", "b")], OK),
+    "what the leader was refused is not there": (
+        [put("a"), got("a"), got("a"), refused("set", "FencedError", "b") | {"fence": FIRST},
+         got("b")], VIOLATION,
+    ),
+    "a write of an epoch before": (
+        [put("a", 1), done("set", "b", version=V2) | {"fence": Fence("s", 0)}], VIOLATION,
+    ),
+    "a lost write of an epoch before": (
+        [put("a", 1), lost("set", "b") | {"fence": Fence("s", 0)}, got("a", 1)], OK,
+    ),
+    "a lost write of an epoch before that shows": (
+        [put("a", 1), lost("set", "b") | {"fence": Fence("s", 0)}, got("b", 2)], VIOLATION,
+    ),
+    "a write of the leader": (
+        [put("a", 1), done("set", "b", version=V2) | {"fence": FIRST}, got("b", 2)], OK,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.case("X02")
+@pytest.mark.parametrize(("calls", "verdict"), FENCED.values(), ids=FENCED)
+def test_what_a_fence_proves(calls: list[dict[str, Any]], verdict: Verdict) -> None:
+    model = StorageRegister(terms=[TERM])
+    assert check_key("k", one_after_another(*calls), model).verdict is verdict
 
 
 def test_a_key_may_be_there_at_first() -> None:

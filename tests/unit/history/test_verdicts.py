@@ -3,7 +3,7 @@
 import pytest
 
 from kip30_conformance.history.cas_register import CasRegister
-from kip30_conformance.history.linearizability import check
+from kip30_conformance.history.linearizability import budget_for, check
 from kip30_conformance.history.operations import Operation, Outcome
 from kip30_conformance.history.verdict import Verdict, merged
 
@@ -37,6 +37,12 @@ def test_a_spent_budget_leaves_the_verdict_unknown() -> None:
 def test_a_spent_budget_is_no_violation_either() -> None:
     assert check(broken("k", 50), CasRegister(), budget=10).verdict is UNKNOWN
     assert check(broken("k", 50), CasRegister(), budget=100).verdict is VIOLATION
+
+
+def test_the_budget_grows_with_the_rows() -> None:
+    long = budget_for(0) + 1
+    assert budget_for(long) > 10 * long
+    assert check(fine("k", 2_000), CasRegister()).verdict is OK
 
 
 def test_a_verdict_is_neither_true_nor_false() -> None:
