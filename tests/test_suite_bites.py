@@ -16,6 +16,18 @@ CONVICTIONS = {
     "broken_storage:StaleReads": "TestStorage::test_S14_cross_client_freshness",
     "broken_storage:LostUpdate": "TestStorageRaces::test_S11_one_update_of_a_version",
     "broken_storage:FenceIgnored": "TestFencing::test_L10_stale_leader_fenced[update]",
+    "broken_storage:SetCreatesOnly": "TestStorageSet::test_S40_set_replaces",
+    "broken_storage:SetUpdatesOnly": "TestStorageSet::test_S40_set_creates",
+    "broken_storage:SetIgnoresFence": "TestFencing::test_S41_set_by_a_former_leader",
+    "broken_storage:SetIsRepeated": "TestStorageSet::test_S42_newer_value_stays",
+    "broken_storage:MinorIgnored": (
+        "TestStorageVersions::test_S43_version_of_present_key[compare_and_set]"
+    ),
+    "broken_storage:ZeroMeansAbsent": (
+        "TestStorageVersions::test_S43_version_of_absent_key[compare_and_set]"
+    ),
+    "broken_storage:EpochZeroMeansNobody": "TestFencing::test_S44_epoch_never_issued[set]",
+    "broken_storage:RefusesAtRandom": "TestStorageHistories::test_S44_no_refusal_without_cause",
     "broken_claims:TwoWinners": "TestElection::test_L03_candidates_of_one_client",
     "broken_claims:EpochReset": "TestTerms::test_L08_epoch_outlives_all_clients",
     "broken_claims:LeaderForEver": "TestElectionFaults::test_L14_zombie_leader",

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import psutil
 from kip30.config import Written
 from kip30_conformance import ticker
 from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.private_settings import PrivateSettings
 
 SERVICE = "s"
 TREE = 4
@@ -37,11 +38,22 @@ class Tick(NamedTuple):
 class Runner:
     """A `kip30 run` that was started."""
 
-    def __init__(self, command: list[str], told: Path) -> None:
-        """Start it; what it says goes to the file *told*."""
+    def __init__(
+        self,
+        command: list[str],
+        told: Path,
+        settings: PrivateSettings,
+        descriptors: Sequence[int],
+    ) -> None:
+        """Start it with *settings* and *descriptors* to inherit; its messages go to *told*."""
         self._told = told
         with told.open("wb") as stderr:
-            self._process = psutil.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
+            self._process = psutil.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=[settings.descriptor, *descriptors],
+            )
 
     @property
     def pid(self) -> int:
@@ -81,24 +93,42 @@ class Runner:
 
 
 class Arena:
-    """A folder with a log that the commands of all runners write to."""
+    """A folder with a log that the commands of all runners write to.
+
+    Attributes:
+        own_descriptors: What every runner inherits, and its command with it.
+    """
 
     def __init__(self, folder: Path, properties: Mapping[str, Written]) -> None:
         """Have runners compete in the store of *properties*."""
         self._folder = folder
-        self._settings = [f"--set={key}={value}" for key, value in properties.items()]
+        self._settings = PrivateSettings(properties)
+        self.own_descriptors = {0, 1, 2, self._settings.descriptor}
         self._runners: dict[str, Runner] = {}
         self.log = folder / "ticks"
         self.log.touch()
         self._ticks: list[Tick] = []
         self._position = 0
 
-    def start(self, *command: str, options: tuple[str, ...] = ()) -> Runner:
-        """Start a runner of *command*, as a candidate of its own."""
+    def start(
+        self,
+        *command: str,
+        options: tuple[str, ...] = (),
+        through: tuple[str, ...] = (),
+        descriptors: tuple[int, ...] = (),
+    ) -> Runner:
+        """Start a runner of *command*, as a candidate of its own.
+
+        It is started by the program *through*, which executes its arguments, if there is one.
+        """
         candidate = f"c{len(self._runners)}"
         words = [sys.executable, "-m", "kip30", "run", "--service", SERVICE, "--id", candidate]
+        config = f"--config={self._settings.path}"
         runner = Runner(
-            [*words, *options, *self._settings, "--", *command], self._folder / candidate
+            [*through, *words, config, *options, "--", *command],
+            self._folder / candidate,
+            self._settings,
+            descriptors,
         )
         self._runners[candidate] = runner
         return runner
@@ -133,6 +163,10 @@ class Arena:
         """Return what was written in one term."""
         return [tick for tick in self.ticks() if tick.epoch == epoch]
 
+    def noted(self, what: str) -> set[int]:
+        """Return the processes that have noted *what*."""
+        return {tick.pid for tick in self.ticks() if tick.what == what}
+
     def is_silent(self, seconds: float) -> bool:
         """Say whether nothing was written for so long."""
         return time.monotonic() - max(self.ticks()).at > seconds
@@ -154,6 +188,7 @@ class Arena:
         for process in self._leftovers():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        self._settings.close()
 
     def _leftovers(self) -> Iterator[psutil.Process]:
         for pid in {tick.pid for tick in self.ticks()}:

@@ -20,6 +20,7 @@ T = TypeVar("T")
 _WRITES: dict[str, Write] = {
     "put": lambda storage, _: storage.put("new", "mine"),
     "update": lambda storage, _: storage.update("there", "mine"),
+    "set": lambda storage, _: storage.set("there", "mine"),
     "compare_and_set": lambda storage, version: storage.compare_and_set("there", version, "mine"),
 }
 _PATIENT: dict[str, Any] = {

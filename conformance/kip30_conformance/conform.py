@@ -8,9 +8,11 @@ import json
 import os
 import platform
 import secrets
+import shutil
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -22,7 +24,8 @@ from typing_extensions import override
 from kip30 import ConfigError, UnsupportedError, __version__
 from kip30.config import CommonSettings, Properties, Written, build, effective, load
 from kip30.driver import Backend, Capability
-from kip30.locator import Configuration
+from kip30.extras import how_to_install
+from kip30.locator import Configuration, check
 from kip30_conformance.harness import OPERATION_SECONDS, Harness
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.rendering import html, markdown
@@ -90,6 +93,8 @@ def run(
     """
     _require_needs()
     properties = config if isinstance(config, Properties) else load(config)
+    # The harness hands the settings on as a mapping, which does not say who wrote them.
+    check(properties, load_plugins=True)
     return _run(PropertiesHarness(properties), level, out_dir, cases, seed)
 
 
@@ -118,10 +123,10 @@ def _run(
 ) -> Summary:
     store = _described(harness)
     require_sharing(harness)
-    folder = _folder(Path(out_dir))
     seed = secrets.randbelow(2**32) if seed is None else seed
     started, begun = datetime.now(UTC), time.monotonic()
-    ended = _ended(harness, Level(level), frozenset(map(str.upper, cases)), seed, folder)
+    with _folder(Path(out_dir)) as folder:
+        ended = _ended(harness, Level(level), frozenset(map(str.upper, cases)), seed, folder)
     summary = Summary(
         store=store,
         checks=ended.checks,
@@ -142,15 +147,23 @@ def _require_needs() -> None:
     missing = [name for name in _NEEDS if find_spec(name) is None]
     if missing:
         raise ConfigError(
-            f"the conformance suite needs {', '.join(missing)}: pip install 'kip30[conformance]'"
+            f"the conformance suite needs {', '.join(missing)}; {how_to_install('conformance')}"
         )
 
 
-def _folder(path: Path) -> Path:
+@contextmanager
+def _folder(path: Path) -> Generator[Path]:
+    """Make the folder of the reports; a run that is refused does not leave it behind."""
     if path.is_file():
         raise ConfigError(f"{path} is a file: name a folder")
+    is_new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
-    return path
+    try:
+        yield path
+    except ConfigError:
+        if is_new:
+            shutil.rmtree(path)
+        raise
 
 
 def _described(harness: Harness) -> Store:

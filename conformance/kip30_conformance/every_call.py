@@ -31,6 +31,7 @@ _TABLE: dict[type[Any], dict[str, Call]] = {
         "put": lambda storage: storage.put("k", "v"),
         "put_many": lambda storage: storage.put_many({"k": "v"}),
         "update": lambda storage: storage.update("k", "v"),
+        "set": lambda storage: storage.set("k", "v"),
         "compare_and_set": lambda storage: storage.compare_and_set("k", Version(1), "v"),
         "delete": lambda storage: storage.delete("k"),
         "list": lambda storage: list(storage.list("n")),

@@ -1,18 +1,22 @@
 """What every store must keep about fences: a former leader's writes are refused by the store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
 
 import pytest
 
 from kip30 import (
     Fence,
     FencedError,
+    Kip30Error,
     PartialWriteError,
     PluginLocator,
     Storage,
     UnsupportedError,
+    UsageError,
     Version,
+    Versioned,
 )
 from kip30.driver import Capability
 from kip30_conformance.suite import OpenClient, Suite
@@ -22,11 +26,13 @@ Write = Callable[[Storage[str], Version, Fence], object]
 _WRITES: dict[str, Write] = {
     "put": lambda storage, _, fence: storage.put("new", "written", fence=fence),
     "update": lambda storage, _, fence: storage.update("key", "written", fence=fence),
+    "set": lambda storage, _, fence: storage.set("new", "written", fence=fence),
     "delete": lambda storage, _, fence: storage.delete("key", fence=fence),
     "compare_and_set": lambda storage, version, fence: storage.compare_and_set(
         "key", version, "written", fence=fence
     ),
 }
+_NO_EPOCHS: list[Any] = [None, "1", 1.0, True, 2**63, -(2**63) - 1, 2**80]
 _DOOMED_WRITES: dict[str, Write] = {
     "put": lambda storage, _, fence: storage.put("key", "written", fence=fence),
     "update": lambda storage, _, fence: storage.update("new", "written", fence=fence),
@@ -35,6 +41,12 @@ _DOOMED_WRITES: dict[str, Write] = {
         "new", Version(1), "written", fence=fence
     ),
 }
+_MALFORMED: list[Any] = [
+    *(("s", 1), 1, "s:1", object()),
+    *(Fence("", 1), Fence("\ud800", 1), Fence("x" * 256, 1)),
+    *(Fence("s", epoch) for epoch in _NO_EPOCHS),
+    Fence(cast("Any", None), 1),
+]
 
 
 class FencingTests(Suite):
@@ -82,7 +94,7 @@ class FencingTests(Suite):
         version = storage.put("key", "old")
         with election.lead("c", "") as term, _allowed(client):
             _WRITES[verb](storage, version, Fence(term.service, term.epoch))
-            found = storage.get("new" if verb == "put" else "key")
+            found = storage.get("new" if verb in {"put", "set"} else "key")
             assert (None if found is None else found.value) == (
                 None if verb == "delete" else "written"
             )
@@ -112,6 +124,74 @@ class FencingTests(Suite):
                 client.storage().put("key", "written", fence=fence)
         assert client.storage().get("key") is None
 
+    @pytest.mark.parametrize("key", ["key", "new"])
+    def test_S41_set_by_the_leader(self, client: PluginLocator, key: str) -> None:
+        """A leader's set creates and replaces."""
+        storage = client.storage()
+        storage.put("key", "old")
+        with client.leader_election("s").lead("c", "") as term, _allowed(client):
+            version = storage.set(key, "written", fence=term)
+            assert storage.get(key) == Versioned("written", version)
+
+    def test_S41_set_by_a_former_leader(self, open_client: OpenClient) -> None:
+        """A former leader's set neither creates nor replaces."""
+        client, storage = open_client(), open_client().storage()
+        kept = Versioned("kept", storage.put("key", "kept"))
+        stale = _stale_fence(client, open_client())
+        for key in ("key", "new"):
+            with _refused(client):
+                client.storage().set(key, "written", fence=stale)
+        assert (storage.get("key"), storage.get("new")) == (kept, None)
+
+    @pytest.mark.parametrize("verb", [*_WRITES, "put_many"])
+    def test_S44_epoch_never_issued(self, client: PluginLocator, verb: str) -> None:
+        """An epoch that no leader had allows nothing: led now, led once, or never led."""
+        storage, election = client.storage(), client.leader_election("once")
+        kept = Versioned("kept", storage.put("key", "kept"))
+        with election.lead("c", "") as once:
+            last = once.epoch
+        with client.leader_election("now").lead("c", "") as term:
+            newest = {"once": last, "now": term.epoch, "never": 0}
+            for service, epoch in newest.items():
+                for fence in _never_issued(service, epoch):
+                    assert _fenced_error(storage, kept.version, fence, verb) is _refusal(client)
+        assert (storage.get("key"), storage.get("new")) == (kept, None)
+
+    @pytest.mark.parametrize("verb", [*_WRITES, "put_many"])
+    def test_S44_no_fence_at_all(self, client: PluginLocator, verb: str) -> None:
+        """What has no service and no epoch of 64 bits is a usage error on every store."""
+        storage = client.storage()
+        kept = Versioned("kept", storage.put("key", "kept"))
+        for fence in _MALFORMED:
+            with pytest.raises(UsageError):
+                _write(storage, kept.version, fence, verb)
+        assert (storage.get("key"), storage.get("new")) == (kept, None)
+
+
+def _never_issued(service: str, newest: int) -> Iterator[Fence]:
+    for epoch in (0, -1, -newest, newest + 2**31, newest + 2**32, 2**63 - 1, -(2**63)):
+        yield Fence(service, epoch)
+
+
+def _write(storage: Storage[str], version: Version, fence: Any, verb: str) -> None:
+    if verb == "put_many":
+        storage.put_many({"new": "written"}, fence=fence)
+    else:
+        _WRITES[verb](storage, version, fence)
+
+
+def _fenced_error(
+    storage: Storage[str], version: Version, fence: Fence, verb: str
+) -> type[Kip30Error] | None:
+    """Return the kind of error that a write ends with, None if it is done."""
+    try:
+        _write(storage, version, fence, verb)
+    except PartialWriteError as error:
+        return type(error.failed["new"])
+    except Kip30Error as error:
+        return type(error)
+    return None
+
 
 def _stale_fence(client: PluginLocator, other: PluginLocator) -> Fence:
     """Have *client* lead for a moment and *other* after it; return the fence of the first."""
@@ -121,9 +201,13 @@ def _stale_fence(client: PluginLocator, other: PluginLocator) -> Fence:
         return stale
 
 
-def _refused(client: PluginLocator) -> AbstractContextManager[object]:
+def _refusal(client: PluginLocator) -> type[Kip30Error]:
     declared = Capability.FENCING in client.backend.capabilities
-    return pytest.raises(FencedError if declared else UnsupportedError)
+    return FencedError if declared else UnsupportedError
+
+
+def _refused(client: PluginLocator) -> AbstractContextManager[object]:
+    return pytest.raises(_refusal(client))
 
 
 def _allowed(client: PluginLocator) -> AbstractContextManager[object]:

@@ -64,7 +64,7 @@ class GroupTests(Suite):
         for actor, member_id, verb in steps:
             _attempt(actors[actor], verb, member_id)
         eventually(
-            lambda: rebuilt.members == observer.membership(),
+            lambda: rebuilt.members == dict(observer.membership()),
             what="the members a listener was told of are the membership",
         )
         rebuilt.check()

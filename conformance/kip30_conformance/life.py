@@ -104,6 +104,8 @@ class Life:
         trace: TracebackType | None,
     ) -> None:
         """End, and unless something failed already, judge what happened."""
+        if error is None:
+            self.load.await_evidence()
         self._going.close()
         if error is None:
             self.check()

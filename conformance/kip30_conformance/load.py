@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -69,6 +70,15 @@ class Load:
         """Wait until every worker has had a write acknowledged that begins from now on."""
         now = time.monotonic()
         eventually(lambda: self.has_progressed(now), within=within, what="all workers write")
+
+    def await_evidence(self, *, within: float = 5.0) -> None:
+        """Wait until the calls can prove something; how they overlap is up to chance.
+
+        Does nothing about calls that prove nothing in time: `expect_linearizable` reports them.
+        """
+        model = StorageRegister()
+        with suppress(AssertionError):
+            eventually(lambda: not missing_evidence(self.rows(), model), within=within)
 
     def expect_linearizable(self, faults: int | None = None) -> None:
         """Require one order of all calls to explain every answer, key by key."""

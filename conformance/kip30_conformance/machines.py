@@ -73,6 +73,11 @@ class StorageMachine(RuleBasedStateMachine):
         refused = None if key in self._model else KeyMissingError
         self._write(key, value, refused, lambda: self._storage(client).update(key, value))
 
+    @rule(client=clients, key=keys, value=values)
+    def set(self, client: int, key: str, value: str) -> None:
+        """Create a key or replace its value."""
+        self._write(key, value, None, lambda: self._storage(client).set(key, value))
+
     @precondition(lambda self: Capability.COMPARE_AND_SET in self._capabilities)
     @rule(client=clients, key=keys, value=values, fresh=st.booleans())
     def compare_and_set(self, client: int, key: str, value: str, *, fresh: bool) -> None:

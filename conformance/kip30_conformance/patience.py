@@ -1,6 +1,7 @@
 """Waiting in suites: by polling with a deadline, all of them scaled by one factor."""
 
 import os
+import select
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -25,6 +26,16 @@ def eventually(probe: Callable[[], T | None], *, within: float = 10.0, what: str
             raise AssertionError(f"not within {within:g} s: {what or probe}: {answer!r}")
         time.sleep(_PAUSE)
     return answer
+
+
+def is_readable(descriptor: int, seconds: float) -> bool:
+    """Wait until *descriptor* can be read, and say whether it can within *seconds*.
+
+    Unlike `select.select` this takes descriptors from 1,024 on.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def throughout(probe: Callable[[], bool], *, seconds: float, what: str = "") -> None:

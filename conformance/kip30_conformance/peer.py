@@ -6,7 +6,6 @@ Requests and answers are JSON lines; see `kip30_conformance.peer_main` for the v
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.patience import TIME_SCALE, is_readable
 
 _ANSWER_SECONDS = 30.0
 
@@ -78,7 +77,7 @@ class Peer:
         stdout = self._process.stdout
         assert stdout is not None
         while b"\n" not in self._unread:
-            if not select.select([stdout], [], [], _ANSWER_SECONDS * max(1.0, TIME_SCALE))[0]:
+            if not is_readable(stdout.fileno(), _ANSWER_SECONDS * max(1.0, TIME_SCALE)):
                 raise PeerError("NoAnswer", f"peer {self.pid} does not answer")
             chunk = os.read(stdout.fileno(), 65536)
             if not chunk:
@@ -95,6 +94,11 @@ class Peer:
     def resume(self) -> None:
         """Let a stopped process go on."""
         os.kill(self.pid, signal.SIGCONT)
+
+    def ended_by(self, number: int) -> int:
+        """Send a signal, wait until the process has ended, and return its exit status."""
+        self._process.send_signal(number)
+        return self._process.wait(_ANSWER_SECONDS * max(1.0, TIME_SCALE))
 
     def kill(self) -> None:
         """Kill the process with -9 and wait until it is gone."""

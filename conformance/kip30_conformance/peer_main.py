@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from kip30 import (
     Member,
     PluginLocator,
     Storage,
+    close_on_signals,
 )
 from kip30_conformance.history.recorder import Recorder
 from kip30_conformance.workload import Worker
@@ -29,6 +31,7 @@ class _Client:
     """The verbs a peer knows; each method is one."""
 
     def __init__(self) -> None:
+        self.signals = ExitStack()
         self._locator = PluginLocator()
         self._groups: dict[str, GroupMembership[str]] = {}
         self._elections: dict[str, LeaderElection[str]] = {}
@@ -41,6 +44,10 @@ class _Client:
 
     def close(self) -> None:
         self._locator.close()
+
+    def close_on_signals(self) -> None:
+        """From now on close the locator before a signal ends this process."""
+        self.signals.enter_context(close_on_signals(self._locator))
 
     def join(self, group: str, member_id: str, data: str = "") -> None:
         self._joined[member_id] = self._group(group).join(
@@ -101,6 +108,10 @@ class _Client:
 
     def update(self, key: str, value: str, fence: list[Any] | None = None) -> str:
         return str(self._storage().update(key, value, fence=_fence(fence)))
+
+    def set_each(self, key: str, values: list[str]) -> list[str]:
+        """Set *key* to one value after the other, and return the versions."""
+        return [str(self._storage().set(key, value)) for value in values]
 
     def get(self, key: str) -> list[str] | None:
         found = self._storage().get(key)
@@ -188,8 +199,9 @@ def _answer(client: _Client, request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Serve requests until the input ends, then close the locator."""
     client = _Client()
-    for line in sys.stdin:
-        print(json.dumps(_answer(client, json.loads(line))), flush=True)  # noqa: T201  protocol
+    with client.signals:
+        for line in sys.stdin:
+            print(json.dumps(_answer(client, json.loads(line))), flush=True)  # noqa: T201  protocol
     client.close()
 
 

@@ -62,6 +62,8 @@ def _with_storage(storage: Storage[str], key: str) -> Iterator[str]:
     yield "compare_and_set"
     storage.update(key, "")
     yield "update"
+    storage.set(key, "")
+    yield "set"
     list(storage.list("namespace"))
     yield "list"
     storage.delete(key)

@@ -1,6 +1,9 @@
 """What `kip30 run` must keep on every store: a command on one machine, never on two."""
 
+import ast
+import os
 import signal
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +27,17 @@ _LONG_SESSION_SECONDS = 20.0
 _LONG_SESSION = {"plugin.session.timeout.ms": round(_LONG_SESSION_SECONDS * 1000)}
 _GRACE_SECONDS = 0.5
 _IMPATIENT = ("--set=plugin.connect.timeout.ms=300",)
+_DESCRIPTORS = 1100
+_CROWDED = f"""
+import os, resource, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+null = os.open(os.devnull, os.O_RDONLY)
+for number in {{*range(3, {_DESCRIPTORS})}} - {{*map(int, sys.argv[1].split(","))}}:
+    os.dup2(null, number)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Opens many descriptors, but for those of its first argument, and executes the others."""
 _NOTE = 'echo "$KIP30_SERVICE $KIP30_CANDIDATE $KIP30_EPOCH" >> "$0"'
 
 
@@ -176,3 +190,59 @@ class RunnerTests(RunnerSuite):
         epochs = [int(line.split()[-1]) for line in note.read_text().splitlines()]
         assert len(epochs) == rounds
         assert epochs == sorted(set(epochs))
+
+    def test_W14_grace_of_descendants(self, arena: Arena) -> None:
+        """When the first process ends at a signal, its descendants keep the rest of the grace."""
+        runner = arena.start("sh", "-c", '"$0" "$@" & wait', *arena.ticker("slow", "tree"))
+        term = arena.await_term(processes=TREE)
+        arena.start(*arena.ticker())
+        runner.send(signal.SIGTERM)
+        assert runner.wait() == 128 + signal.SIGTERM
+        assert arena.noted("clean") == {tick.pid for tick in term}
+        arena.await_term(term[0].epoch)
+        arena.expect_no_overlap()
+
+    def test_W15_grace_after_the_end(self, arena: Arena, tmp_path: Path) -> None:
+        """Processes that a command leaves behind when it ends get SIGTERM and the grace."""
+        go = tmp_path / "go"
+        script = '"$@" & until [ -e "$0" ]; do sleep 0.01; done; exit 5'
+        runner = arena.start("sh", "-c", script, str(go), *arena.ticker("slow", "tree"))
+        term = arena.await_term(processes=TREE)
+        arena.start(*arena.ticker())
+        go.touch()
+        assert runner.wait() == 5
+        assert arena.noted("clean") == arena.noted("SIGTERM") == {tick.pid for tick in term}
+        arena.await_term(term[0].epoch)
+        arena.expect_no_overlap()
+
+    def test_W16_second_hangup(self, arena: Arena) -> None:
+        """A closed terminal sends SIGHUP twice; the second one takes no grace away."""
+        runner = arena.start(*arena.ticker("slow"))
+        arena.await_term()
+        runner.send(signal.SIGHUP)
+        eventually(lambda: arena.noted("SIGHUP"), what="the command notes the signal")
+        runner.send(signal.SIGHUP)
+        assert runner.wait() == POLITE_STATUS
+        assert arena.noted("clean")
+
+    def test_W18_many_descriptors(self, arena: Arena) -> None:
+        """A runner that starts with 1,100 descriptors, more than `select` takes, works as usual."""
+        kept = ",".join(map(str, arena.own_descriptors))
+        through = (sys.executable, "-c", _CROWDED, kept)
+        runner = arena.start("sh", "-c", "exit 7", through=through)
+        assert runner.wait() == 7
+
+    def test_W19_inherited_descriptors(self, arena: Arena) -> None:
+        """A descriptor that the runner was started with reaches the command, no other one does."""
+        reading, writing = os.pipe()
+        shown = (
+            f"import os; os.write({writing}, ascii(sorted(os.listdir('/proc/self/fd'))).encode())"
+        )
+        runner = arena.start(sys.executable, "-I", "-S", "-c", shown, descriptors=(writing,))
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            seen = set(ast.literal_eval(pipe.read().decode()))
+        assert runner.wait() == 0
+        own = {str(number) for number in (*arena.own_descriptors, writing)}
+        assert seen >= own
+        assert len(seen - own) == 1  # the folder that is read

@@ -97,6 +97,19 @@ class RunnerFaultTests(RunnerSuite):
         arena.expect_no_overlap()
         evidence.saw("terms lost", epoch - first)
 
+    def test_W17_runner_killed_in_the_grace(self, arena: Arena, evidence: Evidence) -> None:
+        """A runner that is killed in the grace takes nothing of it away, and none overlap."""
+        runner = arena.start("sh", "-c", '"$0" "$@" & wait', *arena.ticker("slow", "tree"))
+        term = arena.await_term(processes=TREE)
+        arena.start(*arena.ticker())
+        runner.send(signal.SIGTERM)
+        eventually(lambda: arena.noted("SIGTERM"), what="the command notes the signal")
+        runner.end()
+        evidence.saw("dead runner", runner.pid)
+        arena.await_term(term[0].epoch)
+        assert arena.noted("clean") == {tick.pid for tick in term}
+        arena.expect_no_overlap()
+
 
 def _strike_again_and_again(arena: Arena, strike: Callable[[Runner], None], rounds: int) -> None:
     """Have two runners compete, and strike whoever leads, so many times."""

@@ -4,18 +4,17 @@ import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 
+HEEDED = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
 
 @contextmanager
 def heeded() -> Generator[None]:
-    """Have processes that are started in the block heed SIGINT and SIGHUP. Main thread only.
+    """Make processes that are started in the block heed `HEEDED`. Main thread only.
 
-    A shell has what it starts in the background ignore them, and that is inherited.
+    Shells ignore SIGINT and SIGQUIT in what they start in the background, `nohup` ignores SIGHUP,
+    and children inherit that.
     """
-    ignored = [
-        number
-        for number in (signal.SIGINT, signal.SIGHUP)
-        if signal.getsignal(number) == signal.SIG_IGN
-    ]
+    ignored = [number for number in HEEDED if signal.getsignal(number) == signal.SIG_IGN]
     for number in ignored:
         signal.signal(number, signal.SIG_DFL)
     try:

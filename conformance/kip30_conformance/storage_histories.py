@@ -1,16 +1,20 @@
-"""What many clients did to a few keys, judged as a whole: S12 and S32."""
+"""What many clients did to a few keys, judged as a whole: S12, S32 and S44."""
 
 import random
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kip30 import PluginLocator
+from kip30 import DefiniteError, Fence, Leadership, OutcomeUnknownError, PluginLocator
+from kip30.driver import Capability
 from kip30_conformance.crowd import together
 from kip30_conformance.harness import Harness
 from kip30_conformance.history.evidence import missing_evidence
+from kip30_conformance.history.leaderships import Term
 from kip30_conformance.history.linearizability import check
 from kip30_conformance.history.operations import Operation
 from kip30_conformance.history.recorder import Recorder, read_rows
@@ -29,6 +33,8 @@ from kip30_conformance.workload import Worker
 
 KEYS = ["n/a", "n/b", "n/c"]
 TIMES = 120
+TERMS = 4
+FENCED_WRITES = 25
 
 
 class StorageHistoryTests(Suite):
@@ -67,6 +73,48 @@ class StorageHistoryTests(Suite):
         evidence.saw("calls prevented by kill -9", 100 * TIMES - len(rows_of_killed))
         _expect_linearizable([*rows, *rows_of_killed], faults=faults.counted())
 
+    def test_S44_no_refusal_without_cause(self, open_client: OpenClient) -> None:
+        """While a leadership holds, none of its writes is refused; no outdated one is done."""
+        clients = [open_client() for _ in range(3)]
+        if Capability.FENCING not in clients[0].backend.capabilities:
+            pytest.skip("this store has no fences")
+        recorder, terms = Recorder(), list[Term]()
+        leading = [partial(_lead, one, recorder, terms) for one in clients[:2]]
+        worker = Worker(clients[2].storage(), recorder, "without a fence", KEYS[:1], _seed())
+        together([*leading, partial(worker.work, TIMES)])
+        assert len(terms) > TERMS, "too few leaderships were held to the end"
+        _expect_linearizable(recorder.rows(), terms=terms)
+
+
+def _lead(client: PluginLocator, recorder: Recorder, terms: list[Term]) -> None:
+    """Lead a few times, and write with the fence of each term, also after it is over."""
+    election = client.leader_election("s")
+    for _ in range(TERMS):
+        with election.lead(_name(client), "") as leadership:
+            begun_ns = time.monotonic_ns()
+            _write_fenced(client, recorder, leadership, FENCED_WRITES)
+            held_ns = time.monotonic_ns()
+            if leadership.is_valid():
+                terms.append(Term("s", leadership.epoch, begun_ns, held_ns))
+        _write_fenced(client, recorder, leadership, 1)
+
+
+def _write_fenced(
+    client: PluginLocator, recorder: Recorder, leadership: Leadership, times: int
+) -> None:
+    fence, storage, key = Fence("s", leadership.epoch), client.storage(), KEYS[0]
+    for number in range(times):
+        value = f"{_name(client)} {fence.epoch} {number} {times}"
+        with (
+            suppress(DefiniteError, OutcomeUnknownError),
+            recorder.call(_name(client), "set", key, value, fence=fence) as call,
+        ):
+            call.ok(version=storage.set(key, value, fence=fence))
+
+
+def _name(client: PluginLocator) -> str:
+    return f"client {id(client)}"
+
 
 def _work_here(clients: Sequence[PluginLocator]) -> list[Operation]:
     """Have two threads of each client work at once, and return what they did."""
@@ -91,8 +139,10 @@ def _send_work(peer: Peer, process: str, times: int, directory: Path) -> None:
     )
 
 
-def _expect_linearizable(rows: Sequence[Operation], faults: int | None = None) -> None:
-    model = StorageRegister()
+def _expect_linearizable(
+    rows: Sequence[Operation], *, faults: int | None = None, terms: Sequence[Term] = ()
+) -> None:
+    model = StorageRegister(terms=terms)
     reasons = missing_evidence(rows, model, faults=faults)
     if reasons:
         raise NoEvidenceError("; ".join(reasons))

@@ -16,6 +16,7 @@ WRITTEN_KEYS = {
     "put": "put",
     "put_many": "put_many",
     "update": "updated",
+    "set": "set",
     "compare_and_set": "swapped",
     "delete": "deleted",
 }
@@ -64,6 +65,7 @@ class Caller:
             "put": lambda: storage.put("put", "new"),
             "put_many": lambda: storage.put_many({"put_many": "new"}),
             "update": lambda: storage.update("updated", "new"),
+            "set": lambda: storage.set("set", "new"),
             "compare_and_set": lambda: storage.compare_and_set("swapped", version, "new"),
             "delete": lambda: storage.delete("deleted"),
             "join": lambda: group.join("joiner", ""),
@@ -79,7 +81,7 @@ class Caller:
 
     def done(self) -> set[str]:
         """Return which of the `writes` to keys show in the store."""
-        keys = self._storage.fetch_many(["put", "put_many", *_OLD]).result()
+        keys = self._storage.fetch_many(WRITTEN_KEYS.values()).result()
         return {write for write, key in WRITTEN_KEYS.items() if keys.get(key) != _OLD.get(key)}
 
 

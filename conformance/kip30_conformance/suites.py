@@ -3,7 +3,9 @@
 from kip30_conformance.commit_faults import CommitFaultTests
 from kip30_conformance.election import ElectionTests
 from kip30_conformance.election_faults import ElectionFaultTests
+from kip30_conformance.event_loops import EventLoopTests
 from kip30_conformance.fencing import FencingTests
+from kip30_conformance.fork_faults import ForkTests
 from kip30_conformance.frozen_faults import FrozenServerTests
 from kip30_conformance.groups import GroupTests
 from kip30_conformance.isolation import IsolationTests, TaxonomyTests
@@ -15,9 +17,13 @@ from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
+from kip30_conformance.membership_rejoins import MembershipRejoinTests
+from kip30_conformance.membership_views import MembershipViewTests
 from kip30_conformance.missed_changes import MissedChangeTests
 from kip30_conformance.node_faults import NodeFaultTests
+from kip30_conformance.nominations import NominationTests
 from kip30_conformance.partition_faults import PartitionFaultTests
+from kip30_conformance.recovery import RecoveryTests
 from kip30_conformance.round_trips import RoundTripTests
 from kip30_conformance.runner import RunnerTests
 from kip30_conformance.runner_faults import RunnerFaultTests
@@ -26,11 +32,18 @@ from kip30_conformance.storage_faults import StorageFaultTests
 from kip30_conformance.storage_histories import StorageHistoryTests
 from kip30_conformance.storage_names import NamesAndValuesTests
 from kip30_conformance.storage_races import StorageRaceTests
+from kip30_conformance.storage_set import StorageSetTests
+from kip30_conformance.storage_versions import StorageVersionTests
 from kip30_conformance.suite import Suite
+from kip30_conformance.termination import TerminationTests
 from kip30_conformance.terms import TermTests
+from kip30_conformance.thread_faults import ThreadFaultTests
 
 SUITES: tuple[type[Suite], ...] = (
     LifecycleTests,
+    ForkTests,
+    ThreadFaultTests,
+    EventLoopTests,
     TaxonomyTests,
     IsolationTests,
     StorageTests,
@@ -39,6 +52,8 @@ SUITES: tuple[type[Suite], ...] = (
     StorageHistoryTests,
     StorageFaultTests,
     StorageMachineTests,
+    StorageSetTests,
+    StorageVersionTests,
     ValueListenerTests,
     KeySetListenerTests,
     ListenerCallbackTests,
@@ -46,17 +61,22 @@ SUITES: tuple[type[Suite], ...] = (
     MembershipTests,
     GroupTests,
     MembershipFaultTests,
+    MembershipRejoinTests,
+    MembershipViewTests,
     ElectionTests,
     TermTests,
+    NominationTests,
     FencingTests,
     ElectionFaultTests,
     RunnerTests,
     RunnerFaultTests,
+    TerminationTests,
     CommitFaultTests,
     RoundTripTests,
     LinkFaultTests,
     MissedChangeTests,
     FrozenServerTests,
+    RecoveryTests,
     NodeFaultTests,
     PartitionFaultTests,
 )

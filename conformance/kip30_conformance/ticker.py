@@ -1,10 +1,11 @@
 """A command for `kip30 run`: writes down, every two milliseconds, that it runs.
 
 Called with the log's path and any of the words ``tree`` (breed children in the same process
-group, in another session, and a daemon), ``polite`` (end with status 7 when told to end) and
-``stubborn`` (do not).
+group, in another session, and a daemon), ``polite`` (end with status 7 at a signal), ``slow``
+(the same after a while, and note "clean" at last) and ``stubborn`` (do not end).
 """
 
+import math
 import os
 import signal
 import sys
@@ -12,6 +13,9 @@ import time
 from types import FrameType
 
 POLITE_STATUS = 7
+
+CLEANING_SECONDS = 0.3
+"""How long a ``slow`` one continues after the signal."""
 
 _PAUSE = 0.002
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -30,15 +34,22 @@ class Ticker:
         line = f"{time.monotonic()} {self._term} {os.getpid()} {what}\n"
         os.write(self._log, line.encode())
 
-    def tick(self) -> None:
-        """Write line after line, for ever."""
-        while True:
+    def tick(self, until: float = math.inf) -> None:
+        """Write line after line, for ever or until that time of `time.monotonic`."""
+        while time.monotonic() < until:
             self.note("tick")
             time.sleep(_PAUSE)
 
     def end(self, number: int, _frame: FrameType | None) -> None:
         """Note the signal and do as it says."""
         self.note(signal.Signals(number).name)
+        os._exit(POLITE_STATUS)
+
+    def clean_up(self, number: int, _frame: FrameType | None) -> None:
+        """Note the signal and take some time to end."""
+        self.note(signal.Signals(number).name)
+        self.tick(until=time.monotonic() + CLEANING_SECONDS)
+        self.note("clean")
         os._exit(POLITE_STATUS)
 
     def go_on(self, number: int, _frame: FrameType | None) -> None:
@@ -65,7 +76,8 @@ def _breed() -> None:
 def main() -> None:
     """Tick until a signal ends it."""
     ticker = Ticker(sys.argv[1])
-    for word, handler in (("polite", ticker.end), ("stubborn", ticker.go_on)):
+    manners = {"polite": ticker.end, "slow": ticker.clean_up, "stubborn": ticker.go_on}
+    for word, handler in manners.items():
         if word in sys.argv[2:]:
             for number in _TOLD:
                 signal.signal(number, handler)

@@ -28,7 +28,7 @@ class Worker:
         self._seen: dict[str, Version] = {}
         self._values = 0
         self._calls: list[Callable[[str], None]] = [
-            *(self._put, self._update, self._delete, self._delete_at_version),
+            *(self._put, self._update, self._set, self._delete, self._delete_at_version),
             *(self._get, self._get, self._compare_and_set, self._compare_and_set),
         ]
 
@@ -49,6 +49,12 @@ class Worker:
         value = self._new_value()
         with self._recorder.call(self._process, "update", key, value) as call:
             self._seen[key] = version = self._storage.update(key, value)
+            call.ok(version=version)
+
+    def _set(self, key: str) -> None:
+        value = self._new_value()
+        with self._recorder.call(self._process, "set", key, value) as call:
+            self._seen[key] = version = self._storage.set(key, value)
             call.ok(version=version)
 
     def _compare_and_set(self, key: str) -> None:

@@ -17,7 +17,10 @@ from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
 from kip30_conformance.storage import StorageTests
+from kip30_conformance.storage_histories import StorageHistoryTests
 from kip30_conformance.storage_races import StorageRaceTests
+from kip30_conformance.storage_set import StorageSetTests
+from kip30_conformance.storage_versions import StorageVersionTests
 from kip30_conformance.terms import TermTests
 
 
@@ -71,8 +74,20 @@ class TestStorage(StorageTests):
     """Storage."""
 
 
+class TestStorageHistories(StorageHistoryTests):
+    """Storage histories."""
+
+
 class TestStorageRaces(StorageRaceTests):
     """Storage under races."""
+
+
+class TestStorageSet(StorageSetTests):
+    """Storage: create or replace."""
+
+
+class TestStorageVersions(StorageVersionTests):
+    """Storage: versions that were never issued."""
 
 
 class TestTerms(TermTests):

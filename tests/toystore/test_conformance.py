@@ -17,9 +17,12 @@ from kip30_conformance.listener_callbacks import ListenerCallbackTests
 from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
+from kip30_conformance.membership_views import MembershipViewTests
 from kip30_conformance.storage import StorageTests
 from kip30_conformance.storage_names import NamesAndValuesTests
 from kip30_conformance.storage_races import StorageRaceTests
+from kip30_conformance.storage_set import StorageSetTests
+from kip30_conformance.storage_versions import StorageVersionTests
 
 INSTALLED = os.environ.get("KIP30_TOYSTORE")
 """Where the toy was installed, so that it is found by its entry point; else its source is used."""
@@ -69,6 +72,14 @@ class TestStorageMachine(StorageMachineTests):
     """The toy store against a model."""
 
 
+class TestStorageSet(StorageSetTests):
+    """Storage: create or replace."""
+
+
+class TestStorageVersions(StorageVersionTests):
+    """Storage: versions that were never issued."""
+
+
 class TestValueListeners(ValueListenerTests):
     """Value listeners on the toy store."""
 
@@ -83,6 +94,10 @@ class TestListenerCallbacks(ListenerCallbackTests):
 
 class TestMembership(MembershipTests):
     """Membership on the toy store."""
+
+
+class TestMembershipViews(MembershipViewTests):
+    """Views of groups of the toy store."""
 
 
 class TestElection(ElectionTests):

@@ -2,13 +2,12 @@
 
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
 from typing import Any
 
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.patience import TIME_SCALE, is_readable
 
 _ANSWER_SECONDS = 30.0
 
@@ -74,7 +73,7 @@ class Custody:
         stdout = self._process.stdout
         assert stdout is not None
         while b"\n" not in self._unread:
-            if not select.select([stdout], [], [], _ANSWER_SECONDS * TIME_SCALE)[0]:
+            if not is_readable(stdout.fileno(), _ANSWER_SECONDS * TIME_SCALE):
                 raise WardenError(f"warden {self.pid} does not answer")
             chunk = os.read(stdout.fileno(), 65_536)
             if not chunk:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from kip30 import ConfigError, __version__
+from kip30.extras import how_to_install
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble, start
 from kip30_conformance.storm import attendance, damage, leadership, leaks, liveness, news, storage
@@ -64,13 +66,17 @@ def run(
     Ctrl-C ends it early; what happened until then is judged.
 
     Raises:
-        ConfigError: There is no such store, or it is not installed. Nothing was started.
+        ConfigError: There is no such store, or it or psutil is not installed. Nothing was
+            started, and *out* is as it was.
     """
+    if find_spec("psutil") is None:
+        raise ConfigError(f"a storm needs psutil; {how_to_install('conformance')}")
     seed = secrets.randbelow(2**32) if seed is None else seed
     begun = datetime.now(UTC)
-    folder = _folder(Path(out), f"{server}-{seed}-{begun:%Y%m%d-%H%M%S}")
+    folder = _planned(Path(out), f"{server}-{seed}-{begun:%Y%m%d-%H%M%S}")
     timing = Timing()
     with start(server, nodes, folder=folder / "servers") as ensemble:
+        _make(folder)  # not earlier: a run that is refused leaves nothing
         version = ensemble.version
         record, interrupted = _raged(ensemble, seconds, seed, folder, timing)
     run_words = {
@@ -142,12 +148,15 @@ def _all_told(crew: Crew, final: Final) -> bool:
     )
 
 
-def _folder(out: Path, name: str) -> Path:
+def _planned(out: Path, name: str) -> Path:
     if out.is_file():
         raise ConfigError(f"{out} is a file: name a folder")
-    for part in ("history", "journals", "terms"):
-        (out / name / part).mkdir(parents=True)
     return (out / name).absolute()
+
+
+def _make(folder: Path) -> None:
+    for part in ("history", "journals", "terms"):
+        (folder / part).mkdir(parents=True)
 
 
 def _environment(timing: Timing) -> dict[str, str]:

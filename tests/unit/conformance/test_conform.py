@@ -182,7 +182,7 @@ def test_a_seed_is_drawn_and_reported(config: Path, tmp_path: Path) -> None:
 
 
 def test_an_unknown_case_runs_nothing(config: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no case S99: .*S01 to S32.*report\.md"):
+    with pytest.raises(ConfigError, match=r"no case S99: .*S01 to S44.*report\.md"):
         conform.run(config, cases=["S01", "s99"], out_dir=tmp_path / "out")
     assert not (tmp_path / "out" / "report.json").exists()
 
@@ -198,7 +198,7 @@ def test_what_the_suite_needs_is_named(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conform, "_NEEDS", ("pytest", "no_such_package"))
-    with pytest.raises(ConfigError, match=r"no_such_package: pip install 'kip30\[conformance\]'"):
+    with pytest.raises(ConfigError, match=r"no_such_package; .*pip install '\.\[conformance\]'"):
         conform.run(config, out_dir=tmp_path)
 
 
