@@ -15,13 +15,16 @@ CASES = re.compile(r"\[([A-Z]\d+(?:[^\w\]]+[A-Z]\d+)*)\]")
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 
 
-def test_the_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("document", "least"), [("README.md", 20), ("docs/semantics.md", 5)])
+def test_the_examples_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, document: str, least: int
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.delenv("KIP30_CONFIG", raising=False)
     monkeypatch.chdir(tmp_path)
-    results = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    results = doctest.testfile(str(ROOT / document), module_relative=False)
     assert results.failed == 0
-    assert results.attempted > 20
+    assert results.attempted > least
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
