@@ -9,6 +9,7 @@ import os
 import platform
 import secrets
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Generator, Mapping
@@ -17,7 +18,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
@@ -37,6 +38,7 @@ from kip30_conformance.sharing import require_sharing
 if TYPE_CHECKING:
     from kip30_conformance.plugin import Conformance
 
+_QUIET: dict[str, Any] = {"capture_output": True, "text": True}
 _NEEDS = ("pytest", "pytest_timeout", "hypothesis", "psutil")
 
 
@@ -204,7 +206,25 @@ def _environment() -> dict[str, str]:
         "system": platform.platform(),
         "processors": str(os.cpu_count()),
         "time scale": f"{TIME_SCALE:g}",
+        **_commit(),
     }
+
+
+def _commit() -> dict[str, str]:
+    """Return the commit of the code that runs, if it runs from a checkout."""
+    folder = Path(__file__).parent
+    git = ["git", "-C", str(folder)]
+    try:
+        # An environment inside a foreign checkout is not of that checkout's commit.
+        subprocess.run([*git, "ls-files", "--error-unmatch", __file__], **_QUIET, check=True)
+        described = subprocess.run(
+            [*git, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            **_QUIET,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"commit": described.stdout.strip()}
 
 
 def _servers(harness: Harness) -> dict[str, str]:

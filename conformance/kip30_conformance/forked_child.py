@@ -79,6 +79,7 @@ class Child:
         self._begun = time.monotonic()
         self._reading, writing = os.pipe()
         self._process: BaseProcess | None = None
+        self._status: int | None = None
         if how == "process":
             self._process = _process(properties, number, writing)
             self._process.start()
@@ -98,6 +99,7 @@ class Child:
         return {
             "how": self._how,
             "hung": hung,
+            "exit": self._status,
             "seconds": time.monotonic() - self._begun,
             "told": lines,
         }
@@ -119,10 +121,13 @@ class Child:
     def _is_gone(self) -> bool:
         if self._process is not None:
             self._process.join(_EXIT_SECONDS)
-            return not self._process.is_alive()
+            self._status = self._process.exitcode
+            return self._status is not None
         until = time.monotonic() + _EXIT_SECONDS
         while time.monotonic() < until:
-            if os.waitpid(self.pid, os.WNOHANG)[0]:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            if ended:
+                self._status = os.waitstatus_to_exitcode(status)
                 return True
             time.sleep(0.005)
         return False

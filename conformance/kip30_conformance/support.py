@@ -47,6 +47,7 @@ def _title(report: Report) -> str:
 
 def _runs(reports: Sequence[Report]) -> Iterator[Sequence[str]]:
     yield "version", *(report["store"]["description"].get("version", "") for report in reports)
+    yield "commit", *(report["environment"].get("commit", "") for report in reports)
     yield "verdict", *(report["verdict"] for report in reports)
     yield "level", *(report["level"] for report in reports)
     yield "checks", *(_counts(report["counts"]) for report in reports)

@@ -32,7 +32,7 @@ def report(name: str, *outcomes: Outcome, nodes: str = "1") -> dict[str, Any]:
         seed=1,
         started="now",
         seconds=2.0,
-        environment={"nodes": nodes},
+        environment={"nodes": nodes, "commit": "c0ffee"},
     ).to_json()
 
 
@@ -42,6 +42,7 @@ def test_a_case_is_as_good_as_its_worst_check() -> None:
     table = support([good, bad])
     assert "| case | what its checks prove | good | bad, 3 nodes |" in table
     assert "| S03 | Proof 0.<br>Proof 1. | yes | **no** |" in table
+    assert "| commit | c0ffee | c0ffee |" in table
     assert "| fencing | yes | no, refused |" in table
     assert "| good | S03 | test_S03_1 | no way |" in table
 
