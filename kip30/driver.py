@@ -38,6 +38,7 @@ class Capability(Enum):
     FENCING = "fencing"
     LISTING = "listing"
     LEASE_SHARING = "lease-sharing"
+    FORKING = "forking"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

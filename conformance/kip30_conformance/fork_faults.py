@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from kip30 import PluginLocator
+from kip30.driver import Capability
 from kip30_conformance.harness import Harness
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.suite import Evidence, OpenClient, Suite
@@ -87,13 +88,25 @@ class ForkTests(Suite):
         [pytest.param(8, marks=pytest.mark.timeout(300)), pytest.param(200, marks=_HEAVY)],
     )
     def test_G18_child_uses_its_own_locator(
-        self, properties: Mapping[str, str], rounds: int, evidence: Evidence
+        self,
+        properties: Mapping[str, str],
+        rounds: int,
+        client: PluginLocator,
+        evidence: Evidence,
     ) -> None:
-        """A child forked while threads are busy starts a locator in time and uses all of it."""
+        """A child forked while threads are busy starts a locator in time and uses all of it.
+
+        If the store does not declare `Capability.FORKING`, the child's startup raises
+        `UnsupportedError`.
+        """
         seen = _rounds(properties, rounds, _ENDS)
         evidence.saw("children", len(seen["children"]))
+        may_fork = Capability.FORKING in client.backend.capabilities
         for child in seen["children"]:
-            _require_full_use(child)
+            if may_fork:
+                _require_full_use(child)
+            else:
+                _require_refusal(child)
 
     @pytest.mark.fault
     @pytest.mark.timeout(300)
@@ -179,6 +192,14 @@ def _require_full_use(child: Mapping[str, Any]) -> None:
     assert not child["hung"], f"hangs: {child}"
     assert did == ["started", "acknowledged", "listened", "led", "acknowledged", "closed"], child
     assert dict(child["told"])["started"] <= _CONNECT_SECONDS * TIME_SCALE
+
+
+def _require_refusal(child: Mapping[str, Any]) -> None:
+    """Require that *child* could not start a locator, and ended."""
+    assert not child["hung"], f"hangs: {child}"
+    [[what, error]] = child["told"]
+    assert what == "error", child
+    assert error.startswith("UnsupportedError: "), child
 
 
 @contextmanager

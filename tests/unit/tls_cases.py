@@ -21,6 +21,7 @@ from kip30.config import Written
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority, Signed
+from tests.unit.children import run_in_child
 
 CONNECT_MS = round(4000 * TIME_SCALE)
 _OPEN = """
@@ -167,6 +168,16 @@ class TlsCases(ABC):
             client.storage().put("locked/key", "v")
             shown = f"{client!r} {client.backend!r} {vars(client.backend)}"
         assert "geheim-2" not in shown
+
+    def test_a_forked_child_connects_too(self, mine: dict[str, Written]) -> None:
+        def child() -> bool:
+            with _open(mine) as own:
+                own.storage().set("forked/key", "v")
+                return True
+
+        with _open(mine) as client:
+            assert run_in_child(child) == 0
+            assert client.storage().get("forked/key") is not None
 
     @pytest.mark.parametrize("password", ["", "falsch-2"])
     def test_a_missing_or_wrong_password(

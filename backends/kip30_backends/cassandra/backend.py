@@ -29,7 +29,14 @@ class CassandraBackend(Backend):
 
     name = "cassandra"
     settings_class: ClassVar[type[CassandraSettings]] = CassandraSettings
-    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+    capabilities = frozenset(
+        {
+            Capability.COMPARE_AND_SET,
+            Capability.FENCING,
+            Capability.LISTING,
+            Capability.FORKING,
+        }
+    )
     is_blocking = False
     limits = Limits(observe_seconds=_PULL_SECONDS)
 

@@ -26,7 +26,14 @@ class ConsulBackend(Backend):
 
     name = "consul"
     settings_class: ClassVar[type[ConsulSettings]] = ConsulSettings
-    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+    capabilities = frozenset(
+        {
+            Capability.COMPARE_AND_SET,
+            Capability.FENCING,
+            Capability.LISTING,
+            Capability.FORKING,
+        }
+    )
     is_blocking = False
 
     def __init__(self, context: Context, settings: ConsulSettings) -> None:

@@ -30,7 +30,14 @@ class EtcdBackend(Backend):
 
     name = "etcd"
     settings_class: ClassVar[type[EtcdSettings]] = EtcdSettings
-    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+    capabilities = frozenset(
+        {
+            Capability.COMPARE_AND_SET,
+            Capability.FENCING,
+            Capability.LISTING,
+            Capability.FORKING,
+        }
+    )
     is_blocking = False
 
     def __init__(self, context: Context, settings: EtcdSettings) -> None:
@@ -40,7 +47,11 @@ class EtcdBackend(Backend):
             ConfigError: A file of the settings cannot be read. Nothing is connected.
             AuthenticationError: The cluster wants other credentials or certificates.
             UnavailableError: No server answered in the connect timeout.
+            UnsupportedError: The connection is borrowed, and this is a forked child.
+            LifecycleError: This is a forked child, and gRPC cannot be loaded once more.
         """
+        if settings.client:
+            self.capabilities -= {Capability.FORKING}
         engine = self._engine = Engine(context, settings)
         self._drop = weakref.finalize(self, engine.drop)
         self._drop.atexit = False

@@ -7,8 +7,9 @@ and its leases and transactions are done here in another way.
 import pkgutil
 from typing import Any, NamedTuple
 
-from kip30.errors import ConfigError
+from kip30.errors import ConfigError, UnsupportedError
 from kip30_backends.etcd.channel import Channel, Metadata
+from kip30_backends.etcd.grpc_library import GRPC
 
 _KEY = "plugin.etcd.client"
 _SERVER = "the server of the caller's own client"
@@ -26,7 +27,13 @@ def borrow(reference: str) -> Borrowed:
 
     Raises:
         ConfigError: There is no such function, or it returns no client of etcd3.
+        UnsupportedError: This is a forked child: the gRPC of etcd3 is that of its parent.
     """
+    if GRPC.has_forked():
+        raise UnsupportedError(
+            f"{_KEY} cannot be used in a process that was forked from one that had imported gRPC:"
+            " set plugin.etcd.endpoints there, or start it with multiprocessing's method 'spawn'"
+        )
     client = _called(_found(reference), reference)
     try:
         channel, metadata = client.channel, client.metadata

@@ -20,6 +20,7 @@ from kip30_backends.etcd.errors import (
     translate,
     was_never_sent,
 )
+from kip30_backends.etcd.grpc_library import GRPC
 from kip30_backends.etcd.orders import Mark, Orders
 from kip30_backends.etcd.tokens import Tokens
 
@@ -125,7 +126,7 @@ class Call(Future[T]):
         ask = self._ask
         try:
             answer = self._channel.ask(ask.path, ask.request, patience, self._metadata)
-        except channel.CallError as error:
+        except GRPC.call_errors() as error:
             self._failed(channel.failure_of(error))
         except ValueError:
             self.fail(ClosedError(_CLOSED))

@@ -1,4 +1,4 @@
-"""The only file that knows gRPC: one channel to one server, and the calls it offers."""
+"""One gRPC channel to one server, and the calls it offers."""
 
 import logging
 import threading
@@ -11,8 +11,7 @@ from kip30.config.tls import Signature, TlsFiles
 from kip30.errors import ConfigError
 from kip30.threads import start_eventually
 from kip30_backends.etcd.errors import Failure
-from kip30_backends.etcd.fork_gate import inside_grpc
-from kip30_backends.etcd.grpc_import import grpc
+from kip30_backends.etcd.grpc_library import GRPC
 from kip30_backends.etcd.keys import unencrypted
 from kip30_backends.etcd.messages import MESSAGES, WatchAnswer
 from kip30_backends.etcd.serving import lacks_server, serve
@@ -82,12 +81,8 @@ class Stream(Rpc, Protocol):
     """A stream of a watch."""
 
     def __iter__(self) -> Iterator[WatchAnswer]:
-        """Iterate over what comes; ends by raising `CallError`."""
+        """Iterate over what comes; ends by raising one of `GrpcLibrary.call_errors`."""
         ...
-
-
-CallError = cast("type[Exception]", grpc.RpcError)
-"""What `Channel.ask` and a stream raise when they fail; `failure_of` reads it."""
 
 
 class NoThreadError(Exception):
@@ -125,11 +120,10 @@ class Channel:
         self._is_closing = False
         """Whether no such call may start any more; written under `_starting`."""
         self._channel = grpc_channel
-        with inside_grpc:
-            self._unary = {path: self._stub(path) for path in _UNARY}
-            self._watch = self._channel.stream_stream(
-                *_method(_WATCH), response_deserializer=MESSAGES["WatchResponse"].FromString
-            )
+        self._unary = {path: self._stub(path) for path in _UNARY}
+        self._watch = self._channel.stream_stream(
+            *_method(_WATCH), response_deserializer=MESSAGES["WatchResponse"].FromString
+        )
 
     def call(self, path: str, request: Any, seconds: float, metadata: Metadata) -> Rpc:
         """Send *request*; the call ends within *seconds*.
@@ -148,12 +142,11 @@ class Channel:
         """Send *request* and return the answer, within *seconds*.
 
         Raises:
-            CallError: It failed.
+            Exception: It failed: one of `GrpcLibrary.call_errors`, which `failure_of` reads.
             ValueError: The channel is closed.
         """
         self._require_own()
-        with inside_grpc:
-            return self._unary[path](request, timeout=_timeout(seconds), metadata=metadata)
+        return self._unary[path](request, timeout=_timeout(seconds), metadata=metadata)
 
     def watch(self, requests: Iterator[Any], metadata: Metadata) -> Stream:
         """Open a stream of *requests*, which gRPC takes from a thread of its own.
@@ -170,8 +163,7 @@ class Channel:
     def cancel(self, rpc: Rpc) -> None:
         """End *rpc*, one of this channel; in a forked child do nothing, it is the parent's."""
         if not self._is_inherited:
-            with inside_grpc:
-                rpc.cancel()
+            rpc.cancel()
 
     def close(self) -> None:
         """End all calls and the connection; those of somebody else go on."""
@@ -187,8 +179,7 @@ class Channel:
             closing = threading.Thread(target=self.close, name="kip30-etcd-close", daemon=True)
             start_eventually(closing)
         else:
-            with inside_grpc:
-                self._channel.close()
+            self._channel.close()
 
     def abandon(self) -> None:
         """In a forked child: leave the connection and all calls to the parent."""
@@ -202,8 +193,7 @@ class Channel:
             if self._is_closing:
                 raise ValueError("the channel is closed")
             try:
-                with inside_grpc:
-                    yield
+                yield
             except RuntimeError as error:
                 if lacks_server(error):
                     with self._lock:
@@ -214,7 +204,7 @@ class Channel:
         """Have calls served again, if a thread for that was lacking."""
         if not self._lacks_server:
             return
-        with self._lock, inside_grpc:
+        with self._lock:
             if self._lacks_server:
                 try:
                     serve(self._channel)
@@ -233,11 +223,12 @@ class Channel:
 
 def is_ok(rpc: Rpc) -> bool:
     """Say whether a call that has ended was answered."""
-    return rpc.code() is grpc.StatusCode.OK
+    code = rpc.code()
+    return code is not None and code.name == "OK"
 
 
 def failure_of(rpc: Rpc | Exception) -> Failure:
-    """Return how a call that has ended failed; a `CallError` is such a call itself."""
+    """Return how a call that has ended failed; what gRPC raises is such a call itself."""
     rpc = cast("Rpc", rpc)
     code = rpc.code()
     return Failure("CANCELLED" if code is None else code.name, rpc.details() or "")
@@ -259,14 +250,12 @@ def _encrypted(server: str, files: TlsFiles) -> Channel:
     # Taken before the files are read: what changes while they are read is read again.
     successor = _Successor(server, files, files.signature())
     credentials = _credentials(files)
-    with inside_grpc:
-        grpc_channel = grpc.secure_channel(server, credentials, options=GRPC_OPTIONS)
+    grpc_channel = GRPC.secure_channel(server, credentials, GRPC_OPTIONS)
     return Channel(server, grpc_channel, successor=successor)
 
 
 def _plain(server: str) -> Channel:
-    with inside_grpc:
-        return Channel(server, grpc.insecure_channel(server, options=GRPC_OPTIONS))
+    return Channel(server, GRPC.plain_channel(server, GRPC_OPTIONS))
 
 
 class _Successor:
@@ -298,8 +287,7 @@ def _credentials(files: TlsFiles) -> Any:
         unencrypted(files),
         files.content("cert", files.certificate),
     )
-    with inside_grpc:
-        return grpc.ssl_channel_credentials(*contents)
+    return GRPC.ssl_credentials(*contents)
 
 
 def _timeout(seconds: float) -> float:

@@ -11,9 +11,6 @@ offers no remedy, so what it does inside is done again here.
 from types import TracebackType
 from typing import Any
 
-import grpc._channel
-
-_library: Any = grpc._channel
 _START = "_run_channel_spin_thread"
 
 
@@ -28,7 +25,8 @@ def serve(channel: Any) -> None:
     Raises:
         RuntimeError: The system still has none to spare.
     """
-    getattr(_library, _START)(channel._call_state)
+    # By way of the class: a forked child may have two instances of gRPC.
+    type(channel).close.__globals__[_START](channel._call_state)
 
 
 def _functions(traceback: TracebackType | None) -> list[str]:

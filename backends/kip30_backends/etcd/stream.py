@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from kip30_backends.etcd.channel import CallError, Channel, Metadata
+from kip30_backends.etcd.channel import Channel, Metadata
+from kip30_backends.etcd.grpc_library import GRPC
 from kip30_backends.etcd.messages import MESSAGES, Event, WatchAnswer
 
 Hear = Callable[[list[Event]], None]
@@ -65,7 +66,7 @@ class Stream:
 
     def run(self) -> None:
         """Hand on what comes, until the stream ends."""
-        with suppress(CallError):
+        with suppress(*GRPC.call_errors()):
             for answer in self._rpc:
                 self._take(answer)
         self._requests.put(None)

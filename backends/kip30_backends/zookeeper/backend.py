@@ -25,7 +25,14 @@ class ZookeeperBackend(Backend):
 
     name = "zookeeper"
     settings_class: ClassVar[type[ZookeeperSettings]] = ZookeeperSettings
-    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.FENCING, Capability.LISTING})
+    capabilities = frozenset(
+        {
+            Capability.COMPARE_AND_SET,
+            Capability.FENCING,
+            Capability.LISTING,
+            Capability.FORKING,
+        }
+    )
     is_blocking = False
 
     def __init__(self, context: Context, settings: ZookeeperSettings) -> None:

@@ -19,7 +19,7 @@ class ToyBackend(Backend):
 
     name = "toy"
     settings_class = ToySettings
-    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.LISTING})
+    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.LISTING, Capability.FORKING})
 
     @override
     def __init__(self, context: Context, settings: ToySettings) -> None:

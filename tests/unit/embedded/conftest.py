@@ -1,12 +1,10 @@
 """Backends on a directory of the test's own, and real processes beside them."""
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from kip30.clock import SystemClock
 from kip30.driver import Context
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
+from tests.unit.children import run_in_child
 
 SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 CHILD = Path(__file__).with_name("child.py")
@@ -142,32 +141,6 @@ def eventually() -> Callable[..., None]:
 @pytest.fixture
 def in_child() -> Callable[..., int]:
     return run_in_child
-
-
-def run_in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> int:
-    """Run *work* in a forked child; return its exit status: 0 if it returned something true.
-
-    A child that hangs is killed, and its status is -9.
-    """
-    child = fork()
-    if child == 0:
-        try:
-            os._exit(0 if work() else 1)
-        except BaseException:  # noqa: BLE001  the parent judges by the status
-            traceback.print_exc()
-            os._exit(2)
-    return exit_status(child)
-
-
-def exit_status(child: int) -> int:
-    deadline = time.monotonic() + 20 * SCALE
-    while not (ended := os.waitpid(child, os.WNOHANG))[0]:
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-            ended = os.waitpid(child, 0)
-            break
-        time.sleep(0.002)
-    return os.waitstatus_to_exitcode(ended[1])
 
 
 @pytest.fixture
