@@ -58,6 +58,18 @@ def _called(function: Callable[[], object]) -> None:
         log.exception("a callback of a future raised")
 
 
+def check_callable(**callbacks: object) -> None:
+    """Check callbacks, each passed by its name; None stands for none.
+
+    Raises:
+        UsageError: One of them cannot be called.
+    """
+    for name, callback in callbacks.items():
+        if callback is not None and not callable(callback):
+            kind = type(callback).__name__
+            raise UsageError(f"{name} must be callable, not {kind}: pass a function")
+
+
 def check_callback(callback: object) -> None:
     """Check what a user passes as a listener, which is kept by its hash to be found for removal.
 

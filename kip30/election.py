@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
+from kip30.callbacks import check_callable
 from kip30.campaign import Campaign
 from kip30.candidacy import Candidacy, Leadership, LeadershipListener
 from kip30.clock import Clock
@@ -100,7 +101,7 @@ class LeaderElection(Handle, Generic[T]):
                 it does not wait for *on_elected* to return.
 
         Raises:
-            InvalidNameError, CodecError, ValueTooLargeError: Nothing was sent.
+            InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
             AlreadyNominatedError: It is nominated on this handle with other data or callbacks.
                 That nomination stays as it is: `resign` it first.
             AuthenticationError, StoreError: The store will not take it. Not nominated.
@@ -225,6 +226,7 @@ class LeaderElection(Handle, Generic[T]):
     ) -> Candidacy:
         """Return a nomination that is not made yet."""
         self._check()
+        check_callable(on_elected=on_elected, on_lost=on_lost)
         return Candidacy(
             check_id(candidate, "candidate"),
             self._connection.fit(self._codec.encode(data)),

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
+from kip30.callbacks import check_callable
 from kip30.codecs import Codec
 from kip30.connection import Connection
 from kip30.enrolment import Enrolment, Member, MemberCallbacks, MemberListener
@@ -75,12 +76,13 @@ class GroupMembership(Handle, Generic[T]):
         Raises:
             MemberExistsError: A live member has the id, perhaps one of this process. It is
                 unharmed. The id of a crashed member is free after its session timeout.
-            InvalidNameError, CodecError, ValueTooLargeError: Nothing was sent.
+            InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
             UnavailableError: Not joined.
             OutcomeUnknownError: Perhaps joined for a moment; it is undone as soon as the store
                 answers again.
         """
         self._check()
+        check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
         encoded = self._connection.fit(self._codec.encode(data))
         callbacks = MemberCallbacks(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
         check_id(member_id, "member")

@@ -12,6 +12,7 @@ from kip30.aio.bridge import Bridge
 from kip30.aio.handle import AsyncHandle
 from kip30.aio.listening import AsyncListener
 from kip30.aio.tenure import AsyncLeadership, CancelledOnLoss, Faces
+from kip30.callbacks import check_callable
 from kip30.candidacy import Candidacy, Leadership, LeadershipListener
 from kip30.election import (
     Leader,
@@ -89,6 +90,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
 
         If the awaiting task is cancelled, the candidate may be nominated or may be yet: `resign`.
         """
+        check_callable(on_elected=on_elected, on_lost=on_lost)
         candidacy = self._handle.candidacy(
             candidate,
             data,

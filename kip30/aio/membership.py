@@ -8,6 +8,7 @@ from kip30.aio.bridge import Bridge
 from kip30.aio.handle import AsyncHandle
 from kip30.aio.listening import AsyncListener
 from kip30.aio.tenure import AsyncMember, Faces
+from kip30.callbacks import check_callable
 from kip30.enrolment import Member
 from kip30.membership import GroupMembership, Members, MembershipChange
 from kip30.records import Snapshot
@@ -48,6 +49,7 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
 
         If the awaiting task is cancelled, the member may have joined or may yet: `leave`.
         """
+        check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
         callbacks: dict[str, Any] = {
             name: self._listeners.callback(function, self._faces.of)
             for name, function in (

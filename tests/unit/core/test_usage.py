@@ -1,5 +1,6 @@
 """Wrong calls are refused before anything is sent, with an error of kip30 that says why."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from kip30 import (
     Version,
     parse_version,
 )
+from kip30.aio import AsyncPluginLocator
 from kip30.connection import Connection
 from kip30.driver import Backend, Context
 from kip30_conformance.crowd import at_once
@@ -50,6 +52,40 @@ def test_what_cannot_be_a_listener_is_refused(
 ) -> None:
     with faults(client).cut_off(), pytest.raises(UsageError, match="pass a function"):
         register(client, callback)
+
+
+async def _nominate(properties: dict[str, str], **callbacks: Any) -> None:
+    async with AsyncPluginLocator(properties) as locator:
+        await locator.leader_election("s").nominate("c", "", **callbacks)
+
+
+async def _join(properties: dict[str, str], **callbacks: Any) -> None:
+    async with AsyncPluginLocator(properties) as locator:
+        await locator.group_membership("g").join("m", "", **callbacks)
+
+
+@pytest.mark.parametrize("name", ["on_elected", "on_lost"])
+def test_what_cannot_be_called_is_no_callback_of_a_candidate(
+    name: str, client: PluginLocator, tmp_path: Path
+) -> None:
+    election, wrong = client.leader_election("s"), {name: 5}
+    with pytest.raises(UsageError, match=f"{name} must be callable, not int"):
+        election.nominate("c", "", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"{name} must be callable, not int"):
+        asyncio.run(_nominate(settings(tmp_path), **wrong))
+    assert election.nominate("c", "")
+
+
+@pytest.mark.parametrize("name", ["on_lost", "on_evicted", "on_rejoined"])
+def test_what_cannot_be_called_is_no_callback_of_a_member(
+    name: str, client: PluginLocator, tmp_path: Path
+) -> None:
+    group, wrong = client.group_membership("g"), {name: 5}
+    with pytest.raises(UsageError, match=f"{name} must be callable, not int"):
+        group.join("m", "", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"{name} must be callable, not int"):
+        asyncio.run(_join(settings(tmp_path), **wrong))
+    assert group.membership_list() == set()
 
 
 def test_one_key_is_not_several(client: PluginLocator) -> None:
