@@ -85,11 +85,26 @@ class Uninterrupted:
 _sections: list[Uninterrupted] = []
 _open: weakref.WeakSet[Forkable] = weakref.WeakSet()
 _kept: list[Forkable] = []
+_has_used_stores = False
+"""Whether this process or one that it was forked from has opened a backend."""
+_is_child = False
+"""Whether it had when this process was forked."""
 
 
 def register(thing: Forkable) -> None:
     """Abandon *thing* in every child that is forked while it exists."""
     _open.add(thing)
+
+
+def note_use() -> None:
+    """Remember that this process has opened a backend."""
+    global _has_used_stores  # noqa: PLW0603  of the process
+    _has_used_stores = True
+
+
+def is_child_of_user() -> bool:
+    """Say whether this process was forked from one that has opened a backend."""
+    return _is_child
 
 
 def _before() -> None:
@@ -103,6 +118,8 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
+    global _is_child  # noqa: PLW0603  of the process
+    _is_child = _has_used_stores
     for section in _sections:
         section.in_child()
     # A vendor's client ends connections or waits for threads when it is collected as garbage, and

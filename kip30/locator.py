@@ -9,15 +9,16 @@ from typing import Any, Self, TypeVar, overload
 
 from typing_extensions import override
 
+from kip30 import forks
 from kip30.callbacks import check_callback
 from kip30.clock import Clock, SystemClock
 from kip30.closing import Closing
 from kip30.codecs import STR, Codec
 from kip30.config import CommonSettings, Properties, Written, build, check_keys, load, reference
 from kip30.connection import Connection
-from kip30.driver import Backend, Context
+from kip30.driver import Backend, Capability, Context
 from kip30.election import LeaderElection
-from kip30.errors import ClosedError, LifecycleError
+from kip30.errors import ClosedError, LifecycleError, UnsupportedError
 from kip30.listeners import ListenerRegistry
 from kip30.membership import GroupMembership
 from kip30.names import check_id
@@ -70,6 +71,8 @@ class PluginLocator(Closing):
             ConfigError: A setting is wrong; the message names it. Nothing was opened.
             LifecycleError: Started already, being started by another thread, or closed. The store
                 that is open is unharmed. After any other error `startup` may be called again.
+            UnsupportedError: This process was forked from one that used a store, and the store that
+                is to be opened does not declare `Capability.FORKING`. Nothing was opened.
             UnavailableError: The store was not reached within the connect timeout.
             AuthenticationError: The store rejects the credentials.
             StoreError: The store cannot be used as it is; the message says why.
@@ -89,6 +92,7 @@ class PluginLocator(Closing):
 
     def _start(self, config: Configuration) -> None:
         backend_class, context, settings = _configured(_loaded(config), self._clock)
+        _check_forks(backend_class)
         connection = Connection(backend_class(context, settings), context)
         self._drop = weakref.finalize(self._lifeline, _close_elsewhere, connection)
         self._drop.atexit = False
@@ -233,6 +237,15 @@ def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence
     properties = _loaded(config)
     backend_class, _, settings = _configured(properties, SystemClock(), load_plugins=load_plugins)
     return backend_class.ddl(settings)
+
+
+def _check_forks(backend_class: type[Backend]) -> None:
+    if forks.is_child_of_user() and Capability.FORKING not in backend_class.capabilities:
+        raise UnsupportedError(
+            f"store {backend_class.name!r} cannot be used in a process that was forked from one"
+            " that used a store: start it with multiprocessing's method 'spawn' or 'forkserver'"
+        )
+    forks.note_use()
 
 
 def _loaded(config: Configuration) -> Properties:

@@ -1,4 +1,4 @@
-"""Forks of a process that uses the store: G18 to G20.
+"""Forks of a process that uses the store: G14 and G18 to G20.
 
 The forks happen in a program of its own, `fork_main`, whose threads never stop using the store:
 they read, write, listen, nominate, open and close. pytest itself would be no place for that.
@@ -82,6 +82,10 @@ class ForkTests(Suite):
         every = harness.properties(root, **{**harness.patient, **connect})
         return {key: str(value) for key, value in every.items()}
 
+    def test_G14_forking(self, properties: Mapping[str, str], client: PluginLocator) -> None:
+        """A forked child can start a locator of its own if and only if that is declared."""
+        _check_children(client, _rounds(properties, 1, ("exit",)))
+
     @pytest.mark.fault
     @pytest.mark.parametrize(
         "rounds",
@@ -101,12 +105,7 @@ class ForkTests(Suite):
         """
         seen = _rounds(properties, rounds, _ENDS)
         evidence.saw("children", len(seen["children"]))
-        may_fork = Capability.FORKING in client.backend.capabilities
-        for child in seen["children"]:
-            if may_fork:
-                _require_full_use(child)
-            else:
-                _require_refusal(child)
+        _check_children(client, seen)
 
     @pytest.mark.fault
     @pytest.mark.timeout(300)
@@ -184,6 +183,16 @@ def _rounds(properties: Mapping[str, str], number: int, ends: Sequence[str]) -> 
         return forker.answer(30 + number * _ROUND_SECONDS)
     finally:
         forker.end()
+
+
+def _check_children(client: PluginLocator, seen: Mapping[str, Any]) -> None:
+    """Require that the children did what the store of *client* declares."""
+    may_fork = Capability.FORKING in client.backend.capabilities
+    for child in seen["children"]:
+        if may_fork:
+            _require_full_use(child)
+        else:
+            _require_refusal(child)
 
 
 def _require_full_use(child: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30.pulse import Pulse
-from kip30_conformance.patience import eventually
+from kip30_conformance.patience import TIME_SCALE, eventually
 from tests.unit.threads import no_threads
 
 LONG = 3600.0
@@ -23,7 +23,7 @@ def pulse() -> Iterator[Pulse]:
 
 def test_actions_are_called_in_the_order_in_which_they_are_due(pulse: Pulse) -> None:
     called: list[str] = []
-    pulse.after(0.05, lambda: called.append("later"))
+    pulse.after(0.5 * TIME_SCALE, lambda: called.append("later"))
     pulse.after(0.0, lambda: called.append("sooner"))
     eventually(lambda: called == ["sooner", "later"], what="both were called")
 

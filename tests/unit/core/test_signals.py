@@ -118,6 +118,9 @@ def heeded_signals() -> Iterator[None]:
         yield
 
 
+_CLAIMED = b"claimed\n"
+
+
 class Store:
     """An embedded store, in which a process that merely dies leaves the file of its session."""
 
@@ -154,7 +157,9 @@ class Store:
         ) as process:
             try:
                 assert process.stdout is not None
-                assert process.stdout.readline() == "claimed\n"
+                # Unbuffered: `communicate` would miss what is in the buffer.
+                said = [os.read(process.stdout.fileno(), 1) for _ in _CLAIMED]
+                assert b"".join(said) == _CLAIMED
                 yield process
             finally:
                 process.kill()
