@@ -37,6 +37,9 @@ CONVICTIONS = {
     "broken_listeners:Duplicates": "TestValueListeners::test_R07_no_duplicate_version",
     "broken_listeners:Reorders": "TestValueListeners::test_R04_order_per_key",
     "broken_listeners:KeySetMissesRemove": "TestKeySetListeners::test_R09_keyset_add_remove",
+    "broken_views:OrderStandsStill": "TestMembershipViews::test_M28_orders_of_one_after_the_other",
+    "broken_views:LosesUpdates": "TestMembership::test_M01_update_visible",
+    "broken_forks:RefusesForks": "TestFork::test_G14_forking",
     "broken_close:CloseLeaksThread": "TestLifecycle::test_G10_no_leak",
 }
 

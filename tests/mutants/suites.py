@@ -11,11 +11,13 @@ from kip30.config import Written
 from kip30_conformance.election import ElectionTests
 from kip30_conformance.election_faults import ElectionFaultTests
 from kip30_conformance.fencing import FencingTests
+from kip30_conformance.fork_faults import ForkTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.lifecycle import LifecycleTests
 from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
+from kip30_conformance.membership_views import MembershipViewTests
 from kip30_conformance.storage import StorageTests
 from kip30_conformance.storage_histories import StorageHistoryTests
 from kip30_conformance.storage_races import StorageRaceTests
@@ -54,6 +56,10 @@ class TestFencing(FencingTests):
     """Fencing."""
 
 
+class TestFork(ForkTests):
+    """Forks."""
+
+
 class TestKeySetListeners(KeySetListenerTests):
     """Key-set listeners."""
 
@@ -68,6 +74,10 @@ class TestMembership(MembershipTests):
 
 class TestMembershipFaults(MembershipFaultTests):
     """Membership under faults."""
+
+
+class TestMembershipViews(MembershipViewTests):
+    """Views of a group."""
 
 
 class TestStorage(StorageTests):

@@ -188,7 +188,7 @@ class _Finder(MetaPathFinder):
             return None
         found = PathFinder.find_spec(fullname, path)
         if found is None or found.origin is None:
-            return None
+            raise ImportError(f"{_EXTENSION} is in no file", name=_EXTENSION)
         copy = self._copies.enter_context(_copied(Path(found.origin)))
         loader = ExtensionFileLoader(fullname, copy)
         return spec_from_file_location(fullname, copy, loader=loader)
