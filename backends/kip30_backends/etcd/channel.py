@@ -94,7 +94,7 @@ class Channel:
 
     Attributes:
         server: Its name in messages.
-        is_ours: Whether `close` closes it.
+        is_ours: Whether `close` closes it; if not, its owner does.
         successor: Returns the channel to use in its place if its TLS files have changed, or None.
     """
 
@@ -133,8 +133,8 @@ class Channel:
             ValueError: The channel is closed.
         """
         self._require_own()
-        method = self._unary[path]
         with self._starting_threads():
+            method = self._unary[path]
             rpc: Rpc = method.future(request, timeout=_timeout(seconds), metadata=metadata)
         return rpc
 
@@ -146,7 +146,10 @@ class Channel:
             ValueError: The channel is closed.
         """
         self._require_own()
-        return self._unary[path](request, timeout=_timeout(seconds), metadata=metadata)
+        method = self._unary.get(path)
+        if method is None:
+            raise ValueError("the channel was given back")
+        return method(request, timeout=_timeout(seconds), metadata=metadata)
 
     def watch(self, requests: Iterator[Any], metadata: Metadata) -> Stream:
         """Open a stream of *requests*, which gRPC takes from a thread of its own.
@@ -166,13 +169,19 @@ class Channel:
             rpc.cancel()
 
     def close(self) -> None:
-        """End all calls and the connection; those of somebody else go on."""
-        if not self.is_ours or self._is_inherited:
+        """End all calls and the connection; somebody else's is given back as it is."""
+        if self._is_inherited:
             return
         # A call that starts without a thread after the look below would never end, and neither
         # would gRPC's own close.
         with self._starting:
             self._is_closing = True
+        if not self.is_ours:
+            # If its owner has dropped it, it ends now and not with this object.
+            with self._lock:
+                self._lacks_server = False
+            self._channel, self._watch, self._unary = None, None, {}
+            return
         try:
             self._require_server()
         except NoThreadError:

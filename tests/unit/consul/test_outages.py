@@ -86,7 +86,7 @@ def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) 
         started = time.monotonic()
         futures = [client.storage().fetch(f"k{number}") for number in range(1000)]
         assert {type(future.exception()) for future in futures} == {UnavailableError}
-        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 0.3 * TIME_SCALE
+        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 2 * TIME_SCALE
         started = time.monotonic()
         client.close()
         assert time.monotonic() - started < OPERATION_SECONDS * TIME_SCALE
@@ -102,4 +102,4 @@ def test_what_begins_to_be_observed_holds_no_call_up(ensemble: Ensemble, open_cl
         future = storage.fetch("k")
         assert not future.done()  # which has it done by a thread of the backend
         assert type(future.exception()) is UnavailableError
-        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 0.3 * TIME_SCALE
+        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 2 * TIME_SCALE

@@ -97,7 +97,7 @@ def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) 
         started = time.monotonic()
         futures = [client.storage().fetch(f"k{number}") for number in range(1000)]
         assert {type(future.exception()) for future in futures} == {UnavailableError}
-        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 0.3 * TIME_SCALE
+        assert time.monotonic() - started < OPERATION_SECONDS * 1.1 + 2 * TIME_SCALE
         started = time.monotonic()
         client.close()
         assert time.monotonic() - started < OPERATION_SECONDS * TIME_SCALE
@@ -111,7 +111,7 @@ def test_who_asks_again_has_no_more_time(ensemble: Ensemble, open_client: Open) 
         started = time.monotonic()
         with pytest.raises(OutcomeUnknownError):
             group.join("n", "")
-        assert time.monotonic() - started < 2 * 1.1 + 0.3 * TIME_SCALE
+        assert time.monotonic() - started < 2 * 1.1 + 2 * TIME_SCALE
 
 
 def test_a_read_outlives_those_it_travels_with(ensemble: Ensemble, open_client: Open) -> None:
