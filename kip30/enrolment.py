@@ -65,6 +65,8 @@ class Enrolment:
         self._left: Future[None] = Future()
         # The pause before the next retry, in seconds. Written by the task.
         self._pause = _FIRST_PAUSE
+        # When the next retry is due: one is enough, however often something else wakes the task.
+        self._retry_at = 0.0
 
     def is_over(self) -> bool:
         """Say whether the id has been left, or lost to another client."""
@@ -277,8 +279,10 @@ class Enrolment:
 
     def _retry_later(self, error: Exception) -> None:
         log.info("member %r goes on after: %s", self._id, str(error))
-        pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
-        self._task.wake_at(self._now() + pause)
+        if self._now() < self._retry_at:
+            return
+        self._retry_at = self._now() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
+        self._task.wake_at(self._retry_at)
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
 
     def _now(self) -> float:

@@ -3,7 +3,9 @@
 import signal
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -14,8 +16,10 @@ from kip30 import (
     MembershipChange,
     NotMemberError,
     OutcomeUnknownError,
+    UnavailableError,
 )
 from kip30.clock import ManualClock
+from kip30.futures import failed
 from kip30.records import Kind, Target
 from kip30_backends.embedded.faults import Effect, Fault
 from kip30_conformance.patience import eventually, throughout
@@ -229,3 +233,30 @@ def test_a_new_incarnation_under_an_old_nonce_is_told(open_client: OpenClient) -
     eventually(lambda: told, what="the listener is told")
     assert not told[-1].joined | told[-1].left
     assert told[-1].updated == frozenset({"m"})
+
+
+def test_updates_during_an_outage_add_no_retries(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = open_client()
+    group, driver, asked = client.group_membership("g"), client.backend.membership, list[object]()
+    group.join("m", "0")
+
+    def refuse(*call: object) -> Future[Any]:
+        asked.append(call)
+        return failed(UnavailableError("refused"))
+
+    def update(number: int) -> None:
+        with suppress(OutcomeUnknownError):
+            group.update("m", str(number))
+
+    for method in ("claim", "release"):
+        monkeypatch.setattr(driver, method, refuse)
+    faults(client).expire_session()
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(update, range(20)))
+    before = len(asked)
+    time.sleep(2)  # an upper bound for what is done in that time: no machine is too slow for it
+    assert len(asked) - before < 20
+    monkeypatch.undo()
+    eventually(lambda: group.membership_list() == {"m"})
