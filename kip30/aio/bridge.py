@@ -60,16 +60,22 @@ class Bridge:
         return await self._ask(request, self._workers, OutcomeUnknownError)
 
     async def call(
-        self, function: Callable[[], T], late: type[Kip30Error] = OutcomeUnknownError
+        self,
+        function: Callable[[], T],
+        late: type[Kip30Error] = OutcomeUnknownError,
+        *,
+        until: float | None = None,
     ) -> T:
         """Await *function*, called on a worker, by the operation timeout, the queue included.
+
+        *until* is the moment to use instead, of an operation that began earlier.
 
         Raises:
             UnavailableError: No worker was free in time. Nothing was sent.
             Kip30Error: Of the kind *late* if *function* did not end in time. It still may.
         """
         self.check()
-        return await self.finish(self.submit(function), late)
+        return await self._finished(self.submit(function), late, until or self.until())
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Call *function* on a worker."""
@@ -77,7 +83,7 @@ class Bridge:
 
     async def finish(self, call: Future[T], late: type[Kip30Error]) -> T:
         """Await what `submit` has returned, as `call` does."""
-        return await self._finished(call, late, self._until())
+        return await self._finished(call, late, self.until())
 
     async def shared(self, source: Future[T], late: type[Kip30Error]) -> T:
         """Await *source*, which others may wait for too, by the operation timeout.
@@ -85,7 +91,11 @@ class Bridge:
         Raises:
             Kip30Error: Of the kind *late* if it was not done in time.
         """
-        return await self._answered(source, late, self._until(), shared=True)
+        return await self._answered(source, late, self.until(), shared=True)
+
+    def until(self) -> float:
+        """Return the moment, by the loop's clock, by which an operation that begins now ends."""
+        return self._loop.time() + self._seconds
 
     def post(self, function: Callable[[], object]) -> bool:
         """Call *function* in the loop soon; false if the loop is closed. Any thread may call."""
@@ -115,7 +125,7 @@ class Bridge:
         self, request: Callable[[], Future[T]], threads: Workers, late: type[Kip30Error]
     ) -> T:
         self.check()
-        until = self._until()
+        until = self.until()
         if self.connection.backend.is_blocking:
             source = await self._finished(threads.submit(request), late, until)
         else:
@@ -141,6 +151,3 @@ class Bridge:
     def _late(self, late: type[Kip30Error]) -> Kip30Error:
         limit = self.connection.context.operation_timeout_seconds
         return late(f"no answer from store {self.connection.backend.name!r} in {limit:g} s")
-
-    def _until(self) -> float:
-        return self._loop.time() + self._seconds

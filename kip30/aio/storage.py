@@ -6,7 +6,12 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from kip30.aio.handle import AsyncHandle
-from kip30.errors import OutcomeUnknownError
+from kip30.errors import (
+    ClosedError,
+    LifecycleError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from kip30.names import Key
 from kip30.records import Entry, Version, Write
 from kip30.settlement import settle
@@ -126,9 +131,15 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
     async def _write(self, write: Write) -> Version:
         """Write once; the outcome of a lost answer is settled as the blocking calls do it."""
         driver, wait = self._bridge.connection.backend.storage, self._bridge.connection.asking()
+        until = self._bridge.until()
         try:
             return await self._bridge.write(partial(driver.write, write))
         except OutcomeUnknownError as error:
             if wait.is_over():
                 raise
-            return await self._bridge.call(partial(settle, driver, write, wait, error))
+            try:
+                look = partial(settle, driver, write, wait, error)
+                return await self._bridge.call(look, until=until)
+            except (UnavailableError, ClosedError, LifecycleError) as unseen:
+                # No one looked, and the write may have been done: these errors would deny that.
+                raise error from unseen

@@ -31,6 +31,14 @@ def faults_of(locator: AsyncPluginLocator) -> Faults:
     return backend.faults
 
 
+def occupy(locator: AsyncPluginLocator, gate: threading.Event) -> None:
+    """Keep all workers of *locator* busy until *gate* is set."""
+    bridge = locator._bridge
+    assert bridge is not None
+    for _ in range(20):
+        bridge.submit(gate.wait)
+
+
 def threads() -> Counter[str]:
     return Counter(thread.name for thread in threading.enumerate())
 

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import assert_type
 
@@ -29,10 +30,11 @@ from kip30.aio import (
     AsyncStorage,
 )
 from kip30.aio.workers import Workers
+from kip30.records import Version, Write
 from kip30_conformance.child import in_forked_child
 from kip30_conformance.patience import eventually
 
-from .loops import PATIENCE, faults_of, properties, threads
+from .loops import PATIENCE, faults_of, occupy, properties, threads, until
 
 MOST = 4
 
@@ -329,3 +331,30 @@ def test_what_a_worker_did_is_not_kept_alive() -> None:
     workers.submit(Big().call).result(PATIENCE)
     eventually(lambda: Big.alive == 0, within=1)
     workers.close(PATIENCE)
+
+
+def test_a_write_whose_outcome_nobody_could_look_up_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            gate, lost = threading.Event(), list[Future[Version]]()
+            driver = locator.backend.storage
+            write = driver.write
+
+            def lose(request: Write) -> Future[Version]:
+                write(request).result()
+                lost.append(Future())
+                return lost[0]
+
+            monkeypatch.setattr(driver, "write", lose)
+            putting = asyncio.create_task(locator.storage().put("k", "v"))
+            await until(lambda: lost)
+            occupy(locator, gate)
+            lost[0].set_exception(OutcomeUnknownError("the answer was lost"))
+            with pytest.raises(OutcomeUnknownError, match="the answer was lost"):
+                await putting
+            gate.set()
+            assert await locator.storage().get("k") is not None
+
+    asyncio.run(main())
