@@ -44,7 +44,10 @@ class Listener(Generic[E]):
 
         No call starts once *home* is closed.
         """
-        self.removed: bool = False  # start no call; only the loop's thread reads and writes it
+        # Both for the loop's thread only. removed: start no call. given_up: the task that began to
+        # register it was cancelled or waited too long, so another task has to register it.
+        self.removed: bool = False
+        self.given_up: bool = False
         self._home = home
         self._bridge = home.bridge
         self._function = function
@@ -115,10 +118,9 @@ class Listeners:
     ) -> None:
         """Have *register* register *function* unless that was done; after an error it is not."""
         self.bridge.check()
-        present = self._kept.get((place, function))
-        if present is not None:
-            await self.bridge.shared(present.registering, UnavailableError)
-            return
+        while (present := self._kept.get((place, function))) is not None:
+            if await self._is_registered(present):
+                return
         listener = Listener[E](self, function)
         kept = _Kept(listener, self.bridge.submit(lambda: register(listener)))
         self._kept[place, function] = kept
@@ -141,9 +143,13 @@ class Listeners:
         if kept is None or self.closed or self.bridge.closed:
             return
         kept.listener.removed = True
-        with suppress(Kip30Error):
-            await self.bridge.shared(kept.registering, UnavailableError)
-        await self.bridge.call(lambda: unregister(kept.listener))
+        try:
+            with suppress(Kip30Error):
+                await self.bridge.shared(kept.registering, UnavailableError)
+            await self.bridge.call(lambda: unregister(kept.listener))
+        except BaseException:
+            self._take_back(kept, unregister)
+            raise
 
     def callback(
         self, function: AsyncListener[Any] | None, convert: Callable[[E], Any]
@@ -156,9 +162,18 @@ class Listeners:
         self.closed = True
         self._kept.clear()
 
+    async def _is_registered(self, present: _Kept) -> bool:
+        """Await the registration that another task began; false if that task has given it up."""
+        try:
+            await self.bridge.shared(present.registering, UnavailableError)
+        except Kip30Error:
+            if not present.listener.given_up:
+                raise
+        return not present.listener.given_up
+
     def _take_back(self, kept: _Kept, unregister: Callable[[Any], object]) -> None:
         """Undo a registration that may be under way, although the wait for it was given up."""
-        kept.listener.removed = True
+        kept.listener.removed = kept.listener.given_up = True
         kept.registering.add_done_callback(
             lambda _: self.bridge.submit(lambda: unregister(kept.listener))
         )

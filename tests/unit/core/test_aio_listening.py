@@ -6,6 +6,7 @@ import contextvars
 import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from kip30 import InvalidNameError, PluginLocator, SessionLost, ValueChange
 from kip30.aio import AsyncPluginLocator
 from kip30_conformance.patience import TIME_SCALE, eventually
 
-from .loops import PATIENCE, faults_of, properties, threads, until
+from .loops import PATIENCE, faults_of, occupy, properties, threads, until
 
 
 def test_plain_functions_are_called_in_the_loop_too(tmp_path: Path) -> None:
@@ -327,3 +328,46 @@ def test_a_future_that_a_blocking_callback_returns_holds_nothing_up(tmp_path: Pa
         eventually(lambda: seen == ["1"])
         client.storage().update("k", "2")
         eventually(lambda: seen == ["1", "2"])
+
+
+def test_a_listener_is_registered_although_another_task_gave_it_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            registry, gate, heard = locator.listener_registry(), threading.Event(), list[object]()
+
+            async def hear(change: ValueChange[str]) -> None:
+                heard.append(change.value)
+
+            occupy(locator, gate)
+            first = asyncio.create_task(registry.add_value_change_listener("k", hear))
+            await asyncio.sleep(0)
+            second = asyncio.create_task(registry.add_value_change_listener("k", hear))
+            await asyncio.sleep(0)
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            gate.set()
+            await second
+            await locator.storage().put("k", "v")
+            await until(lambda: heard == ["v"])
+
+    asyncio.run(main())
+
+
+def test_a_removal_that_is_cancelled_is_carried_out(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            registry, gate = locator.listener_registry(), threading.Event()
+            await registry.add_value_change_listener("k", print)
+            feeds = locator._locator._open().observations._feeds
+            assert len(feeds) == 1
+            occupy(locator, gate)
+            removal = asyncio.create_task(registry.remove_value_change_listener("k", print))
+            await asyncio.sleep(0)
+            removal.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await removal
+            gate.set()
+            await until(lambda: not feeds)
+
+    asyncio.run(main())
