@@ -53,7 +53,7 @@ class GrpcLibrary:
     def __init__(self) -> None:
         """Load gRPC.
 
-        Where the system forbids to load code from memory, the program's own instance is used.
+        Where code cannot be loaded from memory, the program's own instance is used.
 
         Raises:
             ImportError: It is not installed.
@@ -197,6 +197,8 @@ class _Finder(MetaPathFinder):
 @contextmanager
 def _copied(path: Path) -> Generator[str]:
     """Yield the path of a copy of a file, in memory, which lasts as long as this does."""
+    if not hasattr(os, "memfd_create"):
+        raise OSError("this system keeps no files in memory")
     copy = os.memfd_create(_PACKAGE, os.MFD_CLOEXEC)
     try:
         with path.open("rb", buffering=0) as original:

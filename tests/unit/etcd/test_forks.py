@@ -104,10 +104,14 @@ def test_a_child_that_may_not_load_code_is_refused(
     assert run_in_child(child) == 0
 
 
-def test_a_process_that_may_not_load_code_uses_the_programs_grpc(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_process_that_cannot_load_code_uses_the_programs_grpc(
+    monkeypatch: pytest.MonkeyPatch, *, is_there: bool
 ) -> None:
-    monkeypatch.setattr(os, "memfd_create", _refuse)
+    if is_there:
+        monkeypatch.setattr(os, "memfd_create", _refuse)
+    else:
+        monkeypatch.delattr(os, "memfd_create")
     library = GrpcLibrary()
     assert set(library.call_errors()) == {grpc.RpcError}
 
