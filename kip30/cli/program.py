@@ -77,8 +77,9 @@ def program(context: click.Context, choice: StoreChoice) -> None:
     """Leader election, group membership and key-value storage over the store you choose.
 
     The store is chosen by a properties file: --config FILE, else $KIP30_CONFIG, else
-    ./kip30.properties. With nothing configured, the embedded store of this machine serves. The
-    options of the store may also be given after the command, and win there.
+    ./kip30.properties. With nothing configured, the only installed store serves: the embedded
+    one, unless an extra brought another. The options of the store may also be given after the
+    command, and win there.
     """
     context.obj = choice
     if context.invoked_subcommand is None:
