@@ -18,7 +18,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
@@ -38,7 +38,6 @@ from kip30_conformance.sharing import require_sharing
 if TYPE_CHECKING:
     from kip30_conformance.plugin import Conformance
 
-_QUIET: dict[str, Any] = {"capture_output": True, "text": True}
 _NEEDS = ("pytest", "pytest_timeout", "hypothesis", "psutil")
 
 
@@ -212,19 +211,18 @@ def _environment() -> dict[str, str]:
 
 def _commit() -> dict[str, str]:
     """Return the commit of the code that runs, if it runs from a checkout."""
-    folder = Path(__file__).parent
-    git = ["git", "-C", str(folder)]
     try:
         # An environment inside a foreign checkout is not of that checkout's commit.
-        subprocess.run([*git, "ls-files", "--error-unmatch", __file__], **_QUIET, check=True)
-        described = subprocess.run(
-            [*git, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            **_QUIET,
-            check=True,
-        )
+        _git("ls-files", "--error-unmatch", __file__)
+        return {"commit": _git("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")}
     except (OSError, subprocess.CalledProcessError):
         return {}
-    return {"commit": described.stdout.strip()}
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    return ended.stdout.strip()
 
 
 def _servers(harness: Harness) -> dict[str, str]:

@@ -119,9 +119,9 @@ class Channel:
         """Held while a call starts that needs a thread."""
         self._is_closing = False
         """Whether no such call may start any more; written under `_starting`."""
-        self._channel = grpc_channel
-        self._unary = {path: self._stub(path) for path in _UNARY}
-        self._watch = self._channel.stream_stream(
+        self._channel: Any = grpc_channel
+        self._unary: dict[str, Any] = {path: self._stub(path) for path in _UNARY}
+        self._watch: Any = self._channel.stream_stream(
             *_method(_WATCH), response_deserializer=MESSAGES["WatchResponse"].FromString
         )
 

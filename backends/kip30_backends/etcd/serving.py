@@ -25,8 +25,8 @@ def serve(channel: Any) -> None:
     Raises:
         RuntimeError: The system still has none to spare.
     """
-    # By way of the class: a forked child may have two instances of gRPC.
-    type(channel).close.__globals__[_START](channel._call_state)
+    # By way of its methods: a process may have several instances of gRPC.
+    channel.close.__func__.__globals__[_START](channel._call_state)
 
 
 def _functions(traceback: TracebackType | None) -> list[str]:
