@@ -1,6 +1,7 @@
 """What many clients did to a few keys, judged as a whole: S12, S32 and S44."""
 
 import random
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ from kip30_conformance.workload import Worker
 
 KEYS = ["n/a", "n/b", "n/c"]
 TIMES = 120
+_PAUSE_SECONDS = 0.001
 TERMS = 4
 FENCED_WRITES = 25
 
@@ -78,10 +80,22 @@ class StorageHistoryTests(Suite):
         clients = [open_client() for _ in range(3)]
         if Capability.FENCING not in clients[0].backend.capabilities:
             pytest.skip("this store has no fences")
-        recorder, terms = Recorder(), list[Term]()
+        recorder, terms, is_over = Recorder(), list[Term](), threading.Event()
         leading = [partial(_lead, one, recorder, terms) for one in clients[:2]]
         worker = Worker(clients[2].storage(), recorder, "without a fence", KEYS[:1], _seed())
-        together([*leading, partial(worker.work, TIMES)])
+
+        def lead() -> None:
+            try:
+                together(leading)
+            finally:
+                is_over.set()
+
+        def interfere() -> None:
+            # To the end, so that the calls overlap; with pauses, so that they do not become many.
+            while not is_over.wait(_PAUSE_SECONDS):
+                worker.work(1)
+
+        together([lead, interfere])
         assert len(terms) > TERMS, "too few leaderships were held to the end"
         _expect_linearizable(recorder.rows(), terms=terms)
 
