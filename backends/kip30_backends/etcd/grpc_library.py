@@ -5,8 +5,8 @@ child inherits that state without the threads. gRPC's own repair of it leaves ou
 thread is doing at the moment of the fork, and starts threads in the child that work on with the
 inherited state: now and then such a child aborts. So kip30 loads gRPC's extension module from a
 copy of its file, which the dynamic linker takes for another library, with repair switched off; and
-a forked child loads a copy once more and leaves what it has inherited alone. What the program
-itself does with gRPC is not affected.
+a forked child loads a copy once more and leaves what it has inherited alone. The program imports
+another instance, unless a thread of it first imports gRPC at the very moment of a load.
 """
 
 import os
