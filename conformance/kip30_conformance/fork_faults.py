@@ -28,6 +28,10 @@ _KILLED = ("killed", "exit at once", "killed", "raise")
 _ROUND_SECONDS = 4.0
 _CONNECT_SECONDS = 10.0
 _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(1800))
+_8_AND_200_ROUNDS = pytest.mark.parametrize(
+    "rounds",
+    [pytest.param(8, marks=pytest.mark.timeout(300)), pytest.param(200, marks=_HEAVY)],
+)
 
 
 class Forker:
@@ -87,10 +91,7 @@ class ForkTests(Suite):
         _check_children(client, _rounds(properties, 1, ("exit",)))
 
     @pytest.mark.fault
-    @pytest.mark.parametrize(
-        "rounds",
-        [pytest.param(8, marks=pytest.mark.timeout(300)), pytest.param(200, marks=_HEAVY)],
-    )
+    @_8_AND_200_ROUNDS
     def test_G18_child_uses_its_own_locator(
         self,
         properties: Mapping[str, str],
@@ -152,10 +153,7 @@ class ForkTests(Suite):
             _expect_nobody(client, harness.crash_patience)
 
     @pytest.mark.fault
-    @pytest.mark.parametrize(
-        "rounds",
-        [pytest.param(8, marks=pytest.mark.timeout(300)), pytest.param(200, marks=_HEAVY)],
-    )
+    @_8_AND_200_ROUNDS
     def test_G20_nothing_lost_nothing_double(
         self,
         properties: Mapping[str, str],

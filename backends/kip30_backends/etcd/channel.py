@@ -169,7 +169,7 @@ class Channel:
             rpc.cancel()
 
     def close(self) -> None:
-        """End all calls and the connection; somebody else's is given back as it is."""
+        """End all calls and the connection; a borrowed connection is left open."""
         if self._is_inherited:
             return
         # A call that starts without a thread after the look below would never end, and neither
