@@ -56,6 +56,10 @@ class TooShortError(StoreError):
     """The servers grant no session that ends so soon. Nothing was done."""
 
 
+class NodeMissingError(StoreError):
+    """The node of sessions is not registered. Nothing was done."""
+
+
 class Rule(NamedTuple):
     """A failure that tells for certain that nothing was done: its status, and a part of its text.
 
@@ -68,6 +72,9 @@ class Rule(NamedTuple):
     advice: str = ""
 
 
+SESSION_NODE = "kip30-sessions"
+"""The node in Consul's catalog to which all sessions belong."""
+
 NO_LEADER = "its servers have no leader: is a majority of them up, and can they reach each other?"
 _MAX_SAID = 400
 _NO_WAY = "it does not reach the server that leads, or led"
@@ -77,8 +84,10 @@ _DATACENTER = "check plugin.consul.datacenter"
 _CREDENTIAL = "check plugin.consul.token"
 _NO_CREDENTIAL = "set plugin.consul.token"
 _BOOTSTRAP = "`consul acl bootstrap` makes the first token"
-_SESSIONS = 'the policy of the token has to grant session_prefix "" { policy = "write" }'
-_KEYS = 'the policy of the token has to grant key_prefix "<plugin.namespace>/" { policy = "write" }'
+_GRANT = "the policy of the token has to grant"
+_SESSIONS = f'{_GRANT} session "{SESSION_NODE}" {{ policy = "write" }}'
+_NODE = f'{_GRANT} node "{SESSION_NODE}" {{ policy = "write" }}, or register that node yourself'
+_KEYS = f'{_GRANT} key_prefix "<plugin.namespace>/" {{ policy = "write" }}'
 _RIGHTS = "see the permissions to grant in kip30's page on Consul"
 _BLOCKED = "http_config.block_endpoints there must not name /v1/kv, /v1/txn or /v1/session"
 _FROM_HERE = "http_config.allow_write_http_from there has to name this machine"
@@ -105,6 +114,7 @@ _REFUSED = (
     Rule(UNTRUSTED, "", AuthenticationError),
     Rule(None, "Permission denied: anonymous token", AuthenticationError, _NO_CREDENTIAL),
     Rule(None, "lacks permission 'session:", AuthenticationError, _SESSIONS),
+    Rule(None, "lacks permission 'node:", AuthenticationError, _NODE),
     Rule(None, "lacks permission 'key:", AuthenticationError, _KEYS),
     Rule(None, "Permission denied: not all", AuthenticationError, _KEYS),
     Rule(None, "Permission denied", AuthenticationError, _RIGHTS),
@@ -116,6 +126,7 @@ _REFUSED = (
     Rule(403, "Access is restricted", AuthenticationError, _FROM_HERE),
     Rule(403, "", AuthenticationError, _RIGHTS),
     Rule(None, "Invalid Session TTL", TooShortError),
+    Rule(500, "Missing node registration", NodeMissingError),
     Rule(400, "", StoreError),
     Rule(404, "", StoreError, _VERSION),
     Rule(405, "", StoreError, _VERSION),

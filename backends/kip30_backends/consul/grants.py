@@ -1,6 +1,11 @@
 """Asking for sessions: how long they last, and what servers have to say to that.
 
 Consul keeps a session for exactly twice its TTL, so half the session timeout is asked for.
+
+It ends all sessions of a node at once when that node leaves the catalog, and a server is removed
+from there seconds after the others lose contact with it (Autopilot). A client that was cut off
+with the server would still believe in its session. So sessions belong to a node of their own,
+which no agent runs on and nothing but an operator removes.
 """
 
 import json
@@ -11,7 +16,8 @@ from typing import Any
 from kip30.driver import Context
 from kip30.errors import ConfigError
 from kip30.lease import Lease
-from kip30_backends.consul.errors import TooShortError
+from kip30_backends.consul import transactions
+from kip30_backends.consul.errors import SESSION_NODE, NodeMissingError, TooShortError
 from kip30_backends.consul.talk import Ask, Talk
 from kip30_backends.consul.wire import Answer
 
@@ -20,6 +26,8 @@ _log = logging.getLogger(__name__)
 _TIMES_TTL = 2
 _MAX_LOCK_DELAY_SECONDS = 60.0
 _DURATION = re.compile(r"([0-9.]+)(h|ms|m|s)")
+_NO_ADDRESS = "0.0.0.0"  # noqa: S104  Consul wants an address, and nothing listens at this one
+_NODE_META = {"kip30": "holds the sessions of all clients: deregistering it ends them"}
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -85,12 +93,21 @@ class Grants:
         self.timeout_seconds = least
 
     def _asked_for(self, talk: Talk) -> Session:
+        """Return a new session, after registering the node of sessions if it is missing."""
+        try:
+            return self._created(talk)
+        except NodeMissingError:
+            talk.ask(_registration())
+        return self._created(talk)
+
+    def _created(self, talk: Talk) -> Session:
         sent_at = self._context.clock.now()
         wanted: dict[str, Any] = {
             "Name": "kip30",
             "TTL": _duration(self.timeout_seconds / _TIMES_TTL),
             "LockDelay": _duration(self.lock_delay_seconds),
             "Behavior": "delete",
+            "Node": SESSION_NODE,
             # Consul's own check of the agent would end the session when the network has hiccups.
             "Checks": [],
             "NodeChecks": [],
@@ -99,6 +116,12 @@ class Grants:
         ident = talk.ask(created)
         timeout = self.timeout_seconds
         return Session(ident, self._context.lease(sent_at=sent_at, timeout_seconds=timeout))
+
+
+def _registration() -> Ask[transactions.Outcome]:
+    """Return the request that registers the node of sessions; it is safe to retry."""
+    node = transactions.node(SESSION_NODE, _NO_ADDRESS, _NODE_META)
+    return transactions.write([node])._replace(writes=False)
 
 
 def _ident(answer: Answer) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class Refusal(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a transaction: the records it tells of, or why it was refused."""
+    """What came of a transaction: the keys' records it tells of, or why it was refused."""
 
     records: Sequence[Record]
     refusals: Sequence[Refusal]
@@ -86,6 +86,11 @@ def is_held(key: str, session: str) -> Operation:
     return _operation("check-session", key, Session=session)
 
 
+def node(name: str, address: str, meta: Mapping[str, str]) -> Operation:
+    """Register a node in the catalog, or update its registration."""
+    return {"Node": {"Verb": "set", "Node": {"Node": name, "Address": address, "Meta": meta}}}
+
+
 def write(operations: Sequence[Operation]) -> Ask[Outcome]:
     """Return the request that does *operations*, once."""
     body = json.dumps(operations).encode()
@@ -117,7 +122,8 @@ def _base64(sealed: bytes) -> str:
 def _outcome(answer: Answer) -> Outcome:
     told = json.loads(answer.body)
     refusals = [Refusal(one["OpIndex"], one["What"]) for one in told.get("Errors") or ()]
-    outcome = Outcome([record(one["KV"]) for one in told.get("Results") or ()], refusals)
+    records = [record(one["KV"]) for one in told.get("Results") or () if "Node" not in one]
+    outcome = Outcome(records, refusals)
     if any(map(outcome.says, _NO_ACCESS)):
         raise TroubleError(Failure(HTTPStatus.FORBIDDEN, refusals[0].said))
     return outcome

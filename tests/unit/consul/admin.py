@@ -46,6 +46,10 @@ class Admin:
         told: list[dict[str, Any]] = self.tell("GET", "session/list?consistent")
         return [one for one in told if one["Name"] == "kip30"]
 
+    def nodes(self) -> set[str]:
+        """Return the names of all nodes in the catalog."""
+        return {one["Node"] for one in self.tell("GET", "catalog/nodes?consistent")}
+
     def make_token(self, name: str, rules: str) -> str:
         """Return a new token that may do what *rules* allow."""
         self.tell("PUT", "acl/policy", {"Name": name, "Rules": rules})

@@ -19,9 +19,12 @@ from .admin import Admin
 
 ROOT = "8f0d6c0e-0000-4000-8000-0123456789ab"
 KEYS = 'key_prefix "mine/" { policy = "write" }'
-SESSIONS = 'session_prefix "" { policy = "write" }'
+SESSIONS = 'session "kip30-sessions" { policy = "write" }'
+NODE = 'node "kip30-sessions" { policy = "write" }'
 GRANT_KEYS = 'has to grant key_prefix "<plugin.namespace>/" { policy = "write" }'
-GRANT_SESSIONS = 'has to grant session_prefix "" { policy = "write" }'
+GRANT_SESSIONS = f"has to grant {SESSIONS}"
+GRANT_NODE = f"has to grant {NODE}, or register that node yourself"
+CLAIMING = {"join a group", "lead a service", "be fenced off"}
 LIMITED = {
     'http_config { block_endpoints = ["/v1/txn"] }': "block_endpoints there must not name",
     'http_config { allow_write_http_from = ["10.0.0.0/8"] }': "has to name this machine",
@@ -110,20 +113,22 @@ def test_a_token_that_is_none(guarded: Ensemble, token: str | None, advice: str)
 @pytest.mark.parametrize(
     ("rules", "steps", "advice"),
     [
-        (KEYS, {"join a group", "lead a service", "be fenced off"}, GRANT_SESSIONS),
+        (KEYS, CLAIMING, GRANT_SESSIONS),
+        (f"{KEYS} {SESSIONS}", CLAIMING, GRANT_NODE),
         (f'key_prefix "yours/" {{ policy = "write" }} {SESSIONS}', {"connect"}, GRANT_KEYS),
         (
-            f'{KEYS} {SESSIONS} key_prefix "mine/group/" {{ policy = "deny" }}',
+            f'{KEYS} {SESSIONS} {NODE} key_prefix "mine/group/" {{ policy = "deny" }}',
             {"join a group"},
             GRANT_KEYS,
         ),
     ],
-    ids=["no sessions", "another namespace", "no groups"],
+    ids=["no sessions", "no node", "another namespace", "no groups"],
 )
 def test_rights_that_are_lacking(
     guarded: Ensemble, rules: str, steps: set[str], advice: str, request: pytest.FixtureRequest
 ) -> None:
     admin = Admin(guarded.nodes[0].port, ROOT)
+    admin.tell("PUT", "catalog/deregister", {"Node": "kip30-sessions"})
     name = request.node.callspec.id.replace(" ", "-")
     failed = _failed(_doctor(guarded, consul_token=admin.make_token(name, rules)))
     assert set(failed) == steps

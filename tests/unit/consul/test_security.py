@@ -22,7 +22,8 @@ WRONG = "8f0d6c0e-0000-4000-8000-ba9876543210"
 KEYS = 'key_prefix "mine/" { policy = "write" }'
 DARK = 'key_prefix "mine/kv/dark" { policy = "deny" }'
 NUMBERS = itertools.count()
-SESSIONS = 'session_prefix "" { policy = "write" }'
+SESSIONS = 'session "kip30-sessions" { policy = "write" }'
+NODE = 'node "kip30-sessions" { policy = "write" }'
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def admin(ensemble: Ensemble) -> Admin:
 
 @pytest.fixture
 def token(admin: Admin) -> str:
-    return admin.make_token(f"all-{next(NUMBERS)}", f"{KEYS} {SESSIONS}")
+    return admin.make_token(f"all-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE}")
 
 
 def test_what_the_page_on_consul_grants_is_enough(open_client: Open, token: str) -> None:
@@ -98,6 +99,18 @@ def test_without_sessions_there_is_still_storage(open_client: Open, admin: Admin
         client.leader_election("alone").nominate("c", "")
 
 
+def test_a_token_that_may_not_register_the_node_of_sessions_needs_another_one_to_do_it(
+    open_client: Open, admin: Admin
+) -> None:
+    admin.tell("PUT", "catalog/deregister", {"Node": "kip30-sessions"})
+    token = admin.make_token("sessions-alone", f"{KEYS} {SESSIONS}")
+    client = open_client(**{"plugin.consul.token": token})
+    with pytest.raises(AuthenticationError, match='has to grant node "kip30-sessions"'):
+        client.group_membership("alone").join("m", "")
+    admin.tell("PUT", "catalog/register", {"Node": "kip30-sessions", "Address": "0.0.0.0"})  # noqa: S104  as the page on Consul has it
+    assert client.group_membership("alone").join("m", "").is_valid()
+
+
 def test_who_may_only_read_is_told_so(open_client: Open, admin: Admin) -> None:
     token = admin.make_token("reader", 'key_prefix "mine/" { policy = "read" }')
     storage = open_client(**{"plugin.consul.token": token}).storage()
@@ -109,7 +122,7 @@ def test_who_may_only_read_is_told_so(open_client: Open, admin: Admin) -> None:
 
 
 def test_what_may_not_be_read_is_not_taken_for_absent(open_client: Open, admin: Admin) -> None:
-    rules = f'{KEYS} {SESSIONS} key_prefix "mine/group/hidden" {{ policy = "deny" }}'
+    rules = f'{KEYS} {SESSIONS} {NODE} key_prefix "mine/group/hidden" {{ policy = "deny" }}'
     open_client(**{"plugin.consul.token": ROOT}).group_membership("hidden").join("m", "")
     client = open_client(**{"plugin.consul.token": admin.make_token("half-blind", rules)})
     with pytest.raises(AuthenticationError):
@@ -119,7 +132,7 @@ def test_what_may_not_be_read_is_not_taken_for_absent(open_client: Open, admin: 
 def test_what_may_not_be_observed_keeps_nothing_else_from_being_told(
     open_client: Open, admin: Admin
 ) -> None:
-    token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {DARK}")
+    token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE} {DARK}")
     client = open_client(**{"plugin.consul.token": token})
     places = [(place, str(number)) for number in range(8) for place in ("dark", "bright")]
     told = {place: list[Snapshot]() for place in places}
@@ -134,7 +147,7 @@ def test_what_may_not_be_observed_keeps_nothing_else_from_being_told(
 def test_what_may_not_be_read_is_an_error_to_its_reader_alone(
     open_client: Open, admin: Admin
 ) -> None:
-    token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {DARK}")
+    token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE} {DARK}")
     storage = open_client(**{"plugin.consul.token": token}).storage()
     storage.put("bright/k", "v")
     futures = [storage.fetch(key) for _ in range(100) for key in ("bright/k", "dark/k")]
