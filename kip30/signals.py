@@ -39,7 +39,8 @@ log: logging.Logger = logging.getLogger(__name__)
 _Handler = Callable[[int, FrameType | None], object] | int | None
 _REPEAT_SECONDS = 0.02
 _SPIN_SECONDS = 0.001
-_END = 0
+_WAKE = 0
+"""A number in the mailbox that is no signal."""
 _NO_DESCRIPTOR = -1
 _CREDENTIALS = struct.Struct("3i")
 
@@ -85,6 +86,11 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         self._signals = signals
         self._before: dict[int, _Handler] = {}
         self._thread = threading.Thread(target=self._run, name="kip30-signals", daemon=True)
+        # The first signal that the handler got, and whether the block ends. The main thread writes
+        # them before it writes to the mailbox, where a number is dropped if there is no space: then
+        # the thread has numbers to read, and looks at both after each.
+        self._asked: int | None = None
+        self._is_ending = False
         # The first signal, set by the thread before it closes anything.
         self._number: int | None = None
         # Set by the thread: everything is closed; it sends nothing to the main thread any more.
@@ -118,12 +124,11 @@ class _ClosingOnSignals(AbstractContextManager[None]):
 
     def _end(self) -> None:
         was_delivered = self._is_over
-        self._is_over = True
-        self._mailbox.put(_END)
+        self._is_over = self._is_ending = True
+        self._mailbox.put(_WAKE)
         self._thread.join()
         self._restore()
         # A signal may have come between the end of the thread and now.
-        self._mailbox.put(_END)
         number = self._number or self._next_signal()
         self._mailbox.close()
         if number is not None and not was_delivered:
@@ -135,6 +140,7 @@ class _ClosingOnSignals(AbstractContextManager[None]):
             self._restore()
             self._deliver(number, frame)
         elif not self._is_closed:
+            self._asked = self._asked or number
             self._mailbox.put(number)
         elif not self._is_over and self._number is not None:
             self._finish(self._number, frame)
@@ -168,10 +174,14 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         self._has_ended = True
 
     def _next_signal(self) -> int | None:
-        while (number := self._mailbox.get()) != _END:
+        """Return the first signal, None if the block ends without one."""
+        while self._asked is None:
+            number = self._mailbox.get(wait=not self._is_ending)
+            if number is None:
+                return None
             if number in self._before:
                 return number
-        return None
+        return self._asked
 
     def _repeat(self, number: int) -> None:
         """Send the signal to the main thread until the handler notices the close."""
@@ -211,17 +221,18 @@ class _Mailbox:
 
     def put(self, number: int) -> None:
         """Send a number; safe in a signal handler."""
-        with suppress(BlockingIOError):  # Enough are there already.
+        with suppress(BlockingIOError):  # There is no space: see `_ClosingOnSignals._asked`.
             self._outer.send(bytes([number]))
 
-    def get(self) -> int:
-        """Return the next number, wait for it if there is none."""
-        while True:
+    def get(self, *, wait: bool) -> int | None:
+        """Return the next number, `_WAKE` for one of another process, None if there is none."""
+        try:
             data, [(_level, _kind, sender)], _flags, _address = self._inner.recvmsg(
-                1, socket.CMSG_SPACE(_CREDENTIALS.size)
+                1, socket.CMSG_SPACE(_CREDENTIALS.size), 0 if wait else socket.MSG_DONTWAIT
             )
-            if _CREDENTIALS.unpack(sender)[0] == self._pid:
-                return data[0]
+        except BlockingIOError:
+            return None
+        return data[0] if _CREDENTIALS.unpack(sender)[0] == self._pid else _WAKE
 
     def close(self) -> None:
         """Give everything back."""

@@ -67,6 +67,48 @@ _IN_C = """
 _LEAVING = """
     os.kill(os.getpid(), signal.SIGTERM)
 """
+# The thread cannot read what the signals write while the main thread does not let it run.
+_FLOOD = """
+    signal.signal(signal.SIGALRM, lambda number, frame: None)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    for _ in range(2000):
+        os.kill(os.getpid(), signal.SIGALRM)
+"""
+_FLOODED = (
+    _FLOOD
+    + """
+    os.kill(os.getpid(), signal.SIGTERM)
+    sys.setswitchinterval(before)
+    time.sleep(1000)
+"""
+)
+# Nothing may end the flood before the main thread waits for the other one.
+_LEAVING_FLOODED = (
+    _FLOOD
+    + """
+sys.setswitchinterval(before)
+locator.close()
+print("left")
+"""
+)
+# The child has the descriptor to which the system writes, and so fills the mailbox too.
+_FLOODED_BY_CHILD = """
+    import mmap
+    signal.signal(signal.SIGALRM, lambda number, frame: None)
+    is_full = mmap.mmap(-1, 1)
+    sys.setswitchinterval(1000)
+    if not os.fork():
+        for _ in range(2000):
+            os.kill(os.getpid(), signal.SIGALRM)
+        is_full[0] = 1
+        os._exit(0)
+    while not is_full[0]:
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    sys.setswitchinterval(0.005)
+    time.sleep(1000)
+"""
 _ASYNCIO = """
 async def main():
     asked = asyncio.Event()
@@ -200,6 +242,21 @@ def test_a_signal_closes_while_the_main_thread_runs_no_python(store: Store) -> N
             store.has_no_session, within=_END_SECONDS / TIME_SCALE, what="the session is closed"
         )
         assert process.poll() is None
+
+
+@pytest.mark.case("W13")
+@pytest.mark.parametrize("flood", [_FLOODED, _FLOODED_BY_CHILD], ids=["own", "child"])
+def test_a_signal_among_many_others_is_not_lost(store: Store, flood: str) -> None:
+    with store.running(_BLOCK, flood) as process:
+        output = process.communicate(timeout=_END_SECONDS)
+    assert (process.returncode, *output) == (-signal.SIGTERM, "", "")
+    assert store.has_no_session()
+
+
+def test_a_block_ends_among_many_signals(store: Store) -> None:
+    with store.running(_BLOCK, _LEAVING_FLOODED) as process:
+        output, errors = process.communicate(timeout=_END_SECONDS)
+    assert (process.returncode, output) == (0, "left\n"), errors
 
 
 @pytest.mark.case("W13")
