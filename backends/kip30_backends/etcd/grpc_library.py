@@ -7,6 +7,10 @@ inherited state: now and then such a child aborts. So kip30 loads gRPC's extensi
 copy of its file, which the dynamic linker takes for another library, with repair switched off; and
 a forked child loads a copy once more and leaves what it has inherited alone. The program imports
 another instance, unless a thread of it first imports gRPC at the very moment of a load.
+
+That limit cannot be removed by another name in `sys.modules`: while the extension module is loaded
+it imports ``grpc`` itself, and expects there the package that is loading it. Nor by the lock of the
+import system, because a thread that waits for it has already taken the module from `sys.modules`.
 """
 
 import os
