@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from typing_extensions import override
 
-from kip30.errors import CodecError
+from kip30.errors import CodecError, UsageError
 
 T = TypeVar("T")
 
@@ -30,6 +30,20 @@ class Codec(Protocol[T]):
             CodecError: *data* was not written by this codec.
         """
         ...
+
+
+def check_codec(codec: object) -> None:
+    """Refuse what is no codec.
+
+    Raises:
+        UsageError: It is a class, or lacks a method of `Codec`.
+    """
+    methods = (getattr(codec, name, None) for name in ("encode", "decode"))
+    if isinstance(codec, type) or not all(map(callable, methods)):
+        raise UsageError(
+            f"codec must be a Codec, not {codec!r:.60}: use kip30.STR, kip30.BYTES,"
+            " kip30.JSON or an object with encode(value) and decode(data)"
+        )
 
 
 class _Text(Codec[str]):
@@ -84,7 +98,10 @@ class _Json(Codec[Any]):
 
 def _require(value: object, *kinds: type[object]) -> None:
     if not isinstance(value, kinds):
-        raise CodecError(f"value must be {kinds[0].__name__}, not {type(value).__name__}")
+        raise CodecError(
+            f"value must be {kinds[0].__name__}, not {type(value).__name__}: convert it, or use a"
+            " codec for its type, such as kip30.JSON"
+        )
 
 
 STR: Codec[str] = _Text()

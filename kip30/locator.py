@@ -2,7 +2,8 @@
 
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
@@ -13,16 +14,22 @@ from kip30 import forks
 from kip30.callbacks import check_callback
 from kip30.clock import Clock, SystemClock
 from kip30.closing import Closing
-from kip30.codecs import STR, Codec
+from kip30.codecs import STR, Codec, check_codec
 from kip30.config import CommonSettings, Properties, Written, build, check_keys, load, reference
 from kip30.connection import Connection
 from kip30.driver import Backend, Capability, Context
 from kip30.election import LeaderElection
-from kip30.errors import ClosedError, LifecycleError, UnsupportedError
+from kip30.errors import (
+    ClosedError,
+    ConfigError,
+    DefiniteError,
+    LifecycleError,
+    UnsupportedError,
+)
 from kip30.listeners import ListenerRegistry
 from kip30.membership import GroupMembership
 from kip30.names import check_id
-from kip30.registry import NotLoadedError, choose, names
+from kip30.registry import Choice, NotLoadedError, choose, names
 from kip30.sessions import SessionListener
 from kip30.storage import Storage
 from kip30.threads import start_eventually
@@ -91,9 +98,11 @@ class PluginLocator(Closing):
         return self
 
     def _start(self, config: Configuration) -> None:
-        backend_class, context, settings = _configured(_loaded(config), self._clock)
-        _check_forks(backend_class)
-        connection = Connection(backend_class(context, settings), context)
+        choice, context, settings = _configured(_loaded(config), self._clock)
+        _check_forks(choice.backend)
+        with _explaining(choice):
+            backend = choice.backend(context, settings)
+        connection = Connection(backend, context)
         self._drop = weakref.finalize(self._lifeline, _close_elsewhere, connection)
         self._drop.atexit = False
         self._connection = connection
@@ -111,7 +120,12 @@ class PluginLocator(Closing):
     @overload
     def storage(self, codec: Codec[T]) -> Storage[T]: ...
     def storage(self, codec: Codec[Any] = STR) -> Storage[Any]:
-        """Return the key-value storage; values are text unless another *codec* is given."""
+        """Return the key-value storage; values are text unless another *codec* is given.
+
+        Raises:
+            UsageError: *codec* is not a codec.
+        """
+        check_codec(codec)
         return Storage(self._open(), codec, self._lifeline)
 
     @overload
@@ -119,7 +133,12 @@ class PluginLocator(Closing):
     @overload
     def listener_registry(self, codec: Codec[T]) -> ListenerRegistry[T]: ...
     def listener_registry(self, codec: Codec[Any] = STR) -> ListenerRegistry[Any]:
-        """Return a registry for change listeners; *codec* must be that of the storage."""
+        """Return a registry for change listeners; *codec* must be that of the storage.
+
+        Raises:
+            UsageError: *codec* is not a codec.
+        """
+        check_codec(codec)
         return ListenerRegistry(self._open(), codec, self._lifeline)
 
     @overload
@@ -127,7 +146,13 @@ class PluginLocator(Closing):
     @overload
     def group_membership(self, group: str, codec: Codec[T]) -> GroupMembership[T]: ...
     def group_membership(self, group: str, codec: Codec[Any] = STR) -> GroupMembership[Any]:
-        """Return the membership of *group*; all its members must use the same *codec*."""
+        """Return the membership of *group*; all its members must use the same *codec*.
+
+        Raises:
+            InvalidNameError: *group* is not a valid name.
+            UsageError: *codec* is not a codec.
+        """
+        check_codec(codec)
         return GroupMembership(self._open(), group, codec, self._lifeline)
 
     @overload
@@ -135,7 +160,13 @@ class PluginLocator(Closing):
     @overload
     def leader_election(self, service: str, codec: Codec[T]) -> LeaderElection[T]: ...
     def leader_election(self, service: str, codec: Codec[Any] = STR) -> LeaderElection[Any]:
-        """Return the election for *service*; all its candidates must use the same *codec*."""
+        """Return the election for *service*; all its candidates must use the same *codec*.
+
+        Raises:
+            InvalidNameError: *service* is not a valid name.
+            UsageError: *codec* is not a codec.
+        """
+        check_codec(codec)
         return LeaderElection(self._open(), service, codec, self._lifeline)
 
     def add_session_listener(self, listener: SessionListener) -> None:
@@ -195,10 +226,15 @@ class Checked:
         backend: The store that would be opened; None if it is a plugin that was not loaded.
         unchecked: What could not be checked because no plugin was loaded, and why; empty if
             everything was checked.
+        reason: Where the setting that chose the store was written, or why it is the default;
+            empty without a backend.
+        is_default: Whether no setting chose the store.
     """
 
     backend: type[Backend] | None
     unchecked: str = ""
+    reason: str = ""
+    is_default: bool = False
 
 
 def check(config: Configuration = None, *, load_plugins: bool = False) -> Checked:
@@ -215,9 +251,10 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
     """
     properties = _loaded(config)
     try:
-        return Checked(_configured(properties, SystemClock(), load_plugins=load_plugins)[0])
+        choice, _, _ = _configured(properties, SystemClock(), load_plugins=load_plugins)
     except NotLoadedError as error:
         return Checked(None, _unchecked(properties, str(error)))
+    return Checked(choice.backend, reason=choice.reason, is_default=choice.is_default)
 
 
 def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence[str]:
@@ -235,8 +272,8 @@ def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence
             names it.
     """
     properties = _loaded(config)
-    backend_class, _, settings = _configured(properties, SystemClock(), load_plugins=load_plugins)
-    return backend_class.ddl(settings)
+    choice, _, settings = _configured(properties, SystemClock(), load_plugins=load_plugins)
+    return choice.backend.ddl(settings)
 
 
 def _check_forks(backend_class: type[Backend]) -> None:
@@ -254,15 +291,32 @@ def _loaded(config: Configuration) -> Properties:
 
 def _configured(
     properties: Properties, clock: Clock, *, load_plugins: bool = True
-) -> tuple[type[Backend], Context, Any]:
+) -> tuple[Choice, Context, Any]:
     """Return what to open and with which settings; all mistakes are found here."""
     common = build(CommonSettings, properties)
     context = _context(common, clock)
-    backend_class = choose(common, properties, load_plugins=load_plugins)
-    settings_class = backend_class.settings_class
-    others = [name for name in names(common.additional_paths) if name != backend_class.name]
-    check_keys(properties, (CommonSettings, settings_class), other_stores=others)
-    return backend_class, context, build(settings_class, properties)
+    choice = choose(common, properties, load_plugins=load_plugins)
+    settings_class = choice.backend.settings_class
+    others = [name for name in names(common.additional_paths) if name != choice.backend.name]
+    with _explaining(choice):
+        check_keys(properties, (CommonSettings, settings_class), other_stores=others)
+        return choice, context, build(settings_class, properties)
+
+
+@contextmanager
+def _explaining(choice: Choice) -> Generator[None]:
+    """Let an error say why this store was to be opened, if no setting says so."""
+    try:
+        yield
+    except (ConfigError, DefiniteError) as error:
+        if choice.is_default:
+            error.args = (f"{error}; {_why(choice)}",)
+        raise
+
+
+def _why(choice: Choice) -> str:
+    name = choice.backend.name
+    return f"{name} is the default because {choice.reason}: plugin.backend names another store"
 
 
 def _context(common: CommonSettings, clock: Clock) -> Context:

@@ -43,7 +43,7 @@ def parse_version(text: str) -> Version:
     given = cast("object", text)
     parts = _VERSION_TEXT.fullmatch(given) if isinstance(given, str) else None
     if parts is None:
-        raise UsageError(f"{text!r:.60} is not a version: it looks like 12 or 12.3")
+        raise UsageError(f"{text!r:.60} is not a version: give one or two numbers, as 12 or 12.3")
     return check_version(Version(int(parts[1]), int(parts[2] or 0)))
 
 

@@ -12,7 +12,7 @@ from dataclasses import is_dataclass
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kip30.additional_paths import AdditionalPaths
 from kip30.config import CommonSettings, Properties, did_you_mean
@@ -44,9 +44,21 @@ class NotLoadedError(ConfigError):
     """The answer needs code that the configuration brings along, and none was to be loaded."""
 
 
-def choose(
-    common: CommonSettings, properties: Properties, *, load_plugins: bool = True
-) -> type[Backend]:
+class Choice(NamedTuple):
+    """The backend that is meant.
+
+    Attributes:
+        backend: Its class.
+        reason: Where the setting that chose it was written, or why it is the default.
+        is_default: Whether no setting chose it.
+    """
+
+    backend: type[Backend]
+    reason: str
+    is_default: bool = False
+
+
+def choose(common: CommonSettings, properties: Properties, *, load_plugins: bool = True) -> Choice:
     """Return the backend that is configured, or the only one that can be meant.
 
     That is the named one; else ZooKeeper if ``zookeeper.connect`` is there; else the only one
@@ -64,12 +76,15 @@ def choose(
     """
     registry = Registry(common.additional_paths, load_plugins=load_plugins)
     if common.locator_classname:
-        return registry.load_class(common.locator_classname)
+        found = registry.load_class(common.locator_classname)
+        return Choice(found, _written("plugin.locator.classname", properties))
     if common.backend:
-        return registry.find(common.backend)
+        return Choice(registry.find(common.backend), properties["plugin.backend"].origin)
     if "zookeeper.connect" in properties:
-        return _find_zookeeper(properties["zookeeper.connect"].origin, registry)
-    return registry.find(_only_one(registry))
+        origin = _written("zookeeper.connect", properties)
+        return Choice(_find_zookeeper(origin, registry), origin)
+    name, reason = _default(registry)
+    return Choice(registry.find(name), reason, is_default=True)
 
 
 def names(paths: Sequence[Path] = ()) -> list[str]:
@@ -180,8 +195,12 @@ class Registry:
         return is_missing and bool(self._paths.places) and not self._load_plugins
 
 
+def _written(key: str, properties: Properties) -> str:
+    return f"{key} ({properties[key].origin})"
+
+
 def _find_zookeeper(origin: str, registry: Registry) -> type[Backend]:
-    chosen = f"zookeeper.connect ({origin}) asks for the store zookeeper"
+    chosen = f"{origin} asks for the store zookeeper"
     if "zookeeper" not in registry.names():
         remedy = "install a backend of that name, or set plugin.backend"
         raise ConfigError(f"{chosen}, which is not installed: {remedy}")
@@ -193,14 +212,17 @@ def _find_zookeeper(origin: str, registry: Registry) -> type[Backend]:
         raise ConfigError(f"{chosen}: {error}") from error.__cause__
 
 
-def _only_one(registry: Registry) -> str:
+def _default(registry: Registry) -> tuple[str, str]:
+    """Return the name of the store that serves unless a setting chooses one, and why."""
     usable = [
         name for name in registry.names() if name != EMBEDDED and _is_installed(name, registry)
     ]
     if len(usable) > 1:
         settings = " or ".join(f"plugin.backend={name}" for name in (*usable, EMBEDDED))
         raise ConfigError(f"several stores are installed: set {settings}")
-    return usable[0] if usable else EMBEDDED
+    if usable:
+        return usable[0], f"it is the only store installed besides {EMBEDDED}"
+    return EMBEDDED, "no other store is installed"
 
 
 def _is_installed(name: str, registry: Registry) -> bool:
@@ -260,10 +282,10 @@ def _checked(found: object, what: str) -> type[Backend]:
 
 def _not_registered(name: str, known: Sequence[str]) -> str:
     hint = did_you_mean(name, known) or (
-        f"{_extra(name)}; stevedore's cache may hide one that was installed in the last two"
-        " minutes: wait, or set XDG_CACHE_HOME to a new folder"
+        f"{_extra(name)}; if it was installed in the last two minutes, stevedore's cache may hide"
+        " it: wait that long, or set XDG_CACHE_HOME to a new folder"
     )
-    return f"no backend is called {name!r}{hint}; registered: {', '.join(known) or 'none'}"
+    return f"no backend {name!r} is installed{hint}; installed: {', '.join(known) or 'none'}"
 
 
 def _extra(name: str) -> str:

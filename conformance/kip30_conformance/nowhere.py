@@ -19,7 +19,7 @@ def nowhere(properties: Mapping[str, Written]) -> Generator[dict[str, Written]]:
     settings have neither, skip the check.
     """
     loaded = load(properties)
-    backend = choose(build(CommonSettings, loaded), loaded)
+    backend = choose(build(CommonSettings, loaded), loaded).backend
     with dead_port() as port:
         elsewhere = {
             addresses(1).kind: f"127.0.0.1:{port}",

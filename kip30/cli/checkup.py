@@ -1,7 +1,7 @@
-"""What ``kip30 doctor`` tries out on an open store, leaving nothing behind.
+"""What ``kip30 doctor`` tries out on an open store.
 
-What it writes, it writes under names of its own and takes away again. What stays is what a store
-keeps of any service that once had a leader: that the epochs of ``kip30-doctor`` go on.
+It uses keys, members and candidates with names of its own, and removes them. A store may keep its
+record of former ones: the newest epoch of the service ``kip30-doctor``, a history of changes.
 """
 
 import secrets
@@ -54,7 +54,7 @@ class Checkup:
         ]
 
     def clean_up(self) -> None:
-        """Take away what an unfinished step may have left, if the store lets it."""
+        """Remove the key that an unfinished step may have left, if the store allows it."""
         with suppress(Kip30Error):
             self._storage.delete(self._key)
 
@@ -135,8 +135,11 @@ class Checkup:
         passed = SystemClock().now() - began
         apart = time.time() - wall_began - passed
         if abs(apart) < _STEADY_SECONDS:
-            return f"steady, {_milliseconds(apart)} apart from the wall clock in {passed:.1f} s"
-        return f"the wall clock jumped by {_milliseconds(apart)}: kip30 does not mind, others may"
+            return f"steady: {_milliseconds(apart)} off the wall clock after {passed:.1f} s"
+        return (
+            f"the wall clock jumped by {_milliseconds(apart)}: this does not affect kip30,"
+            " but may affect other programs"
+        )
 
 
 def _round_trips(call: Callable[[], object]) -> str:

@@ -20,13 +20,13 @@ from kip30.config import (
     effective,
     reference,
 )
-from kip30.driver import Backend
 from kip30.errors import ConfigError
 from kip30.locator import Checked, check, ddl
 from kip30.registry import NotLoadedError
 
+_STORE = "plugin.backend"
 _NUMBERS = ("milliseconds", "number,")
-_REMEDY = "`--load-plugins` runs that code"
+_REMEDY = "give `--load-plugins` to run that code"
 
 
 @click.command("config")
@@ -64,7 +64,7 @@ def command(  # noqa: PLR0913  one argument per option
     is then said.
     """
     if sum(map(bool, (checked, in_use, statements))) > 1:
-        raise click.UsageError("--check, --effective and --ddl are questions: ask one at a time")
+        raise click.UsageError("--check, --effective and --ddl exclude each other: give one")
     if checked:
         choice = replace(choice, file=checked)
         _print_checked(check(choice.properties(), load_plugins=load_plugins), as_json=as_json)
@@ -107,7 +107,7 @@ def _print_statements(statements: Sequence[str], *, as_json: bool) -> None:
 
 def _print_effective(properties: Properties, *, load_plugins: bool, as_json: bool) -> None:
     checked = check(properties, load_plugins=load_plugins)
-    rows = list(_effective_rows(properties, checked.backend))
+    rows = list(_effective_rows(properties, checked))
     if as_json:
         for row, value, origin in rows:
             record = {"key": row.key, "value": _typed(value, row.kind), "origin": origin}
@@ -118,20 +118,20 @@ def _print_effective(properties: Properties, *, load_plugins: bool, as_json: boo
     _say_unchecked(checked)
 
 
-def _effective_rows(
-    properties: Properties, backend: type[Backend] | None
-) -> Iterator[tuple[Row, str, str]]:
-    """Yield each setting that is known, its value, and where it was written."""
+def _effective_rows(properties: Properties, checked: Checked) -> Iterator[tuple[Row, str, str]]:
+    """Yield each setting that is known, its value, and where that comes from."""
     computed = build(CommonSettings, properties).computed
     settled = {key: value for key, value in computed.items() if key not in properties}
     classes: list[type[Any]] = [CommonSettings]
-    if backend is not None:
-        settled["plugin.backend"] = backend.name
-        classes.append(backend.settings_class)
+    origins: dict[str, str] = {}
+    if checked.backend is not None:
+        settled[_STORE] = checked.backend.name
+        origins[_STORE] = f"default: {checked.reason}" if checked.is_default else checked.reason
+        classes.append(checked.backend.settings_class)
     for one in classes:
         values = {**effective(one, properties), **settled}
         for row in reference(one):
-            yield row, values[row.key], _origin(row, properties)
+            yield row, values[row.key], origins.get(row.key) or _origin(row, properties)
 
 
 def _typed(value: str | None, kind: str) -> str | int | bool | None:

@@ -38,6 +38,8 @@ def command(choice: StoreChoice, *, server: str | None, nodes: int, **options: A
     --server against servers of its own, where more faults can be injected. Writes reports for
     people and for machines. Exits with 0 if every case passed, 1 if some failed, and 3 if nothing
     was proven.
+
+    Needs the extra "conformance": in a checkout of kip30, pip install '.[conformance]'.
     """
     conform = suite.part("conform")
     if server is None:

@@ -35,9 +35,10 @@ class Finding(NamedTuple):
 def command(choice: StoreChoice, *, as_json: bool) -> int:
     """Connect to the store, try everything out, and say how long it takes.
 
-    Leaves nothing behind: what it writes has names of its own, under kip30-doctor, and is deleted
-    again. Exits with the code of the first thing that failed. What a store does not offer is no
-    failure.
+    It deletes the keys, members and leaders that it makes, which have names of their own, under
+    kip30-doctor. A store may keep its record of former ones, as of those of any client: the newest
+    epoch of the service kip30-doctor, and a history where the store has one.
+    Exits with the code of the first thing that failed. What a store does not offer is no failure.
     """
     failed: list[Finding] = []
     with closing(_findings(choice)) as findings:

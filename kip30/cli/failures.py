@@ -45,19 +45,22 @@ class Failure(NamedTuple):
     status: Status
 
 
+_OTHER_ID = "choose another --id; that of a crashed member is free after the session timeout"
+_CHECK_STORE = "check that the store runs and its address is right, with `kip30 doctor`"
+
 _RULES: tuple[tuple[type[Kip30Error], Status, str], ...] = (
     (KeyExistsError, Status.REFUSED, "`kip30 kv update` replaces its value"),
-    (KeyMissingError, Status.REFUSED, "`kip30 kv list NAMESPACE` shows those there are"),
-    (VersionConflictError, Status.REFUSED, "read it again: someone else has written it"),
-    (FencedError, Status.REFUSED, "whoever holds that epoch must stop acting as the leader"),
-    (MemberExistsError, Status.REFUSED, "take another --id, or wait for the session timeout"),
-    (NotElectedError, Status.NOT_ELECTED, "try again, or give it more time"),
+    (KeyMissingError, Status.REFUSED, "`kip30 kv list NAMESPACE` lists those that exist"),
+    (VersionConflictError, Status.REFUSED, "another client has written it: read it again"),
+    (FencedError, Status.REFUSED, "the holder of that epoch must stop acting as leader"),
+    (MemberExistsError, Status.REFUSED, _OTHER_ID),
+    (NotElectedError, Status.NOT_ELECTED, "try again, or allow more time"),
     (AuthenticationError, Status.UNAVAILABLE, "`kip30 config --effective` shows the settings"),
     (StoreError, Status.UNAVAILABLE, ""),
-    (UnavailableError, Status.UNAVAILABLE, "is it up, and its address right? ask `kip30 doctor`"),
+    (UnavailableError, Status.UNAVAILABLE, _CHECK_STORE),
     (ClosedError, Status.UNAVAILABLE, ""),
     (DefiniteError, Status.REFUSED, ""),
-    (OutcomeUnknownError, Status.UNKNOWN, "read before trying again"),
+    (OutcomeUnknownError, Status.UNKNOWN, "it may have been done: read before you try again"),
     (UnsupportedError, Status.UNSUPPORTED, "`kip30 backends` lists what each store offers"),
     (UsageError, Status.USAGE, ""),
 )

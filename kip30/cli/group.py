@@ -39,8 +39,10 @@ def list_members(choice: StoreChoice, group: str, *, as_json: bool) -> None:
     output.table(("MEMBER", "DATA"), [(one, members[one]) for one in sorted(members)])
 
 
-_LOST = "the session was lost; it is on its way back"
-_EVICTED = "someone else has taken the id"
+_JOINED = "joined group {group} as {member}"
+_LOST = "{member} is not a member of {group} now: the session was lost, joining again"
+_REJOINED = "joined group {group} as {member} again"
+_EVICTED = "{member} is not a member of {group} any more: another client has taken the id"
 
 
 @command.command()
@@ -55,23 +57,29 @@ _EVICTED = "someone else has taken the id"
 def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
     """Be a member of GROUP until interrupted.
 
-    A lost membership is taken up again as soon as that is possible.
+    A member whose session was lost joins again as soon as that is possible. Each change is said on
+    stderr.
     """
     with choice.open() as locator:
         membership = locator.group_membership(group, BYTES)
 
         def join_with(tell: Callable[[str], object]) -> None:
             membership.join(
-                member, data, on_lost=lambda _: tell(_LOST), on_evicted=lambda _: tell(_EVICTED)
+                member,
+                data,
+                on_lost=lambda _: tell(_LOST),
+                on_rejoined=lambda _: tell(_REJOINED),
+                on_evicted=lambda _: tell(_EVICTED),
             )
+            show(_JOINED)
 
-        def told(news: str) -> None:
-            line = f"{member} is no member of {group} any more: {news}"
+        def show(news: str) -> None:
+            line = news.format(group=group, member=member)
             if news is _EVICTED:
                 raise MemberExistsError(line)
             say(line)
 
-        return stay(join_with, told)
+        return stay(join_with, show)
 
 
 @command.command("watch")

@@ -2,7 +2,7 @@
 
 import click
 
-from kip30.config import did_you_mean
+from kip30.cli.commands import no_such_command
 
 
 def _complete(context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
@@ -23,21 +23,31 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
     help of kip30 itself.
     """
     root = context.find_root()
-    found = _found(root, words)
-    if found is None:
-        known = root.command.list_commands(root) if isinstance(root.command, click.Group) else []
-        raise click.UsageError(
-            f"no such command: {' '.join(words)}{did_you_mean(words[0], known)}", context
-        )
+    found = root
+    for word in words:
+        inner = _inner(found, word)
+        if inner is None:
+            raise click.UsageError(_no_such_command(found, word), found)
+        found = inner
     click.echo(found.get_help())
+
+
+def _no_such_command(context: click.Context, word: str) -> str:
+    if isinstance(context.command, click.Group):
+        return no_such_command(word, context.command.list_commands(context))
+    return f"`{context.command_path}` has no commands, so there is no {word!r}"
 
 
 def _found(context: click.Context, words: tuple[str, ...]) -> click.Context | None:
     """Return a context of the command that *words* lead to, None if there is none."""
+    found: click.Context | None = context
     for word in words:
-        group = context.command
-        inner = group.get_command(context, word) if isinstance(group, click.Group) else None
-        if inner is None:
-            return None
-        context = click.Context(inner, info_name=word, parent=context)
-    return context
+        found = _inner(found, word) if found else None
+    return found
+
+
+def _inner(context: click.Context, word: str) -> click.Context | None:
+    """Return a context of the command *word* of a group, None if there is none."""
+    group = context.command
+    inner = group.get_command(context, word) if isinstance(group, click.Group) else None
+    return click.Context(inner, info_name=word, parent=context) if inner else None

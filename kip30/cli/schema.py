@@ -70,7 +70,7 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
     "config --effective": (
         Field("key", "text", "the setting"),
         Field("value", "text, number, boolean or null", "`***` for what must not be shown"),
-        Field("origin", "text", "`file:line`, `--set`, `--backend` or `default`"),
+        Field("origin", "text", "`file:line`, `--set`, `--backend`, or `default` and why"),
     ),
     "config --check": (
         Field("backend", "text or null", "the store; null: a plugin that was not loaded"),

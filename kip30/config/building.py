@@ -15,6 +15,8 @@ T = TypeVar("T")
 _STORES = frozenset({"cassandra", "consul", "embedded", "etcd", "zookeeper"})
 """Stores whose keys may stand in a file though nothing of theirs is installed."""
 
+_REMEDY = ": remove it; `kip30 config` lists all settings"
+
 HIDDEN = "***"
 """What is shown in place of a secret."""
 
@@ -58,7 +60,7 @@ def check_keys(
     others = {*other_stores, *(_STORES - in_use)}
     tolerated = tuple(f"{prefix}{name}." for name in others for prefix in ("plugin.", ""))
     unknown = [
-        f"{key} ({value.origin}) is not a setting{did_you_mean(key, known)}"
+        f"{key} ({value.origin}) is not a setting{did_you_mean(key, known) or _REMEDY}"
         for key, value in properties.items()
         if not (key in known or value.borrowed or key.startswith(tolerated))
     ]

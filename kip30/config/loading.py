@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from kip30.config.properties import Properties, Value, Written, as_text
 from kip30.config.reading import Contents, read
@@ -46,7 +47,7 @@ def load(
     if isinstance(source, Mapping):
         return Properties({_key(key): Value(as_text(source[key], key), origin) for key in source})
     if source is not None:
-        return _load_file(Path(source))
+        return _load_file(_path(source))
     file = default_file()
     if file is None:
         return Properties({})
@@ -66,6 +67,16 @@ def _key(key: object) -> str:
     if not isinstance(key, str):
         raise ConfigError(f"a key must be a str, not {type(key).__name__}: {key!r}")
     return key
+
+
+def _path(source: str | Path) -> Path:
+    given = cast("object", source)
+    if isinstance(given, str | os.PathLike):
+        return Path(source)
+    raise ConfigError(
+        f"a configuration is the path of a properties file or a mapping of its keys, not"
+        f" {type(given).__name__}: {given!r:.60}"
+    )
 
 
 def _load_file(file: Path, *, is_named: bool = True) -> Properties:

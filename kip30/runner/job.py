@@ -11,7 +11,7 @@ from kip30.runner import execution
 LOST_STATUS = 75
 """Exit status when leadership was lost and the job is for one term only (EX_TEMPFAIL)."""
 WAITED_STATUS = 6
-"""Exit status when the time to wait was over."""
+"""Exit status when the candidate was not elected within the time to wait."""
 GRACE_SECONDS = 10.0
 LONGEST_GRACE_SECONDS = 365 * 86_400.0
 
@@ -70,9 +70,9 @@ class Ending(Enum):
 
     COMMAND_ENDED = "the command ended by itself"
     NOT_EXECUTED = "the command cannot be executed"
-    INTERRUPTED = "a signal said so"
+    INTERRUPTED = "interrupted by a signal"
     LOST = "leadership was lost"
-    WAITED = "the time to wait was over"
+    WAITED = "not elected within the time to wait"
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,8 @@ def test_takes_what_python_code_writes() -> None:
 @pytest.mark.parametrize(
     ("mapping", "complaint"),
     [
+        (3, "the path of a properties file or a mapping of its keys, not int: 3"),
+        (b"x", "the path of a properties file or a mapping of its keys, not bytes: b'x'"),
         ({"plugin.backend": None}, "plugin.backend: a value must be .* not NoneType"),
         ({"plugin.backend": ["etcd"]}, "plugin.backend: a value must be .* not list"),
         ({b"plugin.backend": "etcd"}, "a key must be a str, not bytes"),

@@ -62,7 +62,7 @@ def test_takes_what_operators_write(parser: Parser[Any], written: str, value: ob
         (milliseconds(), "NaN", "not a whole number of milliseconds; write 10000"),
         (milliseconds(minimum=100), "-1", "too small; write at least 100"),
         (milliseconds(), "86400001", "too large; write at most 86400000"),
-        (choice("quorum", "one"), "quorun", "not one of quorum, one; did you mean quorum?"),
+        (choice("quorum", "one"), "quorun", "not one of quorum, one (did you mean quorum?)"),
         (path, "", "empty"),
         (path, "~nobody-has-this-name/x", "no home directory"),
         (paths, "/a,,/b", "an empty entry"),

@@ -209,9 +209,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError) as refused:
         check({"plugin.shop.pasword": "hunter2", "plugin.more.dept": "3", "x": "y"})
     assert str(refused.value).splitlines() == [
-        "plugin.shop.pasword (mapping) is not a setting; did you mean plugin.shop.password?",
-        "plugin.more.dept (mapping) is not a setting; did you mean plugin.more.depth?",
-        "x (mapping) is not a setting",
+        "plugin.shop.pasword (mapping) is not a setting (did you mean plugin.shop.password?)",
+        "plugin.more.dept (mapping) is not a setting (did you mean plugin.more.depth?)",
+        "x (mapping) is not a setting: remove it; `kip30 config` lists all settings",
     ]
 
 

@@ -18,7 +18,7 @@ from kip30.additional_paths import AdditionalPaths
 from kip30.config import CommonSettings, build, load
 from kip30.driver import Backend
 from kip30.errors import ConfigError
-from kip30.registry import NotLoadedError
+from kip30.registry import Choice, NotLoadedError
 from kip30_conformance.child import in_forked_child
 from kip30_conformance.patience import eventually
 
@@ -100,9 +100,13 @@ def elsewhere(tmp_path: Path) -> Site:
     return Site(tmp_path / "elsewhere")
 
 
-def choose(**written: str) -> type[Backend]:
-    properties = load({f"plugin.{key}": value for key, value in written.items()})
+def chosen(written: dict[str, str], origin: str = "mapping") -> Choice:
+    properties = load(written, origin=origin)
     return registry.choose(build(CommonSettings, properties), properties)
+
+
+def choose(**written: str) -> type[Backend]:
+    return chosen({f"plugin.{key}": value for key, value in written.items()}).backend
 
 
 # -- by name
@@ -130,16 +134,16 @@ def test_an_unknown_name_is_refused_with_all_that_helps(
     with pytest.raises(ConfigError) as refused:
         registry.find("ectd")
     assert str(refused.value) == (
-        "no backend is called 'ectd'; did you mean etcd?; registered: etcd, shop"
+        "no backend 'ectd' is installed (did you mean etcd?); installed: etcd, shop"
     )
-    with pytest.raises(ConfigError, match="XDG_CACHE_HOME to a new folder; registered: etcd, shop"):
+    with pytest.raises(ConfigError, match=r"XDG_CACHE_HOME .*; installed: etcd, shop"):
         registry.find("zzz")
     assert capfd.readouterr() == ("", "")
 
 
 def test_kip30s_own_stores_are_named_with_their_extra(site: Site) -> None:
     site.distribution("kip30", metadata="Provides-Extra: etcd\n")
-    hint = r"'etcd'; in a checkout of kip30: pip install '\.\[etcd\]'; "
+    hint = r"'etcd' is installed; in a checkout of kip30: pip install '\.\[etcd\]'; "
     with pytest.raises(ConfigError, match=hint):
         registry.find("etcd")
     site.broken("etcd", "import site_grpc")
@@ -403,10 +407,19 @@ def test_chooses_what_is_named(site: Site, elsewhere: Site) -> None:
 def test_zookeeper_connect_alone_means_zookeeper(site: Site) -> None:
     for name in ("zookeeper", "etcd", "embedded"):
         site.backend(name)
-    connect = load({"zookeeper.connect": "a:2181"})
-    assert registry.choose(build(CommonSettings, connect), connect).name == "zookeeper"
-    both = connect | load({"plugin.backend": "etcd"})
-    assert registry.choose(build(CommonSettings, both), both).name == "etcd"
+    connect = {"zookeeper.connect": "a:2181"}
+    assert chosen(connect).backend.name == "zookeeper"
+    assert chosen({**connect, "plugin.backend": "etcd"}).backend.name == "etcd"
+
+
+def test_a_choice_says_which_setting_made_it(site: Site) -> None:
+    for name in ("zookeeper", "shop"):
+        site.backend(name)
+    by_class = {"plugin.locator.classname": "site_shop:shop", "zookeeper.connect": "a:2181"}
+    assert chosen(by_class, "file:3")[1:] == ("plugin.locator.classname (file:3)", False)
+    assert chosen({"plugin.backend": "shop"}, "file:3")[1:] == ("file:3", False)
+    connect = chosen({"zookeeper.connect": "a:2181"}, "file:3")
+    assert connect[1:] == ("zookeeper.connect (file:3)", False)
 
 
 def test_zookeeper_connect_is_named_as_what_asks_for_a_store_that_is_not_there(site: Site) -> None:
@@ -424,10 +437,12 @@ def test_with_nothing_named_the_only_usable_store_besides_the_embedded_one(site:
     site.backend("embedded")
     site.broken("consul", "import site_consul_client")
     assert choose().name == "embedded"
+    assert chosen({})[1:] == ("no other store is installed", True)
     site.backend("shop")
     forget_scan()
     _cache._c._internal.clear()
     assert choose().name == "shop"
+    assert chosen({})[1:] == ("it is the only store installed besides embedded", True)
 
 
 def test_with_nothing_named_several_stores_are_listed(site: Site) -> None:

@@ -64,7 +64,7 @@ def start(  # noqa: PLR0913  each says one thing about the servers
     store = _store(name)
     installed = find(name, version)
     if nodes not in SIZES:
-        raise ConfigError(f"an ensemble has 1 or 3 nodes, not {nodes}")
+        raise ConfigError(f"an ensemble has 1 or 3 nodes, not {nodes}: ask for one of these")
     with ExitStack() as undoing:
         custody = Custody()
         undoing.callback(custody.end)
@@ -92,7 +92,10 @@ def start(  # noqa: PLR0913  each says one thing about the servers
 
 def _store(name: str) -> Store:
     if name not in STORES:
-        raise ConfigError(f"no servers of {name!r}{did_you_mean(name, STORES)}")
+        raise ConfigError(
+            f"there are no servers for the store {name!r}{did_you_mean(name, STORES)}:"
+            f" give one of {', '.join(STORES)}"
+        )
     return STORES[name]()
 
 

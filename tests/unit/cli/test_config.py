@@ -78,8 +78,10 @@ def test_the_directory_that_holds_is_told_in_full(
 
 def test_the_store_that_serves_unnamed_is_told(shell: Shell) -> None:
     shell.write({"plugin.locator.classname": "kip30_backends.embedded:EmbeddedBackend"})
-    rows = {row["key"]: row["value"] for row in shell.json("config", "--effective")}
-    assert rows["plugin.backend"] == "embedded"
+    rows = {row["key"]: row for row in shell.json("config", "--effective")}
+    assert rows["plugin.backend"]["value"] == "embedded"
+    origin = f"plugin.locator.classname ({shell.properties}:1)"
+    assert rows["plugin.backend"]["origin"] == origin
 
 
 def test_a_secret_is_shown_nowhere(vault: Shell) -> None:
@@ -128,7 +130,7 @@ def test_the_embedded_store_needs_no_preparation(shell: Shell) -> None:
         ({"plugin.sesion.timeout.ms": "1"}, "did you mean plugin.session.timeout.ms?"),
         ({"plugin.session.timeout.ms": "10s"}, "write 10000"),
         ({"plugin.lease.margin.ms": "9999"}, "lower the first or raise the second"),
-        ({"plugin.backend": "etcetera"}, "no backend is called 'etcetera'"),
+        ({"plugin.backend": "etcetera"}, "no backend 'etcetera' is installed"),
         ({"plugin.embedded.notify": "pull"}, "did you mean poll?"),
     ],
 )

@@ -25,8 +25,20 @@ def test_a_member_is_in_until_it_is_interrupted(shell: Shell, number: signal.Sig
         member.send_signal(number)
         assert member.wait() == 128 + number
         assert member.stderr is not None
-        assert member.stderr.read() == b""
+        assert member.stderr.read() == b"kip30: joined group g as m1\n"
     assert members(shell) == []
+
+
+def test_a_member_says_that_it_is_none_and_that_it_joined_again(shell: Shell) -> None:
+    with ended(shell.start("group", "join", "g", "--id", "m1")) as member:
+        assert line_of(member.stderr) == "kip30: joined group g as m1"
+        with shell.locked_store():
+            assert line_of(member.stderr) == (
+                "kip30: m1 is not a member of g now: the session was lost, joining again"
+            )
+        assert line_of(member.stderr) == "kip30: joined group g as m1 again"
+        assert [one["id"] for one in members(shell)] == ["m1"]
+        member.terminate()
 
 
 def test_a_member_needs_no_reader(shell: Shell) -> None:
@@ -45,7 +57,7 @@ def test_an_id_that_is_taken_is_refused(shell: Shell) -> None:
         eventually(lambda: len(members(shell)) == 1)
         late = shell.finish("group", "join", "g", "--id", "m1")
         assert late.returncode == Status.REFUSED
-        assert b"take another --id" in late.stderr
+        assert b"choose another --id" in late.stderr
         member.terminate()
 
 

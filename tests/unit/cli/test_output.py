@@ -264,6 +264,6 @@ def test_help_goes_into_groups(shell: Shell) -> None:
     assert shell("help").stdout == shell("--help").stdout
     result = shell("help", "leadr")
     assert result.exit_code == Status.USAGE
-    assert "no such command: leadr; did you mean leader?" in result.stderr
+    assert "no such command: leadr (did you mean leader?)" in result.stderr
     assert shell("help", "kv", "nope").exit_code == Status.USAGE
     assert program.name == "program"

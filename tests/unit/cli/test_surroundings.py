@@ -1,9 +1,10 @@
 """Closed streams, no home directory, missing packages: errors, and no mistakes of kip30."""
 
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from .shell import PATIENCE_SECONDS, Shell
 NOT_IN_PASSWD = 12_345
 WITHOUT = """
 import sys
-sys.modules[sys.argv[1]] = None
+sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
 sys.argv = ["kip30", *sys.argv[2:]]
 from kip30_command import main
 main()
@@ -145,6 +146,51 @@ def without(module: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
         timeout=PATIENCE_SECONDS,
         env=environment,
     )
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port on which nothing listens, and that no other process can take meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def test_a_default_store_is_shown_with_the_reason(shell: Shell) -> None:
+    shell.write({"plugin.namespace": "n"})
+    effective = without("kazoo,cassandra,consul", "config", "--effective").stdout.decode()
+    assert effective.startswith(
+        "plugin.backend\tetcd\tdefault: it is the only store installed besides embedded\n"
+    )
+    effective = without("kazoo,cassandra,consul,google", "config", "--effective").stdout.decode()
+    assert effective.startswith("plugin.backend\tembedded\tdefault: no other store is installed\n")
+
+
+@pytest.mark.parametrize("words", [("leader", "s"), ("doctor",)], ids=" ".join)
+def test_a_default_store_that_is_not_reached_is_named_with_the_reason(
+    shell: Shell, closed_port: int, words: tuple[str, ...]
+) -> None:
+    words = (*words, "--set", f"plugin.etcd.endpoints=127.0.0.1:{closed_port}")
+    shell.write({"plugin.connect.timeout.ms": 500})
+    result = without("kazoo,cassandra,consul", *words)
+    assert result.returncode == Status.UNAVAILABLE
+    reason = (
+        "etcd is the default because it is the only store installed besides embedded:"
+        " plugin.backend names another store"
+    )
+    assert reason in (result.stderr + result.stdout).decode()
+    result = without("kazoo,cassandra,consul", *words, "--backend", "etcd")
+    assert result.returncode == Status.UNAVAILABLE
+    assert "default" not in (result.stderr + result.stdout).decode()
+
+
+def test_a_default_store_that_lacks_a_setting_is_named_with_the_reason(shell: Shell) -> None:
+    shell.write({})
+    result = without("google,cassandra,consul", "leader", "s")
+    assert result.returncode == Status.USAGE
+    told = result.stderr.decode()
+    assert "zookeeper.connect is missing" in told
+    assert "zookeeper is the default because" in told
 
 
 @pytest.mark.parametrize("module", ["pytest", "pytest_timeout", "hypothesis", "psutil"])

@@ -1,6 +1,7 @@
 """Wrong calls are refused before anything is sent, with an error of kip30 that says why."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -134,6 +135,24 @@ def test_a_path_with_a_nul_is_a_mistake_in_the_configuration(config: Any) -> Non
 
 def settings(folder: Path) -> dict[str, str]:
     return {"plugin.backend": "embedded", "plugin.embedded.directory": str(folder / "state")}
+
+
+@pytest.mark.parametrize("config", [3, b"x", ["plugin.backend"]], ids=repr)
+def test_what_is_no_configuration_is_refused(config: Any) -> None:
+    with pytest.raises(ConfigError, match="path of a properties file or a mapping of its keys"):
+        PluginLocator().startup(config)
+
+
+@pytest.mark.parametrize("codec", [1, None, "json", Unhashable, json], ids=repr)
+def test_what_is_no_codec_is_refused(client: PluginLocator, codec: Any) -> None:
+    for hand_out in (
+        client.storage,
+        client.listener_registry,
+        partial(client.group_membership, "g"),
+        partial(client.leader_election, "s"),
+    ):
+        with pytest.raises(UsageError, match=r"codec must be a Codec, .*: use kip30\.STR"):
+            hand_out(codec)
 
 
 def test_of_startups_at_once_one_opens_the_store(tmp_path: Path) -> None:
