@@ -15,7 +15,13 @@ from kazoo.protocol.connection import ConnectionDropped
 from kip30.clock import Clock
 from kip30_backends.zookeeper.frames import Frames
 from kip30_backends.zookeeper.outbox import Freshness, Operation
-from kip30_backends.zookeeper.refusals import WANTS_CREDENTIALS, NoAuth, Refused, refusal
+from kip30_backends.zookeeper.refusals import (
+    WANTS_CREDENTIALS,
+    NoAuth,
+    Refused,
+    SessionExpired,
+    refusal,
+)
 from kip30_backends.zookeeper.wire import Check, Close, Multi, Request, Sync, read_event
 
 _HEADER = struct.Struct("!iqi")
@@ -94,6 +100,9 @@ class Exchange:
         self._prove = True
         self._woken = False
         self._closing = False
+        # Whether the server has refused a request because the session is over. It is no longer
+        # asked then; once it has answered the rest, a new connection shows what is true.
+        self._expired = False
 
     def wake(self) -> None:
         """Have the thread look for what there is to send."""
@@ -141,7 +150,7 @@ class Exchange:
         frames = bytearray()
         if self._closing:
             self._add(frames, Close(), None)
-        else:
+        elif not self._expired:
             self._add_operations(frames)
         self._write(memoryview(bytes(frames)))
 
@@ -204,6 +213,10 @@ class Exchange:
         for chunk in _chunks(self._link.sock):
             for frame in self._frames.cut(chunk):
                 closed = self._take(frame) or closed
+        if self._expired and not closed and not self._link.pending:
+            # A server does not always hang up: not on a connection that took up the session while
+            # another connection's request to close it was queued.
+            raise ConnectionDropped("the server says that the session is over")
         return closed
 
     def _take(self, frame: memoryview) -> bool:
@@ -219,6 +232,7 @@ class Exchange:
         if zxid > 0:
             self._link.progressed(zxid)
         outcome = refusal(error) if error else _outcome(request, frame)
+        self._expired = self._expired or isinstance(outcome, SessionExpired)
         if isinstance(waiter, _Waiter):
             waiter.take(outcome)
         elif waiter is not None:

@@ -81,7 +81,7 @@ class Line(Owner):
         if self.session is not None and self.session.lease.expire():
             self._lost(self, "not renewed in time")
             return ()
-        return self._outbox.take(most)
+        return self._outbox.take(most, self.session)
 
     @override
     def answered(self, operation: Operation[Any], outcome: object) -> None:

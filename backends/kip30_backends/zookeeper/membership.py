@@ -9,7 +9,7 @@ from kip30.errors import MemberExistsError, NotMemberError
 from kip30.records import Claim, Entry, Version
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
-from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode
+from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode, SessionExpired
 from kip30_backends.zookeeper.session import Session
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
 from kip30_backends.zookeeper.wire import Delete, GetData, SetData
@@ -68,10 +68,11 @@ class ZookeeperMembership(MembershipDriver):
         path = self._tree.paths.member(group, claim.name)
         grip: Grip = claim.handle
         while grip.session.lease.ended is None:
-            answer = yield Ask((SetData(path, record(nonce, data), grip.version),), writes=True)
+            request = SetData(path, record(nonce, data), grip.version)
+            answer = yield Ask((request,), writes=True, session=grip.session)
             try:
                 grip.version = answer.only().version
-            except NoNode:
+            except (NoNode, SessionExpired):
                 break
             except BadVersion:
                 if not (yield from self._found_again(path, grip)):
@@ -91,12 +92,13 @@ class ZookeeperMembership(MembershipDriver):
             if grip.doubtful and not (yield from self._found_again(path, grip)):
                 return
             grip.doubtful = True
-            answer = yield Ask((Delete(path, grip.version),), writes=True)
+            request = Delete(path, grip.version)
+            answer = yield Ask((request,), writes=True, session=grip.session)
             try:
                 answer.only()
             except BadVersion:
                 continue
-            except NoNode:
+            except (NoNode, SessionExpired):
                 return
             else:
                 return

@@ -18,7 +18,7 @@ from typing_extensions import override
 from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30.futures import fail, succeed
 from kip30_backends.zookeeper.errors import translate
-from kip30_backends.zookeeper.refusals import Refused
+from kip30_backends.zookeeper.refusals import Refused, SessionExpired
 from kip30_backends.zookeeper.session import Session
 from kip30_backends.zookeeper.wire import Request
 
@@ -30,12 +30,15 @@ class Ask(NamedTuple):
     """Requests to be sent together.
 
     A *fresh* one is answered by a server that has caught up with the leader. One that *writes* is
-    sent once; any other one is repeated when the connection is lost.
+    sent once; any other one is repeated when the connection is lost. One that is bound to a
+    *session* is never sent in another one, where its paths may lead to the nodes of others: then it
+    is answered with `SessionExpired`.
     """
 
     requests: tuple[Request, ...]
     writes: bool = False
     fresh: bool = True
+    session: Session | None = None
 
 
 class Answer(NamedTuple):
@@ -102,7 +105,20 @@ class Operation(Generic[T]):
         outcomes, self._outcomes = self._outcomes, []
         if self.freshness is not None and self.freshness.refused is not None:
             outcomes = [self.freshness.refused] * len(outcomes)
-        self._go_on(Answer(outcomes, order, session))
+        if any(isinstance(one, SessionExpired) for one in outcomes):  # so nothing was done
+            self._post()
+        else:
+            self._go_on(Answer(outcomes, order, session))
+
+    def void(self) -> None:
+        """Go on without an answer: the session that it is bound to is over."""
+        if self.ask.session is not None:
+            refused = [SessionExpired(SessionExpired.code) for _ in self.ask.requests]
+            self._go_on(Answer(refused, 0, self.ask.session))
+
+    def _post(self) -> None:
+        self.sent = False
+        self._reception.post(self)
 
     def set_exception(self, error: Exception) -> None:
         """Hear that the connection is lost; kazoo calls this for each unanswered request."""
@@ -112,8 +128,7 @@ class Operation(Generic[T]):
         if self.ask.writes:
             self.fail(translate(error, writes=True))
         else:
-            self.sent = False
-            self._reception.post(self)
+            self._post()
 
     def fail(self, error: Kip30Error) -> None:
         """End with *error*, unless it has ended."""
@@ -139,8 +154,7 @@ class Operation(Generic[T]):
             log.exception("a step failed")
             self.fail(translate(error, writes=self.ask.writes))
         else:
-            self.sent = False
-            self._reception.post(self)
+            self._post()
 
     def _succeed(self, result: T) -> None:
         if self._end():
@@ -201,15 +215,22 @@ class Outbox(Reception):
             return ClosedError("the backend is closed")
         return None if operation.until == math.inf else self._refusal
 
-    def take(self, most: int) -> list[Operation[Any]]:
-        """Return up to *most* operations to be sent now."""
+    def take(self, most: int, session: Session | None) -> list[Operation[Any]]:
+        """Return up to *most* operations to be sent now, in *session*."""
         taken: list[Operation[Any]] = []
+        void: list[Operation[Any]] = []
         with self._lock:
             while self._waiting and len(taken) < most:
                 operation = self._waiting.popleft()
-                if not operation.over:
+                if operation.over:
+                    continue
+                if operation.ask.session is not None and operation.ask.session is not session:
+                    void.append(operation)
+                else:
                     operation.sent = True
                     taken.append(operation)
+        for operation in void:
+            operation.void()
         return taken
 
     def attach(self, client: Wakeable | None) -> None:

@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Self
 
+_UNKNOWN_SESSION = -12
 WANTS_CREDENTIALS = -124
 """The server ends the session, because it demands SASL."""
 _NOT_THE_REASON = {0, -2}
@@ -53,6 +54,15 @@ class NoAuth(Refused):
     code = -102
 
 
+class SessionExpired(Refused):
+    """The session is over, or is about to be; nothing was done.
+
+    A server without others says that it does not know the session, once it has forgotten it.
+    """
+
+    code = -112
+
+
 class Unimplemented(Refused):
     """The server is too old to know the request."""
 
@@ -66,7 +76,8 @@ _MEANINGS = {
     -102: "not permitted",
     -103: "another version",
     -110: "node exists",
-    -112: "session expired",
+    SessionExpired.code: "session expired",
+    _UNKNOWN_SESSION: "session not known",
     -114: "access control list refused",
     -115: "authentication failed",
     -118: "session moved",
@@ -75,7 +86,9 @@ _MEANINGS = {
     -125: "quota exceeded",
     -127: "throttled",
 }
-_KINDS = {one.code: one for one in (NoNode, BadVersion, NodeExists, NoAuth, Unimplemented)}
+_KINDS = {
+    one.code: one for one in (NoNode, BadVersion, NodeExists, NoAuth, SessionExpired, Unimplemented)
+} | {_UNKNOWN_SESSION: SessionExpired}
 
 
 def refusal(code: int) -> Refused:

@@ -1,0 +1,125 @@
+"""A session that ends while requests are under way, and what must not be sent in the next one."""
+
+import logging
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+from kazoo.security import ACL, Id
+
+from kip30 import GroupMembership, Member, MemberExistsError, PluginLocator
+from kip30.config import Written
+from kip30.records import new_nonce
+from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_backends.zookeeper.engine import Engine
+from kip30_backends.zookeeper.session import Identity
+from kip30_backends.zookeeper.wire import Close, Create, Request
+from kip30_conformance.patience import eventually
+from kip30_conformance.servers import Ensemble, start
+from tests.unit.clients import Open
+
+_ENTRIES = 5_000
+_SLOW_REQUESTS = 12
+_ROUNDS = 100
+_SEEN = 4
+_PATIENT: dict[str, Written] = {
+    "plugin.operation.timeout.ms": 20_000,
+    "plugin.session.timeout.ms": 20_000,
+}
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with start("zookeeper", folder=tmp_path_factory.mktemp("sessions")) as servers:
+        yield servers
+
+
+def test_requests_on_a_connection_to_an_ended_session(
+    open_client: Open, ensemble: Ensemble, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server keeps a connection open that took the session up while its end was queued."""
+    caplog.set_level(logging.INFO, "kip30_backends.zookeeper.client")
+    client = open_client(**_PATIENT)
+    other = open_client(**_PATIENT).group_membership("g")
+    group, storage = client.group_membership("g"), client.storage()
+    group.join("m", "0")
+    writes: list[Callable[[str], object]] = [
+        lambda text: group.update("m", text),
+        lambda text: storage.put(text, text),
+    ]
+    for number in range(_ROUNDS):
+        _end_session_slowly(ensemble, _identity(client))
+        for write in writes:
+            write(f"{number}")
+        writes.reverse()
+        assert other.membership() == {"m": f"{number}"}
+        if caplog.text.count("the server says that the session is over") >= _SEEN:
+            return
+    pytest.fail("the server never refused a request")
+
+
+def test_a_request_that_waited_is_not_sent_in_the_next_session(open_client: Open) -> None:
+    """By then the path may lead to the node of another client, at the same version."""
+    client, other = open_client(), open_client()
+    engine, successor = _engine(client), other.group_membership("g")
+    claim = client.backend.membership.claim("g", "m", new_nonce(), b"").result()
+    lost = engine.sessions.line
+    assert lost is not None
+    engine.outbox.attach(None)
+    released = client.backend.membership.release("g", claim)
+    engine.sessions.bury(_identity(client))
+    member = eventually(lambda: _joined(successor), what="the id is free")
+    released.result(10)
+    assert engine.sessions.line is not lost
+    assert successor.membership_list() == {"m"}
+    assert member.is_valid()
+
+
+def _joined(group: GroupMembership[str]) -> Member | None:
+    try:
+        return group.join("m", "")
+    except MemberExistsError:
+        return None
+
+
+def _end_session_slowly(ensemble: Ensemble, identity: Identity) -> None:
+    """Have the server end a session only after other requests, and do not wait for it."""
+    host, port = ensemble.settings()["zookeeper.connect"].split(":")
+    address = host, int(port)
+    with socket.create_connection(address) as crowd, socket.create_connection(address) as sock:
+        crowd.sendall(_handshake(Identity(0, bytes(16))) + _SLOW)
+        for _ in ("the handshake", "the first request"):
+            crowd.recv(4096)
+        sock.sendall(_handshake(identity) + _frame(Close()))
+        while sock.recv(4096):  # the client takes its session back
+            pass
+
+
+def _handshake(identity: Identity) -> bytes:
+    body = struct.pack("!iqiq", 0, 0, 10_000, identity.ident)
+    body += struct.pack("!i", len(identity.password)) + identity.password + b"\0"
+    return struct.pack("!i", len(body)) + body
+
+
+def _frame(request: Request) -> bytes:
+    body = request.serialize()
+    return struct.pack("!iii", len(body) + 8, 1, request.type) + body
+
+
+def _identity(client: PluginLocator) -> Identity:
+    line = _engine(client).sessions.line
+    assert line is not None
+    assert line.session is not None
+    return line.session.identity
+
+
+def _engine(client: PluginLocator) -> Engine:
+    backend = client.backend
+    assert isinstance(backend, ZookeeperBackend)
+    return backend._engine
+
+
+# The server compares each entry of an access control list with each other one.
+_ACL = tuple(ACL(1, Id("digest", f"user:{number}")) for number in range(_ENTRIES))
+_SLOW = _frame(Create("/nowhere/node", b"", _ACL, ephemeral=False)) * _SLOW_REQUESTS
