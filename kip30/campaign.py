@@ -4,11 +4,14 @@ Everything that talks to the store happens in one task, `Campaign._step`, which
 compares what is wanted (the nominations) with what is (the newest snapshot, the
 leases) and takes the next step. Whatever happens only wakes it: a nomination, a
 resignation, a change of leader, the end of a lease, a timer.
+
+That a term is over is found out by a task of its own, `Campaign._watch_terms`,
+which asks the store nothing: on_lost must not queue behind the tasks that wait
+for a store that is silent.
 """
 
 import logging
 import math
-import random
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,12 +34,13 @@ from kip30.futures import Completed, fail, succeed
 from kip30.ghosts import Ghosts
 from kip30.observation import Feed
 from kip30.records import Claim, Entry, Held, Kind, Target, new_nonce
+from kip30.retry import Retry
 from kip30.settlement import given_back
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
+_LINGER_SECONDS = 10.0
+"""How long a service is watched after the last nomination: another one may follow soon."""
 _HOPELESS = (AuthenticationError, StoreError)
 
 
@@ -52,17 +56,23 @@ class Campaign:
         self._task = connection.dispatcher.task(
             self._step, f"campaign for {service!r}", waits_for_store=True
         )
+        self._terms = connection.dispatcher.task(self._watch_terms, f"terms of {service!r}")
         self._lock = threading.Lock()
         self._candidacies: dict[str, Candidacy] = {}
         self._leaving: list[Candidacy] = []
         self._ghosts = Ghosts(connection, service, self._release)
+        # Claims to be given back. Any task appends; the campaign's alone removes.
         self._surplus: list[Claim] = []
+        # What is known of the service; None while no candidate needs it. Written under the lock.
         self._feed: Feed | None = None
         self._retired = False
         self._refused_at = -1
         self._free_at = math.inf
-        self._retry_at = 0.0
-        self._pause = _FIRST_PAUSE
+        self._retry = Retry(connection.context.clock)
+        # Since when there is nothing to pursue; infinite while there is. Written by the task.
+        self._idle_since = math.inf
+        # When the timer of the task rings that was set last. Written by the task.
+        self._timer = -math.inf
 
     # -- asked by the portable class
 
@@ -86,7 +96,7 @@ class Campaign:
                     f"{candidacy.candidate!r} is nominated here already: resign it first"
                 )
             if self._feed is None:
-                self._feed = self._connection.observations.attach(self._target, self._task)
+                self._feed = self._connection.observations.attach(self._target, self._terms)
                 self._connection.keep(self)
             kept = self._candidacies.setdefault(candidacy.candidate, candidacy)
         self._task.wake()
@@ -161,6 +171,7 @@ class Campaign:
     def close(self) -> None:
         """Stop claiming, locally and at once; the store hears of it from the connection."""
         self._task.close()
+        self._terms.close()
         with self._lock:
             self._retired = True
             candidacies = [*self._candidacies.values(), *self._leaving]
@@ -178,42 +189,65 @@ class Campaign:
         if candidacy.resigned is not None:
             fail(candidacy.resigned, ClosedError("closed while resigning"))
 
-    # -- the task
+    # -- the tasks
+
+    def _watch_terms(self) -> None:
+        """End the terms that are over; then the other task goes on, once it gets its turn."""
+        self._end_lost_terms()
+        self._task.wake()
 
     def _step(self) -> None:
+        begun = self._now()
         try:
             self._end_lost_terms()
             self._give_back()
             self._finish_leaving()
             self._lay_ghosts()
             self._try_to_lead()
-            self._end_if_retired()
+            self._rest_if_idle()
         except Exception as error:
-            self._retry_later(error)
+            log.info("campaign for %r goes on after: %s", self._service, str(error))
+            self._retry.failed()
             if not isinstance(error, Kip30Error):
                 raise
         else:
-            self._pause = _FIRST_PAUSE
+            self._retry.succeeded()
+        finally:
+            self._set_timer(begun)
 
-    def _retry_later(self, error: Exception) -> None:
-        log.info("campaign for %r goes on after: %s", self._service, str(error))
-        if self._now() < self._retry_at:
-            return
-        self._retry_at = self._now() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
-        self._task.wake_at(self._retry_at)
-        self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
+    def _set_timer(self, begun: float) -> None:
+        """Have a step follow when the next thing is due after *begun*: one timer for them all."""
+        idle_until = self._idle_since + _LINGER_SECONDS
+        moments = (self._retry.due, self._free_at, self._ghosts.due(), idle_until)
+        due = min((moment for moment in moments if moment > begun), default=math.inf)
+        if due < math.inf and not begun < self._timer <= due:
+            self._timer = due
+            self._task.wake_at(due)
 
     def _now(self) -> float:
         return self._connection.context.clock.now()
 
-    def _end_if_retired(self) -> None:
+    def _rest_if_idle(self) -> None:
+        """Stop watching the service when no candidate needs it: at once if retired, else later.
+
+        Under the lock, so that a nomination finds the watch there is or begins another one.
+        """
         with self._lock:
-            wanted = self._candidacies or self._leaving or self._ghosts or self._surplus
-            if not self._retired or wanted:
+            if self._candidacies or self._leaving or self._ghosts or self._surplus:
+                self._idle_since = math.inf
                 return
-        self._task.close()
-        self._connection.observations.detach(self._target, self._task)
-        self._connection.drop(self)
+            now = self._now()
+            self._idle_since = min(self._idle_since, now)
+            if not self._retired and now < self._idle_since + _LINGER_SECONDS:
+                return
+            self._idle_since = math.inf
+            if self._feed is not None:
+                self._feed = None
+                self._connection.observations.detach(self._target, self._terms)
+            self._connection.drop(self)
+            if self._retired:
+                self._task.close()
+                self._terms.close()
 
     def _end_lost_terms(self) -> None:
         """End terms whose lease is over, or which the store gave to someone else."""
@@ -222,24 +256,26 @@ class Campaign:
             if term is None:
                 continue
             if not term.is_valid():
-                self._surplus.append(term.claim)
-                self._lose(candidacy, term.lease.ended or "not renewed in time")
+                self._lose(candidacy, term, term.lease.ended or "not renewed in time")
             elif self._taken_away(term):
-                self._surplus.append(term.claim)
-                self._lose(candidacy, "the store has another leader, or none")
+                self._lose(candidacy, term, "the store has another leader, or none")
 
     def _taken_away(self, term: Leadership) -> bool:
-        latest = self._feed.latest if self._feed else None
+        feed = self._feed
+        latest = feed.latest if feed else None
         if latest is None or latest.order <= term.claim.order:
             return False
         entry = latest.entries.get(term.candidate)
         return entry is None or entry.nonce != term.claim.entry.nonce
 
-    def _lose(self, candidacy: Candidacy, reason: str) -> None:
+    def _lose(self, candidacy: Candidacy, term: Leadership, reason: str) -> None:
+        """End *term*, unless the other task or a resignation has ended it."""
         with self._lock:
-            term = self._ended_term(candidacy, reason)
-        if term is not None:
-            candidacy.lost.send(term)
+            if candidacy.leadership is not term:
+                return
+            self._surplus.append(term.claim)
+            self._ended_term(candidacy, reason)
+        candidacy.lost.send(term)
 
     def _ended_term(self, candidacy: Candidacy, reason: str) -> Leadership | None:
         """End the term there is, locally; under the lock, so that it is done before a release."""
@@ -298,9 +334,7 @@ class Campaign:
             self._ghosts.remember(candidacy.candidate, candidacy.nonce, candidacy.data)
 
     def _lay_ghosts(self) -> None:
-        due = self._ghosts.lay(self._feed.latest if self._feed is not None else None)
-        if due is not None:
-            self._task.wake_at(due)
+        self._ghosts.lay(self._feed.latest if self._feed is not None else None)
 
     def _try_to_lead(self) -> None:
         for candidacy in list(self._candidacies.values()):
@@ -361,16 +395,17 @@ class Campaign:
 
     def _won(self, candidacy: Candidacy, claim: Claim) -> None:
         term = Leadership(
-            self._service, claim, candidacy.data, self._task.wake, self._connection.future
+            self._service, claim, candidacy.data, self._terms.wake, self._connection.future
         )
         self._connection.sessions.adopt(claim.lease)
         with self._lock:
             kept = self._candidacies.get(candidacy.candidate) is candidacy
             if kept:
                 candidacy.leadership = term
+                candidacy.elected.send(term)  # before anything can send that it is lost
         if kept:
             candidacy.answer_waiting(term)
-            candidacy.elected.send(term)
+            self._terms.wake()  # it may be over by now: until here nothing knew of it
         else:
             term.end("resigned")
             self._surplus.append(claim)
@@ -381,4 +416,3 @@ class Campaign:
         self._free_at = math.inf
         if held.retry_after_seconds is not None:
             self._free_at = self._now() + held.retry_after_seconds
-            self._task.wake_at(self._free_at)

@@ -1,7 +1,6 @@
 """One member of one group, from join to leave, over any number of sessions."""
 
 import logging
-import random
 import threading
 import time
 from concurrent.futures import Future
@@ -20,21 +19,21 @@ from kip30.futures import fail, succeed
 from kip30.member import Member, MemberCallbacks, MemberListener
 from kip30.member_claims import MemberClaims
 from kip30.member_lifecycle import MemberLifecycle, Phase, Update
+from kip30.retry import Retry
 from kip30.settlement import Wait
 
 __all__ = ["Enrolment", "Member", "MemberCallbacks", "MemberListener"]
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
-
 
 class Enrolment:
     """Keeps one id in one group; `kip30.member_lifecycle` has the table of its phases.
 
-    Callers join and update on their own threads; the task re-joins, leaves, and publishes data
-    that was given while the session was lost.
+    Callers join and update on their own threads; one task re-joins, leaves, and publishes data
+    that was given while the session was lost. That a session is lost is found out by a task of its
+    own, which asks the store nothing: on_lost must not queue behind the tasks that wait for a
+    store that is silent.
     """
 
     def __init__(
@@ -54,19 +53,20 @@ class Enrolment:
         self._task = connection.dispatcher.task(
             self._step, f"member {member_id!r}", waits_for_store=True
         )
+        self._incarnations = connection.dispatcher.task(
+            self._watch_incarnation, f"incarnations of {member_id!r}"
+        )
         self._lifecycle = MemberLifecycle(data)
         self._claims = MemberClaims(connection, group, member_id)
         # Held during every request, so that requests of one member never overlap.
         self._busy = threading.RLock()
         # The newest incarnation, perhaps ended; None before the first and after the last one.
-        # Written under _busy.
+        # Written under _busy, and an incarnation begins and is lost under _turning.
         self.member: Member | None = None
+        self._turning = threading.Lock()
         # Ends when the store has confirmed that the member left, or with why it will not.
         self._left: Future[None] = Future()
-        # The pause before the next retry, in seconds. Written by the task.
-        self._pause = _FIRST_PAUSE
-        # When the next retry is due: one is enough, however often something else wakes the task.
-        self._retry_at = 0.0
+        self._retry = Retry(connection.context.clock)
 
     def is_over(self) -> bool:
         """Say whether the id has been left, or lost to another client."""
@@ -109,6 +109,7 @@ class Enrolment:
     def close(self) -> None:
         """Stop being a member, locally and at once; the end of the session informs the store."""
         self._task.close()
+        self._incarnations.close()
         self._callbacks.close()
         self._lifecycle.enter(Phase.CLOSED)
         if self.member is not None:
@@ -167,10 +168,13 @@ class Enrolment:
     def _claim(self, update: Update) -> Member:
         """Begin an incarnation with the data of *update*."""
         claim, shows_data = self._claims.claim(update.data)
-        future = self._connection.future
-        member = self.member = Member(claim, update.data, self._task.wake, future)
+        wake, future = self._incarnations.wake, self._connection.future
+        member = Member(claim, update.data, wake, future)
         self._connection.sessions.adopt(claim.lease)
-        if not self._lifecycle.enter(Phase.JOINED):  # left or closed while the claim was under way
+        with self._turning:
+            self.member = member
+            is_joined = self._lifecycle.enter(Phase.JOINED)
+        if not is_joined:  # left or closed while the claim was under way
             member.end(self._lifecycle.phase.value)
         elif shows_data:
             self._lifecycle.acknowledge(update)
@@ -187,7 +191,7 @@ class Enrolment:
         try:
             claim = self._claims.replace(member.claim, update.data, wait)
         except NotMemberError:
-            self._lose("the store knows no such member")
+            self._lose(member, "the store knows no such member")
             return False
         except OutcomeUnknownError:
             self._lifecycle.keep(update)
@@ -203,11 +207,13 @@ class Enrolment:
             except MemberExistsError as error:
                 self._give_up(error)
             except Exception as error:
-                self._retry_later(error)
+                log.info("member %r goes on after: %s", self._id, str(error))
+                if self._retry.failed():
+                    self._task.wake_at(self._retry.due)
                 if not isinstance(error, Kip30Error):
                     raise
             else:
-                self._pause = _FIRST_PAUSE
+                self._retry.succeeded()
 
     def _advance(self) -> None:
         phase = self._lifecycle.phase
@@ -253,10 +259,11 @@ class Enrolment:
 
     def _finish(self) -> None:
         self._task.close()
+        self._incarnations.close()
         self._connection.drop(self)
 
     def _rejoin(self, member: Member) -> None:
-        self._lose("not renewed in time")
+        self._lose(member, "not renewed in time")
         self._claims.release(member.claim)
         self._callbacks.rejoined(self._claim(self._lifecycle.newest()))
 
@@ -271,19 +278,24 @@ class Enrolment:
             self._callbacks.evicted(self.member)
             fail(self._left, self._not_a_member())
 
-    def _lose(self, reason: str) -> None:
-        if self.member is not None and self._lifecycle.enter(Phase.LOST):
-            self.member.end(reason)
-            self._callbacks.lost(self.member)
-            self._task.wake()
+    def _watch_incarnation(self) -> None:
+        """End an incarnation that is over; then the other task goes on, once it gets its turn."""
+        member = self.member
+        if member is not None and not member.is_valid():
+            self._lose(member, "not renewed in time")
+        self._task.wake()
 
-    def _retry_later(self, error: Exception) -> None:
-        log.info("member %r goes on after: %s", self._id, str(error))
-        if self._now() < self._retry_at:
-            return
-        self._retry_at = self._now() + self._pause * random.uniform(0.5, 1.0)  # noqa: S311  jitter
-        self._task.wake_at(self._retry_at)
-        self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
+    def _lose(self, member: Member, reason: str) -> None:
+        """End *member*, unless another thread has; on_lost is queued before the next on_rejoined.
+
+        Only the present incarnation is lost: by the time the lock is free there may be another.
+        """
+        with self._turning:
+            if self.member is not member or not self._lifecycle.enter(Phase.LOST):
+                return
+            member.end(reason)
+            self._callbacks.lost(member)
+        self._task.wake()
 
     def _now(self) -> float:
         return self._connection.context.clock.now()

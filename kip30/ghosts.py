@@ -5,6 +5,7 @@ answered or refused. What it is granted then lasts as long as the session of thi
 on being renewed; so its nonce is remembered for longer than a server should be able to hold it up.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -50,14 +51,17 @@ class Ghosts:
         """Take back what is granted under *nonce* from now on."""
         self._ghosts.append(Ghost(candidate, nonce, data, forget_at(self._connection.context)))
 
-    def lay(self, latest: Snapshot | None) -> float | None:
-        """Take back what *latest* shows; return when this is due again at the latest, if at all."""
+    def lay(self, latest: Snapshot | None) -> None:
+        """Take back what *latest* shows, and forget what can appear no more."""
         for ghost in list(self._ghosts):
             if latest is not None:
                 self.take_back(ghost.candidate, ghost.nonce, ghost.data, latest)
             if self._connection.context.clock.now() >= ghost.forget_at:
                 self._ghosts.remove(ghost)
-        return min((ghost.forget_at for ghost in self._ghosts), default=None)
+
+    def due(self) -> float:
+        """Return when the next ghost is to be forgotten; infinite if there is none."""
+        return min((ghost.forget_at for ghost in self._ghosts), default=math.inf)
 
     def take_back(self, candidate: str, nonce: str, data: bytes, latest: Snapshot) -> None:
         """Take back what was granted under *nonce*, if *latest* shows it."""

@@ -15,6 +15,7 @@ from kip30 import (
     OutcomeUnknownError,
     PluginLocator,
     SessionLost,
+    campaign,
 )
 from kip30.clock import ManualClock
 from kip30_backends.embedded.faults import Effect, Fault
@@ -243,3 +244,47 @@ def test_what_was_taken_away_is_given_back_lest_it_is_renewed(client: PluginLoca
     eventually(lambda: not first.is_valid())
     eventually(lambda: faults(client).counted() == 2, what="it is given back here as well")
     assert election.wait_elected("a", 10) is not None
+
+
+def test_a_service_without_candidates_is_not_watched_for_long(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign, "_LINGER_SECONDS", 0.05)
+    elections = [client.leader_election(f"s{number}") for number in range(20)]
+    connection = client.__dict__["_connection"]
+    for _ in range(3):
+        for election in elections:
+            with election.lead("c", "") as term:
+                assert term.is_valid()
+        eventually(lambda: not connection.observations._feeds, what="no watch is left")
+        assert not connection._pursuits
+
+
+def test_nominations_while_the_watch_ends(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A nomination at the moment when the watch is given up notices the next vacancy."""
+    monkeypatch.setattr(campaign, "_LINGER_SECONDS", 0.0)
+    client, other = open_client(), open_client()
+    election, rival = client.leader_election("s"), other.leader_election("s")
+    for _ in range(50):
+        with election.lead("c", ""):
+            pass
+        with rival.lead("d", ""):
+            assert not election.nominate("c", "")
+        assert election.wait_elected("c", 10)
+        election.resign("c")
+
+
+def test_a_handle_that_leads_again_and_again_keeps_one_watch_and_one_timer(
+    client: PluginLocator,
+) -> None:
+    election, connection = client.leader_election("s"), client.__dict__["_connection"]
+    watches: set[int] = set()
+    for _ in range(50):
+        with election.lead("c", ""):
+            pass
+        watches |= {id(feed.watch) for feed in connection.observations._feeds.values()}
+    assert len(watches) == 1
+    timers = [task for *_, task in connection.dispatcher._timers if "campaign" in task.name]
+    assert len(timers) == 1

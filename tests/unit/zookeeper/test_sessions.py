@@ -20,7 +20,7 @@ from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 
 _ENTRIES = 5_000
-_SLOW_REQUESTS = 12
+_SLOW_REQUESTS = 8
 _ROUNDS = 100
 _SEEN = 4
 _PATIENT: dict[str, Written] = {
