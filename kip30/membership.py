@@ -81,13 +81,9 @@ class GroupMembership(Handle, Generic[T]):
             OutcomeUnknownError: Perhaps joined for a moment; it is undone as soon as the store
                 answers again.
         """
-        self._check()
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
-        encoded = self._connection.fit(self._codec.encode(data))
         callbacks = MemberCallbacks(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
-        check_id(member_id, "member")
-        enrolment = Enrolment(self._connection, self.group, member_id, encoded, callbacks)
-        self._enter(member_id, enrolment)
+        enrolment = self._enrol(member_id, data, callbacks)
         try:
             return enrolment.join()
         except BaseException:
@@ -177,6 +173,15 @@ class GroupMembership(Handle, Generic[T]):
             enrolments = list(self._enrolments.values())
             self._enrolments.clear()
         return [enrolment.leave() for enrolment in enrolments]
+
+    def _enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> Enrolment:
+        """Reserve the id on this object; nothing is sent before the enrolment joins."""
+        self._check()
+        encoded = self._connection.fit(self._codec.encode(data))
+        check_id(member_id, "member")
+        enrolment = Enrolment(self._connection, self.group, member_id, encoded, callbacks)
+        self._enter(member_id, enrolment)
+        return enrolment
 
     def _enter(self, member_id: str, enrolment: Enrolment) -> None:
         with self._lock:

@@ -81,17 +81,19 @@ class Bridge:
         """Call *function* on a worker."""
         return self._workers.submit(function)
 
-    async def finish(self, call: Future[T], late: type[Kip30Error]) -> T:
+    async def finish(self, call: Future[T], late: type[Kip30Error], *, until: float) -> T:
         """Await what `submit` has returned, as `call` does."""
-        return await self._finished(call, late, self.until())
+        return await self._finished(call, late, until)
 
-    async def shared(self, source: Future[T], late: type[Kip30Error]) -> T:
-        """Await *source*, which others may wait for too, by the operation timeout.
+    async def shared(
+        self, source: Future[T], late: type[Kip30Error], *, until: float | None = None
+    ) -> T:
+        """Await *source*, which others may wait for too, by the operation timeout, or *until* then.
 
         Raises:
             Kip30Error: Of the kind *late* if it was not done in time.
         """
-        return await self._answered(source, late, self.until(), shared=True)
+        return await self._answered(source, late, until or self.until(), shared=True)
 
     def until(self) -> float:
         """Return the moment, by the loop's clock, by which an operation that begins now ends."""

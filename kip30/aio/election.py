@@ -97,8 +97,9 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             self._listeners.callback(on_elected, self._faces.of),
             self._listeners.callback(on_lost, self._faces.of),
         )
-        kept = await self._bridge.call(partial(self._handle.add, candidacy))
-        return await self._tried(kept, self._seconds)
+        until = self._bridge.until()
+        kept = await self._bridge.call(partial(self._handle.add, candidacy), until=until)
+        return await self._tried(kept, until - asyncio.get_running_loop().time())
 
     async def resign(self, candidate: str) -> None:
         """See `kip30.LeaderElection.resign`. It takes effect locally even if this is cancelled."""
@@ -197,7 +198,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
     async def _tried(self, candidacy: Candidacy, seconds: float) -> bool:
         """Await the first attempt of *candidacy* for so many *seconds*; return whether it leads."""
         with suppress(LateError):
-            await outcome(candidacy.tried, seconds, shared=True)
+            await outcome(candidacy.tried, max(0.0, seconds), shared=True)
         return candidacy.leads()
 
     async def _withdrawn(self, candidacy: Candidacy) -> None:

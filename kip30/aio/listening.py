@@ -118,14 +118,15 @@ class Listeners:
     ) -> None:
         """Have *register* register *function* unless that was done; after an error it is not."""
         self.bridge.check()
+        until = self.bridge.until()
         while (present := self._kept.get((place, function))) is not None:
-            if await self._is_registered(present):
+            if await self._is_registered(present, until):
                 return
         listener = Listener[E](self, function)
         kept = _Kept(listener, self.bridge.submit(lambda: register(listener)))
         self._kept[place, function] = kept
         try:
-            await self.bridge.finish(kept.registering, UnavailableError)
+            await self.bridge.finish(kept.registering, UnavailableError, until=until)
         except BaseException:
             if self._kept.get((place, function)) is kept:
                 del self._kept[place, function]
@@ -143,10 +144,11 @@ class Listeners:
         if kept is None or self.closed or self.bridge.closed:
             return
         kept.listener.removed = True
+        until = self.bridge.until()
         try:
             with suppress(Kip30Error):
-                await self.bridge.shared(kept.registering, UnavailableError)
-            await self.bridge.call(lambda: unregister(kept.listener))
+                await self.bridge.shared(kept.registering, UnavailableError, until=until)
+            await self.bridge.call(lambda: unregister(kept.listener), until=until)
         except BaseException:
             self._take_back(kept, unregister)
             raise
@@ -162,10 +164,10 @@ class Listeners:
         self.closed = True
         self._kept.clear()
 
-    async def _is_registered(self, present: _Kept) -> bool:
+    async def _is_registered(self, present: _Kept, until: float) -> bool:
         """Await the registration that another task began; false if that task has given it up."""
         try:
-            await self.bridge.shared(present.registering, UnavailableError)
+            await self.bridge.shared(present.registering, UnavailableError, until=until)
         except Kip30Error:
             if not present.listener.given_up:
                 raise

@@ -2,14 +2,14 @@
 
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kip30.aio.bridge import Bridge
 from kip30.aio.handle import AsyncHandle
 from kip30.aio.listening import AsyncListener
 from kip30.aio.tenure import AsyncMember, Faces
 from kip30.callbacks import check_callable
-from kip30.enrolment import Member
+from kip30.enrolment import Enrolment, Member, MemberCallbacks
 from kip30.membership import GroupMembership, Members, MembershipChange
 from kip30.records import Snapshot
 
@@ -26,6 +26,15 @@ class MembershipRequests(GroupMembership[T]):
     def members(self, snapshot: Snapshot) -> Members[T]:
         """Return the members in *snapshot*."""
         return self._members(snapshot)
+
+    def enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> Enrolment:
+        """Reserve the id on this object; nothing is sent before the enrolment joins."""
+        return self._enrol(member_id, data, callbacks)
+
+    def give_up(self, member_id: str, enrolment: Enrolment) -> None:
+        """Undo *enrolment*, joined or not yet, as soon as the store answers."""
+        self._drop(member_id, enrolment)
+        enrolment.leave()
 
 
 class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
@@ -47,20 +56,22 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
     ) -> AsyncMember:
         """See `kip30.GroupMembership.join`. The callbacks are called in the loop.
 
-        If the awaiting task is cancelled, the member may have joined or may yet: `leave`.
+        If the awaiting task is cancelled, joining is undone as soon as the store answers.
         """
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
-        callbacks: dict[str, Any] = {
-            name: self._listeners.callback(function, self._faces.of)
-            for name, function in (
-                ("on_lost", on_lost),
-                ("on_evicted", on_evicted),
-                ("on_rejoined", on_rejoined),
-            )
-            if function is not None
-        }
-        join = partial(self._handle.join, member_id, data, **callbacks)
-        return self._faces.of(await self._bridge.call(join))
+        self._bridge.check()
+        callbacks = MemberCallbacks(
+            on_lost=self._listeners.callback(on_lost, self._faces.of),
+            on_evicted=self._listeners.callback(on_evicted, self._faces.of),
+            on_rejoined=self._listeners.callback(on_rejoined, self._faces.of),
+        )
+        enrolment = self._handle.enrol(member_id, data, callbacks)
+        try:
+            member = await self._bridge.call(enrolment.join)
+        except BaseException:
+            self._handle.give_up(member_id, enrolment)
+            raise
+        return self._faces.of(member)
 
     async def update(self, member_id: str, data: T) -> None:
         """See `kip30.GroupMembership.update`."""
