@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kip30.errors import Kip30Error
 from kip30.futures import Completed, failed
-from kip30_backends.embedded.errors import translate
+from kip30_backends.embedded.errors import raised_by_program, translate
 from kip30_backends.embedded.faults import Faults
 
 T = TypeVar("T")
@@ -32,4 +32,6 @@ class Answers:
         try:
             return Completed(work())
         except (Kip30Error, sqlite3.Error, OSError) as error:
+            if raised_by_program(error):
+                raise
             return failed(translate(error, self._file))

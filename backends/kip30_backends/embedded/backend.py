@@ -12,7 +12,7 @@ from kip30.driver import Backend, Capability, Context, LeaseSharing
 from kip30.lease import Lease
 from kip30_backends.embedded.election import EmbeddedElection
 from kip30_backends.embedded.engine import Engine
-from kip30_backends.embedded.errors import translate
+from kip30_backends.embedded.errors import raised_by_program, translate
 from kip30_backends.embedded.faults import Faults
 from kip30_backends.embedded.listeners import EmbeddedObserve
 from kip30_backends.embedded.membership import EmbeddedMembership
@@ -94,4 +94,6 @@ def _opened(context: Context, settings: EmbeddedSettings) -> Engine:
     try:
         return Engine(context, settings)
     except (sqlite3.Error, OSError) as error:
+        if raised_by_program(error):
+            raise
         raise translate(error, settings.directory / DATABASE) from error

@@ -9,12 +9,11 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kip30.errors import ClosedError, Kip30Error, LifecycleError, StoreError
 from kip30_backends.embedded import forks
+from kip30_backends.embedded.pins import Pin, inode_of
 
 LOG_BYTES = 4 * 1024 * 1024
 """The size of the write-ahead log from which on it is copied back and begun anew."""
@@ -61,10 +60,12 @@ class Tie:
     traceback of an error that somebody keeps refers to it.
     """
 
+    slot: Slot | None = None
+
     def __init__(self, slot: Slot, slots: set[Slot]) -> None:
         """Tie *slot*, which is one of *slots*, to the thread that keeps this."""
-        self.slot = slot
         self._slots = slots
+        self.slot = slot
 
     def __del__(self) -> None:
         """Close what the thread has left behind.
@@ -72,10 +73,13 @@ class Tie:
         A lock that is taken belongs to a thread that closes the connection, or to one that the
         end of the interpreter stopped in the middle of its work and that will never release it.
         """
-        if self.slot.lock.acquire(blocking=False):
-            self.slot.close()
-            self.slot.lock.release()
-        self._slots.discard(self.slot)
+        slot = self.slot
+        if slot is None:
+            return  # a signal handler raised before it was set
+        if not slot.lock.locked():
+            with slot.lock:
+                slot.close()
+        self._slots.discard(slot)
 
 
 class Connections:
@@ -93,7 +97,8 @@ class Connections:
         """
         self.synchronous = synchronous
         self._file = str(file)
-        self.inode = _inode(self._file)
+        self._pin = Pin(self._file)
+        self.inode = self._pin.inode
         self._uri = f"{file.as_uri()}?mode=rw"
         self._refusal: Kip30Error | None = None
         self._replacement_was_logged = False
@@ -128,7 +133,12 @@ class Connections:
         self.refuse()
         self.check_file()
         connection = self.connect()
-        slot.connect(connection)
+        try:
+            slot.connect(connection)
+        except BaseException:  # a signal handler raised
+            slot.connection = None
+            connection.close()
+            raise
         return connection
 
     def refuse(self) -> None:
@@ -164,10 +174,13 @@ class Connections:
         connection = sqlite3.connect(
             self._uri, uri=True, timeout=0, isolation_level=None, check_same_thread=False
         )
-        with _closed_on_failure(connection):
+        try:
             connection.execute(f"PRAGMA synchronous = {self.synchronous}")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
             connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def close(self) -> None:
@@ -179,6 +192,7 @@ class Connections:
             for slot in slots:
                 with slot.lock:
                     slot.close()
+        self._pin.close()
         forks.remove_store(self)
 
     def pause(self, pause: forks.Pause) -> bool:
@@ -220,9 +234,11 @@ class Connections:
         self.refuse()
         with self._lock:
             self.refuse()
-            slot = self._local.slot = Slot()
+            slot = Slot()
             self._slots.add(slot)
             self._local.tie = Tie(slot, self._slots)
+            # Last: a thread that a signal handler interrupts has no slot, or one with a tie.
+            self._local.slot = slot
         return slot
 
 
@@ -235,18 +251,8 @@ def _closed(slot: Slot, pause: forks.Pause) -> bool:
 
 
 def _inode(file: str) -> forks.Inode:
-    found = os.stat(file)  # noqa: PTH116  before each write, and a Path costs as much again
-    return found.st_dev, found.st_ino
+    return inode_of(os.stat(file))  # noqa: PTH116  before each write, and a Path costs as much again
 
 
 def _deny(*_action: object) -> int:
     return sqlite3.SQLITE_DENY
-
-
-@contextmanager
-def _closed_on_failure(connection: sqlite3.Connection) -> Generator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise

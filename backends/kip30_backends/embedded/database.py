@@ -2,11 +2,13 @@
 
 A process that is stopped in the middle of a commit keeps the others from
 writing until it goes on or dies; they answer `UnavailableError` meanwhile.
+
+A transaction begins inside the block at whose end C code ends it. A signal handler may raise in the
+main thread when a Python function begins, so none is called between an error and the rollback.
 """
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -15,9 +17,14 @@ from typing import TypeVar
 from kip30.errors import UnavailableError
 from kip30.records import Kind
 from kip30_backends.embedded.connections import LOG_BYTES, Connections, Slot
-from kip30_backends.embedded.errors import is_busy, stayed_locked, translate_commit
+from kip30_backends.embedded.errors import (
+    is_busy,
+    raised_by_program,
+    stayed_locked,
+    translate_commit,
+)
 from kip30_backends.embedded.patience import Patience
-from kip30_backends.embedded.write_queue import WriteQueue
+from kip30_backends.embedded.write_queue import Turn, WriteQueue
 
 T = TypeVar("T")
 
@@ -106,15 +113,16 @@ class Database:
             UnavailableError: The turn of this thread did not come. Nothing was done.
             OutcomeUnknownError: The commit failed in a way that may have left it on the disk.
         """
-        queue = self._queue
-        if not queue.try_enter():
-            patience = patience or self.patience()
-            if not queue.enter(patience.seconds_left(), urgent=urgent):
-                raise UnavailableError(stayed_locked(self.file))
+        queue, turn = self._queue, Turn()
         try:
+            if not queue.try_enter(turn):
+                patience = patience or self.patience()
+                if not queue.enter(turn, patience.seconds_left(), urgent=urgent):
+                    raise UnavailableError(stayed_locked(self.file))
             return self._through(partial(self._write, work, durable), patience)
         finally:
-            queue.leave()
+            turn.over = True
+            queue.leave(turn)
 
     def abandon(self) -> None:
         """In a forked child: wait for no thread of the parent."""
@@ -155,16 +163,20 @@ class Database:
         slot = self.connections.slot()
         with slot.lock:
             connection = slot.connection or self.connections.open(slot)
+            if connection.in_transaction:
+                connection.rollback()  # which failed when that transaction was to end
             transaction = Transaction(connection)
             if durable:
                 connection.execute("PRAGMA synchronous = FULL")
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                self.connections.check_file()
-                result = work(transaction)
-                self._commit(connection)
+                with connection:
+                    connection.execute("BEGIN IMMEDIATE")
+                    self.connections.check_file()
+                    result = work(transaction)
+                    self._commit(connection)
             finally:
-                self._end(connection, durable=durable)
+                if durable:
+                    connection.execute(f"PRAGMA synchronous = {self.connections.synchronous}")
             if transaction.changed:
                 self._ring()
             self._keep_log_short(connection)
@@ -176,20 +188,17 @@ class Database:
         except sqlite3.Error as error:
             raise translate_commit(error, self.file) from error
 
-    def _end(self, connection: sqlite3.Connection, *, durable: bool) -> None:
-        if connection.in_transaction:
-            connection.rollback()
-        if durable:
-            connection.execute(f"PRAGMA synchronous = {self.connections.synchronous}")
-
     def _keep_log_short(self, connection: sqlite3.Connection) -> None:
         self._commits += 1
         if self._commits % _LOOK_AT_LOG_EVERY:
             return
         # What was committed is done, whatever becomes of this.
-        with suppress(sqlite3.Error, OSError):
+        try:
             if self._log.stat().st_size > LOG_BYTES:
                 self._checkpoint(connection)
+        except (sqlite3.Error, OSError) as error:
+            if raised_by_program(error):
+                raise
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Copy the write-ahead log back while this connection keeps every writer out.
@@ -198,9 +207,10 @@ class Database:
         connection checkpoints it. No mode of checkpointing excludes that by itself: those that
         ask for the writers' lock go on without it when they do not get it.
         """
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            with closing(self.connections.connect()) as copier:
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            copier = self.connections.connect()
+            try:
                 copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        finally:
-            connection.rollback()
+            finally:
+                copier.close()

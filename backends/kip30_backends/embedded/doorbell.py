@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from kip30.errors import ConfigError
 from kip30_backends.embedded import inotify
+from kip30_backends.embedded.errors import raised_by_program
 
 _LOOK_ANYWAY = 0.25
 
@@ -29,8 +30,11 @@ class Doorbell:
 
     def ring(self) -> None:
         """Tell every listener that something has changed. Never fails: they also look."""
-        with suppress(OSError):
+        try:
             os.pwrite(self._descriptor, b"\0", 0)
+        except OSError as error:
+            if raised_by_program(error):
+                raise
 
     def close(self) -> None:
         """Give the file up."""
@@ -46,6 +50,7 @@ class Ear(ABC):
         """Hear nothing but `wake` yet; who listens should look every *look_seconds*."""
         self.look_seconds = look_seconds
         self._read_end, self._write_end = os.pipe()
+        self._open = [self._read_end, self._write_end]
         os.set_blocking(self._read_end, False)
         os.set_blocking(self._write_end, False)
         self._poll = select.poll()
@@ -67,9 +72,9 @@ class Ear(ABC):
             os.write(self._write_end, b"\0")
 
     def close(self) -> None:
-        """Give up all descriptors."""
-        os.close(self._read_end)
-        os.close(self._write_end)
+        """Give up all descriptors. Idempotent."""
+        while self._open:
+            os.close(self._open.pop())
 
     def _drain(self) -> None:
         with suppress(BlockingIOError):
@@ -86,13 +91,13 @@ class InotifyEar(Ear):
             OSError: The system or the user's limits do not allow it.
         """
         super().__init__(_LOOK_ANYWAY)
-        self._descriptor = -1
         try:
             self._descriptor = inotify.start()
+            self._open.append(self._descriptor)
             inotify.watch(self._descriptor, doorbell, inotify.MODIFY)
             mask = inotify.CLOSE_WRITE | inotify.DELETE
             self._sessions = inotify.watch(self._descriptor, sessions, mask)
-        except OSError:
+        except BaseException:
             self.close()
             raise
         self._poll.register(self._descriptor, select.POLLIN)
@@ -103,12 +108,6 @@ class InotifyEar(Ear):
         if any(event.mask & inotify.OVERFLOW for event in events):
             return None
         return {event.name for event in events if event.watch == self._sessions}
-
-    @override
-    def close(self) -> None:
-        super().close()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
 
 
 class PollingEar(Ear):

@@ -37,6 +37,16 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and _code(error) in _WAITING
 
 
+def raised_by_program(error: BaseException) -> bool:
+    """Say whether *error* is an `OSError` of the program, raised by a signal handler of its own.
+
+    A signal handler may raise `TimeoutError`, which is one, in the middle of any call. It says
+    nothing about the file, and the call may have had its effect.
+    """
+    is_ours = isinstance(error, Kip30Error)
+    return isinstance(error, OSError) and error.errno is None and not is_ours
+
+
 def translate(error: Kip30Error | sqlite3.Error | OSError, file: Path) -> Kip30Error:
     """Return kip30's error for *error*, raised while nothing of *file* was changed."""
     if isinstance(error, Kip30Error):

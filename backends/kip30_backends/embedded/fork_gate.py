@@ -1,55 +1,45 @@
 """Short blocks of work that no fork may interrupt.
 
 A child that is forked while another thread opens a connection or a lock file inherits a descriptor,
-a mutex or a lock that nothing in the child knows of. Such work is done inside ``with held_off:``;
-the hooks in `forks` wait for its end before the process forks.
+a mutex or a lock that nothing in the child knows of. Such work is done inside
+``with held_off.lock:``; the hooks in `forks` wait for its end before the process forks.
 """
 
 import threading
 
 
 class HeldOff:
-    """A block that delays forks of this process. Re-entrant: a finaliser may enter it again.
+    """What delays forks of this process.
 
-    Nothing inside may wait for another thread or another process, because forks wait for it.
+    Attributes:
+        lock: Held inside a block. Re-entrant: a finaliser may enter it again. Nothing inside may
+            wait for another thread or another process, because forks wait for it. A lock of C code
+            and no context manager of Python's: a signal handler can raise as soon as a Python
+            function has begun or a call has returned, and would leave the lock taken.
     """
 
     def __init__(self) -> None:
         """Delay nothing yet."""
-        self._lock = threading.RLock()
-        # How often the thread that owns the lock has entered. Only that thread reads or writes it.
-        self._depth = 0
+        self.lock = threading.RLock()
 
-    def __enter__(self) -> None:
-        """Delay forks from here on."""
-        self._lock.acquire()
-        self._depth += 1
-
-    def __exit__(self, *_error: object) -> None:
-        """Let forks go on."""
-        self._depth -= 1
-        self._lock.release()
-
-    def acquire(self, timeout: float) -> bool:
-        """Keep every thread out, this one too; false if one was inside for *timeout* seconds.
-
-        False at once if it is this thread: a signal handler forks in the middle of a block.
-        """
-        if not self._lock.acquire(timeout=timeout):
-            return False
-        if self._depth:
-            self._lock.release()
+    def is_inside(self) -> bool:
+        """Say whether this thread is inside a block."""
+        try:
+            threading.Condition(self.lock).notify()
+        except RuntimeError:
             return False
         return True
 
-    def release(self) -> None:
-        """Undo a successful `acquire`."""
-        self._lock.release()
+    def is_free(self) -> bool:
+        """Say whether no thread is inside a block, without waiting."""
+        if self.is_inside() or not self.lock.acquire(blocking=False):
+            return False
+        self.lock.release()
+        return True
 
     def renew(self) -> None:
         """In a forked child: forget the threads of the parent."""
-        self._lock = threading.RLock()
-        self._depth = 0
+        self.lock = threading.RLock()
 
 
 held_off = HeldOff()

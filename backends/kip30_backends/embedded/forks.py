@@ -13,13 +13,15 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
+from operator import methodcaller
 from pathlib import Path
 from typing import Protocol
 
 from kip30.errors import LifecycleError
-from kip30_backends.embedded import locks
+from kip30_backends.embedded import locks, pins
 from kip30_backends.embedded.fork_gate import held_off
 
 _LONGEST_SECONDS = 5.0
@@ -47,19 +49,21 @@ class Pause:
         """Begin to wait; every lock has the same deadline."""
         self.complete = False
         self._until = time.monotonic() + _LONGEST_SECONDS
-        self._held: list[Lockable] = []
+        # Above an end mark. The locks are of C code, and so is all that takes them and takes note
+        # of it, or undoes both, in one call: a signal handler that raises cannot come in between.
+        self._held: list[Lockable | None] = [None]
 
     def hold(self, lock: Lockable) -> bool:
         """Take *lock* until `release`; false if its holder did not let go in time."""
-        taken = lock.acquire(timeout=max(0.0, self._until - time.monotonic()))
-        if taken:
-            self._held.append(lock)
-        return taken
+        acquire = methodcaller("acquire", timeout=max(0.0, self._until - time.monotonic()))
+        before = len(self._held)
+        self._held.extend(filter(acquire, [lock]))
+        return len(self._held) > before
 
     def release(self) -> None:
-        """Give all locks back."""
-        while self._held:
-            self._held.pop().release()
+        """Give all locks back. Idempotent."""
+        if self._held:
+            deque(map(methodcaller("release"), iter(self._held.pop, None)), maxlen=0)
 
 
 class Forkable(Protocol):
@@ -163,13 +167,15 @@ def _pause_all(pause: Pause) -> bool:
     """Wait for all threads to leave SQLite; a thread may wait for `held_off` in a transaction."""
     serialised = pause.hold(_process.lock)
     stores = [store.pause(pause) for store in list(_process.stores)]
-    return pause.hold(held_off) and serialised and all(stores)
+    held = not held_off.is_inside() and pause.hold(held_off.lock)
+    return held and serialised and all(stores)
 
 
 def _in_parent() -> None:
     stack = _process.pauses.stack
     if stack:
-        stack.pop().release()
+        stack[-1].release()
+        stack.pop()
 
 
 def _in_child() -> None:
@@ -184,6 +190,7 @@ def _enter_child(pause: Pause | None) -> None:
     _process.clear()
     held_off.renew()
     locks.close_inherited()
+    pins.close_inherited()
     for each in inherited:
         each.abandon()
 
@@ -191,7 +198,7 @@ def _enter_child(pause: Pause | None) -> None:
 def _is_clean(pause: Pause | None) -> bool:
     stores = _process.stores
     if pause is None:
-        return held_off.acquire(0) and not any(store.is_in_use() for store in stores)
+        return held_off.is_free() and not any(store.is_in_use() for store in stores)
     return pause.complete and not _is_open({store.inode for store in stores})
 
 
@@ -204,8 +211,8 @@ def _open_files() -> Iterable[Inode]:
     with suppress(OSError):  # the system does not list them
         for entry in list(Path("/dev/fd").iterdir()):
             with suppress(OSError):  # the descriptor of the listing itself
-                found = os.fstat(int(entry.name))
-                yield found.st_dev, found.st_ino
+                if not pins.is_pin(int(entry.name)):
+                    yield pins.inode_of(os.fstat(int(entry.name)))
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from kip30.errors import ConfigError
+from kip30_backends.embedded.errors import raised_by_program
 from kip30_backends.embedded.fork_gate import held_off
 
 Inode = tuple[int, int]
@@ -38,14 +39,15 @@ class Locks(ABC):
 
     def hold(self, file: str) -> int:
         """Make *file*, lock it, and return the descriptor that holds the lock."""
-        with held_off:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            _held[file] = descriptor, _inode(os.fstat(descriptor))
         try:
+            with held_off.lock:
+                descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+                _held[file] = descriptor, _inode(os.fstat(descriptor))
             os.fchmod(descriptor, 0o600)
             self._lock(descriptor)
         except BaseException:
-            self.drop(file, descriptor)
+            if file in _held:
+                self.drop(file, _held[file][0])
             raise
         return descriptor
 
@@ -53,7 +55,7 @@ class Locks(ABC):
         """Remove *file* and give its lock up, also in processes that share it."""
         with suppress(OSError):  # then another process sweeps it away
             Path(file).unlink()
-        with held_off:
+        with held_off.lock:
             self._unlock(descriptor)
             os.close(descriptor)
             _held.pop(file, None)
@@ -67,6 +69,8 @@ class Locks(ABC):
                 return True
             descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError as error:
+            if raised_by_program(error):
+                raise
             return not isinstance(error, FileNotFoundError)
         try:
             return self._is_locked(descriptor)

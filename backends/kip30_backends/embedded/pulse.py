@@ -52,14 +52,7 @@ class Pulse:
             if self._ear is not None:
                 self._ear.wake()
                 return
-            ear = self._make_ear()
-            thread = threading.Thread(
-                target=self._run, args=(ear,), name="kip30-embedded", daemon=True
-            )
-            if not started(thread):
-                ear.close()
-                raise UnavailableError("the system has no thread to spare: nothing was done")
-            self._ear, self._thread = ear, thread
+            self._start(self._make_ear())
 
     def stop(self) -> None:
         """End the thread and wait until it has ended, unless this is called on it."""
@@ -91,22 +84,42 @@ class Pulse:
         if ear is not None:
             ear.close()
 
+    def _start(self, ear: Ear) -> None:
+        try:
+            self._ear = ear
+            self._thread = threading.Thread(
+                target=self._run, args=(ear,), name="kip30-embedded", daemon=True
+            )
+            running = started(self._thread)
+        except BaseException:  # such as KeyboardInterrupt
+            self._give_up(ear)
+            raise
+        if not running:
+            self._give_up(ear)
+            raise UnavailableError("the system has no thread to spare: nothing was done")
+
+    def _give_up(self, ear: Ear) -> None:
+        """Have no thread. If it runs all the same, it ends before it uses *ear* (`_goes_on`)."""
+        self._ear = self._thread = None
+        ear.close()
+
     def _run(self, ear: Ear) -> None:
         closed: Collection[str] | None = None
-        while self._goes_on():
+        while self._goes_on(ear):
             well = self._beat(closed, ear)
             closed = ear.wait(self._pause(ear) if well else _AFTER_TROUBLE)
 
-    def _goes_on(self) -> bool:
+    def _goes_on(self, ear: Ear) -> bool:
         if self._orphaned is not None:
             self._orphaned()
         with self._lock:
             busy = self._sessions.session is not None or self._watches
-            if busy and not self._stopped:
+            is_the_thread = self._ear is ear
+            if is_the_thread and busy and not self._stopped:
                 return True
-            if self._ear is not None:
-                self._ear.close()
-            self._ear = self._thread = None
+            if is_the_thread:
+                self._ear = self._thread = None
+            ear.close()
         return False
 
     def _beat(self, closed: Collection[str] | None, ear: Ear) -> bool:

@@ -24,7 +24,10 @@ class Renewal:
     def __init__(self, sessions: Sessions) -> None:
         """Renew what *sessions* has open."""
         self._sessions = sessions
-        self._changed = threading.Condition()
+        # Entered by `with` itself, because a `Condition` is entered by code in Python: a signal
+        # handler that raises in it would leave the lock taken.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._woken = False
         self._stopped = False
         self._thread: threading.Thread | None = None
@@ -36,7 +39,7 @@ class Renewal:
             ClosedError: The backend is closed.
             UnavailableError: The system has no thread to spare.
         """
-        with self._changed:
+        with self._lock:
             if self._stopped:
                 raise ClosedError("the backend is closed")
             self._woken = True
@@ -46,7 +49,7 @@ class Renewal:
 
     def stop(self) -> None:
         """End the thread and wait until it has ended, unless this is called on it."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
             self._changed.notify_all()
             thread = self._thread
@@ -59,26 +62,35 @@ class Renewal:
 
     def abandon(self) -> None:
         """In a forked child: there is no thread here."""
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._stopped = True
         self._thread = None
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="kip30-embedded-renewal", daemon=True)
-        if not started(thread):
+        try:
+            self._thread = thread
+            running = started(thread)
+        except BaseException:  # a signal handler raised, and the thread may run: it will end
+            self._thread = None
+            raise
+        if not running:
+            self._thread = None
             raise UnavailableError("the system has no thread to spare that renews the session")
-        self._thread = thread
 
     def _run(self) -> None:
         while self._goes_on():
             pause = self._renewed()
-            with self._changed:
+            with self._lock:
                 if not self._woken and not self._stopped:
                     self._changed.wait(pause)
                 self._woken = False
 
     def _goes_on(self) -> bool:
-        with self._changed:
+        with self._lock:
+            if not self.is_this_thread():
+                return False
             if self._sessions.session is not None and not self._stopped:
                 return True
             self._thread = None

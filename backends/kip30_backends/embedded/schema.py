@@ -126,7 +126,7 @@ def _try_to_create(file: Path, lock: Path) -> bool:
 
     A child that is forked meanwhile would keep the lock for as long as it lives.
     """
-    with held_off:
+    with held_off.lock:
         descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             if not _flocked(descriptor):
@@ -184,7 +184,7 @@ def _marks(file: Path) -> tuple[int, int]:
     # Read-only, so that even recovery of someone else's database stays undone.
     uri = f"{file.absolute().as_uri()}?mode=ro"
     with (
-        held_off,
+        held_off.lock,
         closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection,
     ):
         application: int = connection.execute("PRAGMA application_id").fetchone()[0]

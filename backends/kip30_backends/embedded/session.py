@@ -28,6 +28,7 @@ from kip30_backends.embedded.faults import Faults
 from kip30_backends.embedded.locks import Locks
 from kip30_backends.embedded.patience import Patience
 from kip30_backends.embedded.peers import Peers
+from kip30_backends.embedded.write_queue import Turn, WriteQueue
 
 T = TypeVar("T")
 
@@ -67,6 +68,8 @@ class Sessions:
         self._locks = locks
         self._peers = peers
         self._faults = faults
+        # Of the threads that open a session, or close this.
+        self._opening = WriteQueue()
         self._lock = threading.Lock()
         self._closed = False
         self._renew_at = 0.0
@@ -173,14 +176,20 @@ class Sessions:
 
     def close(self) -> None:
         """End the session, and open no other one. Waits for no other program for long."""
-        with self._lock:
+        turn = Turn()
+        try:
+            self._opening.enter(turn, float("inf"))
             self._closed = True
             session = self.session
+        finally:
+            turn.over = True
+            self._opening.leave(turn)
         if session is not None:
             self.end(session, "closed", Patience(_SHORT))
 
     def abandon(self) -> None:
         """In a forked child: forget the parent's session; `locks` has closed its descriptor."""
+        self._opening = WriteQueue()
         self._lock = threading.Lock()
         self.session = None
         self._closed = True
@@ -194,23 +203,25 @@ class Sessions:
             patience.pause("each new session ended before it could be used")
 
     def _found_or_opened(self, patience: Patience) -> Session:
-        # Another thread holds the lock for as long as it takes to open a session.
-        if not self._lock.acquire(timeout=max(0.0, patience.seconds_left())):
-            raise UnavailableError("no session could be opened in time")
+        turn = Turn()
         try:
+            # Another thread has the turn for as long as it takes to open a session.
+            if not self._opening.enter(turn, patience.seconds_left()):
+                raise UnavailableError("no session could be opened in time")
             if self._closed:
                 self._database.connections.refuse()
                 raise ClosedError("the backend is closed")
             if self.session is not None:
                 return self.session
             session = self.session = self._open(patience)
+            try:
+                self.on_open()
+            except BaseException:
+                self.end(session, "it cannot be renewed")
+                raise
         finally:
-            self._lock.release()
-        try:
-            self.on_open()
-        except BaseException:
-            self.end(session, "it cannot be renewed")
-            raise
+            turn.over = True
+            self._opening.leave(turn)
         return session
 
     def _open(self, patience: Patience) -> Session:
@@ -227,12 +238,12 @@ class Sessions:
         try:
             enter = partial(self._enter, ident, descriptor)
             sent_at = self._database.write(enter, patience=patience)
+            self._peers.forget_disowned()
+            self._schedule(sent_at)
+            return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
         except BaseException:
             self._locks.drop(file, descriptor)
             raise
-        self._peers.forget_disowned()
-        self._schedule(sent_at)
-        return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
 
     def _enter(self, ident: str, descriptor: int, tx: Transaction) -> float:
         """Open the session *ident*, and return from when on its time counts.

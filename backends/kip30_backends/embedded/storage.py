@@ -23,6 +23,7 @@ from kip30.names import Key
 from kip30.records import Condition, Entry, Fence, Kind, Version, Write
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.errors import raised_by_program
 from kip30_backends.embedded.patience import Patience
 
 _READ = "SELECT rev, nonce, data FROM kv WHERE root = ? AND namespace = ? AND name = ?"
@@ -66,8 +67,9 @@ class EmbeddedStorage(StorageDriver):
                     if connection is None or monotonic() >= database.look_at:
                         connection = database.connection(slot)
                     return Completed([self._entry(connection, keys[0])])
-            except (Kip30Error, sqlite3.Error, OSError):
-                pass
+            except (Kip30Error, sqlite3.Error, OSError) as error:
+                if raised_by_program(error):
+                    raise
         return self._answers.give("storage.read", _subject(keys), partial(self._read, keys))
 
     @override

@@ -3,10 +3,42 @@
 SQLite has one writer at a time and no queue: each thread that asks for the lock in vain sleeps and
 asks again, so that with many threads some starve, a session's renewal among them. Here they queue,
 and only the thread whose turn it is asks SQLite, in competition with other processes alone.
+
+A signal handler can raise in the main thread, also while it leaves the queue. CPython runs handlers
+where a Python function begins, after a call and at the end of a round of a loop. So the main thread
+gives its turn up by an assignment (`Turn.over`), and other threads finish what it did not:
+
+    turn = Turn()
+    try:
+        if queue.enter(turn, seconds):
+            ...
+    finally:
+        turn.over = True  # first: no handler can run before it
+        queue.leave(turn)
 """
 
 import threading
 from collections import deque
+from time import monotonic
+
+_LOOK_SECONDS = 0.05
+"""How long a thread waits for each one ahead of it before it looks itself whose turn it is."""
+
+
+class Turn:
+    """One thread's place in a queue, used once.
+
+    Attributes:
+        over: Whether the thread has no more use for its place, in the queue or not.
+        came: Held until the turn may have come. Acquired by the thread, released by any.
+    """
+
+    __slots__ = ("came", "over")
+
+    def __init__(self) -> None:
+        """Be in no queue yet."""
+        self.over = False
+        self.came = threading.Lock()
 
 
 class WriteQueue:
@@ -18,62 +50,62 @@ class WriteQueue:
 
     def __init__(self) -> None:
         """Begin with no thread writing or waiting."""
+        # Entered by `with` alone: a handler cannot raise between the acquisition of a lock of C
+        # code and the block (CPython 3.11 to 3.13; 3.14 once python/cpython#148874 is fixed there).
         self._lock = threading.Lock()
-        # Whether a thread has the turn. Never false while any waits: a turn is passed on directly,
-        # so that no thread that comes later can take it first.
-        self._taken = False
-        # One for each waiting thread, released when its turn comes.
-        self._waiting: deque[threading.Lock] = deque()
+        # The first one has the turn, unless it is over. A thread may be interrupted between any two
+        # changes, so each method begins by making good what is left undone (`_pass_on`).
+        self._line: deque[Turn] = deque()
 
-    def try_enter(self) -> bool:
-        """Take the turn if it is free; say whether it was."""
+    def try_enter(self, turn: Turn) -> bool:
+        """Take the turn if no thread has it or waits for it; say whether that was so."""
         with self._lock:
-            if self._taken:
-                return False
-            self._taken = True
+            if self._line:
+                self._pass_on()
+                if self._line:
+                    return False
+            self._line.append(turn)
             return True
 
-    def enter(self, seconds: float, *, urgent: bool = False) -> bool:
+    def enter(self, turn: Turn, seconds: float, *, urgent: bool = False) -> bool:
         """Wait for the turn, up to *seconds*, before all others if *urgent*; say whether it came.
 
-        A thread that got the turn must call `leave`, and may not enter again before.
+        Whether or not it came, and if this raises, *turn* must be ended as the module says.
         """
-        turn = self._queued(urgent=urgent)
-        try:
-            if turn.acquire(timeout=max(0.0, seconds)):
-                return True
-        except BaseException:  # such as KeyboardInterrupt
-            if not self._withdraw(turn):
-                self.leave()
-            raise
-        return not self._withdraw(turn)
-
-    def leave(self) -> None:
-        """Pass the turn on to the next thread."""
         with self._lock:
-            if self._waiting:
-                self._waiting.popleft().release()
-            else:
-                self._taken = False
-
-    def _queued(self, *, urgent: bool) -> threading.Lock:
-        """Return what this thread can acquire once it has the turn."""
-        turn = threading.Lock()
-        with self._lock:
-            if not self._taken:
-                self._taken = True
-                return turn
-            turn.acquire()
+            turn.came.acquire()
             if urgent:
-                self._waiting.appendleft(turn)
+                self._line.insert(1, turn)
             else:
-                self._waiting.append(turn)
-        return turn
-
-    def _withdraw(self, turn: threading.Lock) -> bool:
-        """Stop waiting for *turn*; false if it has come meanwhile."""
-        with self._lock:
-            if turn not in self._waiting:
+                self._line.append(turn)
+        end = monotonic() + seconds
+        while ahead := self._ahead(turn):
+            left = end - monotonic()
+            if left <= 0:
                 return False
-            self._waiting.remove(turn)
-            return True
+            # Woken when the turn comes. The pauses are for a thread that was interrupted before it
+            # could wake the next one. The longer the queue, the longer they are: one of its first
+            # threads looks in time, and a thousand cost no more than a few.
+            turn.came.acquire(timeout=min(left, ahead * _LOOK_SECONDS))
+        return True
+
+    def leave(self, turn: Turn) -> None:
+        """Pass the turn on to the next thread, or wait no longer; *turn* is over."""
+        with self._lock:
+            if turn in self._line:
+                self._line.remove(turn)
+            self._pass_on()
+
+    def _ahead(self, turn: Turn) -> int:
+        """Return how many threads come before *turn*."""
+        with self._lock:
+            self._pass_on()
+            return self._line.index(turn)
+
+    def _pass_on(self) -> None:
+        """Wake the first thread that still has a use for the turn."""
+        line = self._line
+        while line and line[0].over:
+            line.popleft()
+        if line and line[0].came.locked():
+            line[0].came.release()

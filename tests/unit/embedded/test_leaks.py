@@ -118,8 +118,10 @@ def test_a_connection_that_cannot_be_set_up_is_closed(tmp_path: Path) -> None:
     file = tmp_path / "text"
     file.write_bytes(b"this is no database\n" * 1000)
     before = descriptors()
+    connections = Connections(file, synchronous="NORMAL")
     with pytest.raises(sqlite3.DatabaseError, match="not a database") as refused:
-        Connections(file, synchronous="NORMAL").connect()
+        connections.connect()
+    connections.close()
     assert refused.value.__traceback__ is not None
     assert descriptors() == before
 

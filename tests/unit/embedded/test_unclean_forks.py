@@ -97,12 +97,12 @@ def test_a_fork_waits_for_a_connection_that_belongs_to_no_thread(
     open_backend: Any, in_child: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(open_backend())
-    with held_off:
+    with held_off.lock:
         assert in_child(lambda: is_unclean(open_backend)) == 0
     inside, go_on = threading.Event(), threading.Event()
 
     def stay() -> None:
-        with held_off:
+        with held_off.lock:
             inside.set()
             go_on.wait(60)
 
@@ -163,7 +163,7 @@ def test_a_fork_without_hooks_is_harmless_once_everything_is_closed(
 def test_a_fork_without_hooks_while_a_store_is_being_opened_makes_the_child_unclean(
     open_backend: Any, in_child: Any
 ) -> None:
-    with held_off:
+    with held_off.lock:
         assert in_child(lambda: is_unclean(open_backend), fork_in_c) == 0
 
 

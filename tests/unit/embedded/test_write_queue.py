@@ -14,7 +14,7 @@ from kip30.errors import ClosedError, Kip30Error, LifecycleError, UnavailableErr
 from kip30.names import Key
 from kip30.records import Claim, Condition, Kind, Snapshot, Target, Write
 from kip30_backends.embedded import EmbeddedBackend
-from kip30_backends.embedded.write_queue import WriteQueue
+from kip30_backends.embedded.write_queue import Turn, WriteQueue
 from kip30_conformance.patience import TIME_SCALE, eventually, throughout
 
 FOREVER = 60.0
@@ -26,14 +26,27 @@ class Line:
     def __init__(self, queue: WriteQueue) -> None:
         self.queue = queue
         self.turns: list[str] = []
+        self.first = Turn()
         self.threads: list[threading.Thread] = []
 
     def join(self, name: str, *, urgent: bool = False) -> None:
-        waiting = len(self.queue._waiting)
+        waiting = len(self.queue._line)
         thread = threading.Thread(target=self._write, kwargs={"name": name, "urgent": urgent})
         self.threads.append(thread)
         thread.start()
-        eventually(lambda: len(self.queue._waiting) > waiting)
+        eventually(lambda: len(self.queue._line) > waiting)
+
+    def take(self) -> None:
+        assert self.queue.try_enter(self.first)
+
+    def give_up(self, seconds: float, *, urgent: bool = False) -> None:
+        turn = Turn()
+        assert not self.queue.enter(turn, seconds, urgent=urgent)
+        self.leave(turn)
+
+    def leave(self, turn: Turn) -> None:
+        turn.over = True
+        self.queue.leave(turn)
 
     def end(self) -> list[str]:
         for thread in self.threads:
@@ -41,9 +54,10 @@ class Line:
         return self.turns
 
     def _write(self, *, name: str, urgent: bool) -> None:
-        assert self.queue.enter(FOREVER, urgent=urgent)
+        turn = Turn()
+        assert self.queue.enter(turn, FOREVER, urgent=urgent)
         self.turns.append(name)
-        self.queue.leave()
+        self.leave(turn)
 
 
 @pytest.fixture
@@ -52,40 +66,42 @@ def line() -> Line:
 
 
 def test_turns_come_in_the_order_of_calls_and_urgent_ones_first(line: Line) -> None:
-    assert line.queue.try_enter()
+    line.take()
     for name in ("a", "b", "c"):
         line.join(name)
     line.join("renewal", urgent=True)
     line.join("d")
-    assert not line.queue.try_enter()
-    line.queue.leave()
+    assert not line.queue.try_enter(Turn())
+    line.leave(line.first)
     assert line.end() == ["renewal", "a", "b", "c", "d"]
-    assert line.queue.try_enter()
+    assert line.queue.try_enter(Turn())
 
 
 def test_a_thread_that_gave_up_leaves_no_gap(line: Line) -> None:
-    assert line.queue.try_enter()
+    line.take()
     line.join("a")
-    assert not line.queue.enter(0.01)
-    assert not line.queue.enter(-1.0, urgent=True)
+    line.give_up(0.01)
+    line.give_up(-1.0, urgent=True)
     line.join("b")
-    line.queue.leave()
+    line.leave(line.first)
     assert line.end() == ["a", "b"]
 
 
 def test_an_interrupted_wait_leaves_no_gap(line: Line) -> None:
     def interrupt() -> None:
-        eventually(lambda: line.queue._waiting)
+        eventually(lambda: len(line.queue._line) > 1)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    assert line.queue.try_enter()
+    line.take()
+    turn = Turn()
     interrupter = threading.Thread(target=interrupt)
     interrupter.start()
     with _raising_on_interrupt(), pytest.raises(KeyboardInterrupt):
-        line.queue.enter(FOREVER)
+        line.queue.enter(turn, FOREVER)
     interrupter.join()
+    line.leave(turn)
     line.join("next")
-    line.queue.leave()
+    line.leave(line.first)
     assert line.end() == ["next"]
 
 
@@ -95,13 +111,15 @@ def test_turns_are_never_lost_or_shared(line: Line) -> None:
 
     def write(number: int) -> None:
         for _ in range(200):
-            if line.queue.enter((0.0, 0.0001, FOREVER)[number % 3], urgent=number % 4 == 0):
+            turn = Turn()
+            seconds = (0.0, 0.0001, FOREVER)[number % 3]
+            if line.queue.enter(turn, seconds, urgent=number % 4 == 0):
                 if inside.acquire(blocking=False):
                     turns.append(number)
                     inside.release()
                 else:
                     overlaps.append(number)
-                line.queue.leave()
+            line.leave(turn)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(12)]
     for thread in threads:
@@ -110,7 +128,7 @@ def test_turns_are_never_lost_or_shared(line: Line) -> None:
         thread.join()
     assert not overlaps
     assert all(turns.count(number) == 200 for number in range(2, 12, 3))
-    assert line.queue.try_enter()
+    assert line.queue.try_enter(Turn())
 
 
 def test_queued_writes_end_by_their_own_deadlines(open_backend: Any, locked: Any) -> None:
@@ -131,7 +149,7 @@ def test_closing_ends_queued_writes_at_once(open_backend: Any, locked: Any, took
     ended: list[tuple[float, Kip30Error | None]] = []
     with locked():
         threads = [_writer(backend, number, ended) for number in range(20)]
-        eventually(lambda: len(backend._engine.database._queue._waiting) == 19)
+        eventually(lambda: len(backend._engine.database._queue._line) == 20)
         assert took(backend.close) < 2
         for thread in threads:
             thread.join()
@@ -143,7 +161,7 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(open_backend: Any, loc
     ended: list[tuple[float, Kip30Error | None]] = []
     with locked():
         threads = [_writer(backend, number, ended) for number in range(5)]
-        eventually(lambda: len(backend._engine.database._queue._waiting) == 4)
+        eventually(lambda: len(backend._engine.database._queue._line) == 5)
         child = os.fork()
         if not child:
             os._exit(_status_of_a_write(backend))
