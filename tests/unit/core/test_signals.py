@@ -188,6 +188,8 @@ class Store:
                 f'{shell} exec "$@"',
                 "sh",
                 sys.executable,
+                "-W",
+                "ignore:This process:DeprecationWarning",  # of a fork, from Python 3.12 on
                 "-c",
                 program,
                 self.properties,
