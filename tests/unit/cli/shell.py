@@ -18,6 +18,13 @@ from kip30_conformance.patience import is_readable
 
 SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 PATIENCE_SECONDS = 20 * SCALE
+_WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
+sys.argv = ["kip30", *sys.argv[2:]]
+from kip30_command import main
+main()
+"""
 SESSION_SECONDS = 2 * SCALE
 
 
@@ -98,3 +105,15 @@ def line_of(stream: Any) -> str:
     assert is_readable(stream.fileno(), PATIENCE_SECONDS), "no line in time"
     line: bytes = stream.readline()
     return line.decode().rstrip("\n")
+
+
+def without(modules: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
+    """Run a command where none of *modules*, which commas separate, is installed."""
+    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-c", _WITHOUT, modules, *words],
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        env=environment,
+    )

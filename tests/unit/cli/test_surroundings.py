@@ -1,10 +1,8 @@
 """Closed streams, no home directory, missing packages: errors, and no mistakes of kip30."""
 
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,16 +11,9 @@ from kip30.cli.status import Status
 from kip30.errors import ConfigError
 from kip30_backends.embedded.settings import default_directory
 
-from .shell import PATIENCE_SECONDS, Shell
+from .shell import PATIENCE_SECONDS, Shell, without
 
 NOT_IN_PASSWD = 12_345
-WITHOUT = """
-import sys
-sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
-sys.argv = ["kip30", *sys.argv[2:]]
-from kip30_command import main
-main()
-"""
 
 
 def redirected(shell: Shell, words: str) -> "subprocess.CompletedProcess[bytes]":
@@ -134,63 +125,6 @@ def test_the_default_directory_needs_a_home(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # -- what is not installed, and what is refused
-
-
-def without(module: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
-    """Run a command where *module* is not installed."""
-    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT, module, *words],
-        capture_output=True,
-        check=False,
-        timeout=PATIENCE_SECONDS,
-        env=environment,
-    )
-
-
-@pytest.fixture
-def closed_port() -> Iterator[int]:
-    """A port on which nothing listens, and that no other process can take meanwhile."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        yield bound.getsockname()[1]
-
-
-def test_a_default_store_is_shown_with_the_reason(shell: Shell) -> None:
-    shell.write({"plugin.namespace": "n"})
-    effective = without("kazoo,cassandra,consul", "config", "--effective").stdout.decode()
-    assert effective.startswith(
-        "plugin.backend\tetcd\tdefault: it is the only store installed besides embedded\n"
-    )
-    effective = without("kazoo,cassandra,consul,google", "config", "--effective").stdout.decode()
-    assert effective.startswith("plugin.backend\tembedded\tdefault: no other store is installed\n")
-
-
-@pytest.mark.parametrize("words", [("leader", "s"), ("doctor",)], ids=" ".join)
-def test_a_default_store_that_is_not_reached_is_named_with_the_reason(
-    shell: Shell, closed_port: int, words: tuple[str, ...]
-) -> None:
-    words = (*words, "--set", f"plugin.etcd.endpoints=127.0.0.1:{closed_port}")
-    shell.write({"plugin.connect.timeout.ms": 500})
-    result = without("kazoo,cassandra,consul", *words)
-    assert result.returncode == Status.UNAVAILABLE
-    reason = (
-        "etcd is the default because it is the only store installed besides embedded:"
-        " plugin.backend names another store"
-    )
-    assert reason in (result.stderr + result.stdout).decode()
-    result = without("kazoo,cassandra,consul", *words, "--backend", "etcd")
-    assert result.returncode == Status.UNAVAILABLE
-    assert "default" not in (result.stderr + result.stdout).decode()
-
-
-def test_a_default_store_that_lacks_a_setting_is_named_with_the_reason(shell: Shell) -> None:
-    shell.write({})
-    result = without("google,cassandra,consul", "leader", "s")
-    assert result.returncode == Status.USAGE
-    told = result.stderr.decode()
-    assert "zookeeper.connect is missing" in told
-    assert "zookeeper is the default because" in told
 
 
 @pytest.mark.parametrize("module", ["pytest", "pytest_timeout", "hypothesis", "psutil"])
