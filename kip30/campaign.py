@@ -304,6 +304,7 @@ class Campaign:
             if candidacy.uncertain:
                 self._resolve(candidacy)
             self._remember(candidacy)
+            self._give_back()
             is_told = candidacy.held is None or self._release(candidacy.held)
             with suppress(ValueError):  # closed meanwhile
                 self._leaving.remove(candidacy)
@@ -339,6 +340,11 @@ class Campaign:
     def _try_to_lead(self) -> None:
         for candidacy in list(self._candidacies.values()):
             if self._one_leads():
+                break
+            if candidacy.leadership is not None or self._surplus:
+                # A term is over since this step began. It must be ended first, and its claim given
+                # back: its end changes the nonce, which must not happen to a claim under way.
+                self._terms.wake()
                 break
             if not candidacy.tried.done() or candidacy.uncertain or self._seems_free(candidacy):
                 self._attempt(candidacy)

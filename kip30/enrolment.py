@@ -78,15 +78,23 @@ class Enrolment:
         newest = self._lifecycle.newest()
         with self._busy:
             try:
+                # Under _busy: the task that withdraws what was claimed waits for it. If it has
+                # finished already, it would release no later claim.
+                self._check_is_wanted()
                 member = self._claim(newest)
             except BaseException:
                 self.leave()
                 raise
-        if self._lifecycle.phase is Phase.LEAVING:
-            raise LifecycleError("closed while joining: ask the locator for another handle")
-        if self._lifecycle.phase is Phase.CLOSED:
-            raise ClosedError("closed while joining")
+        self._check_is_wanted()
         return member
+
+    def _check_is_wanted(self) -> None:
+        phase = self._lifecycle.phase
+        if phase is Phase.CLOSED:
+            raise ClosedError("closed while joining")
+        if phase is Phase.LEAVING:
+            self._connection.drop(self)
+            raise LifecycleError(f"{self._id!r} has left, or its handle was closed, while joining")
 
     def update(self, data: bytes) -> None:
         """Replace the record, or have the re-join carry *data*; see `GroupMembership.update`."""
@@ -165,19 +173,21 @@ class Enrolment:
         reason = ": another client has taken the id" if is_evicted else ""
         return NotMemberError(f"{self._id!r} is not a member of {self._group!r}{reason}")
 
-    def _claim(self, update: Update) -> Member:
+    def _claim(self, update: Update, *, is_rejoin: bool = False) -> Member:
         """Begin an incarnation with the data of *update*."""
         claim, shows_data = self._claims.claim(update.data)
         wake, future = self._incarnations.wake, self._connection.future
         member = Member(claim, update.data, wake, future)
         self._connection.sessions.adopt(claim.lease)
-        with self._turning:
+        with self._turning:  # so that nothing reports this incarnation lost before it has begun
             self.member = member
             is_joined = self._lifecycle.enter(Phase.JOINED)
+            if is_joined and shows_data:
+                self._lifecycle.acknowledge(update)
+            if is_joined and is_rejoin:
+                self._callbacks.rejoined(member)
         if not is_joined:  # left or closed while the claim was under way
             member.end(self._lifecycle.phase.value)
-        elif shows_data:
-            self._lifecycle.acknowledge(update)
         return member
 
     def _replace(self, update: Update, wait: Wait) -> bool:
@@ -265,7 +275,7 @@ class Enrolment:
     def _rejoin(self, member: Member) -> None:
         self._lose(member, "not renewed in time")
         self._claims.release(member.claim)
-        self._callbacks.rejoined(self._claim(self._lifecycle.newest()))
+        self._claim(self._lifecycle.newest(), is_rejoin=True)
 
     def _give_up(self, error: MemberExistsError) -> None:
         """Stay out; the next step searches for a claim that was never answered.

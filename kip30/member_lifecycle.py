@@ -112,7 +112,8 @@ class MemberLifecycle:
         """Note that the store shows *update*, and wake the calls that wait for it."""
         with self._changed:
             self._newest = max(self._newest, update)
-            self._shown = max(self._shown, update.number)
+            if self._phase is Phase.JOINED:  # else it was the record of a lost incarnation
+                self._shown = max(self._shown, update.number)
             self._acknowledged = max(self._acknowledged, update.number)
             self._changed.notify_all()
 

@@ -72,6 +72,13 @@ def test_a_new_incarnation_shows_nothing_for_certain() -> None:
     assert lifecycle.is_behind()
 
 
+def test_what_a_lost_incarnation_has_shown_says_nothing_of_the_next() -> None:
+    lifecycle = reach(Phase.LOST)
+    lifecycle.acknowledge(lifecycle.number(b"acknowledged late"))
+    lifecycle.enter(Phase.JOINED)
+    assert lifecycle.is_behind()
+
+
 def test_a_call_waits_for_its_data_or_newer_data() -> None:
     lifecycle = reach(Phase.LOST)
     older, newer = lifecycle.number(b"older"), lifecycle.number(b"newer")
