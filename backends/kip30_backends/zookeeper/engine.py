@@ -1,5 +1,6 @@
 """What runs below the drivers of one backend. It does not refer to the backend itself."""
 
+from collections import deque
 from contextlib import suppress
 
 from kip30 import forks
@@ -21,6 +22,7 @@ from kip30_backends.zookeeper.watches import Watches
 from kip30_backends.zookeeper.wire import AddWatch, Exists, GetChildren, MultiRead, RemoveWatches
 
 _PATIENCE = 0.95
+_FORMER_SESSIONS = 64
 _TRIES_TO_CONNECT = 2
 _GLANCES_PER_TIMEOUT = 20
 _RESERVED = "/zookeeper"
@@ -46,7 +48,8 @@ class Engine:
         self.outbox = Outbox(context.operation_timeout_seconds * _PATIENCE)
         self.states = States(self.tree)
         self.watches = Watches(self.outbox, self.states, self.tree)
-        self.sessions = Sessions(Ground(context, self.server, self.outbox, self.watches))
+        former: deque[int] = deque(maxlen=_FORMER_SESSIONS)
+        self.sessions = Sessions(Ground(context, self.server, self.outbox, self.watches, former))
         self._patience = context.operation_timeout_seconds
         glance = context.operation_timeout_seconds / _GLANCES_PER_TIMEOUT
         beats = (self.outbox.expire, self.sessions.beat, self.watches.retry)

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,12 +19,17 @@ _ERA = 2**40
 
 
 class Ground(NamedTuple):
-    """What all sessions of a backend have in common."""
+    """What all sessions of a backend have in common.
+
+    Attributes:
+        former: The numbers of the last sessions that ended; `Sessions` adds to it.
+    """
 
     context: Context
     server: Server
     outbox: Outbox
     watches: Watches
+    former: deque[int]
 
 
 class Line(Owner):
@@ -48,6 +54,7 @@ class Line(Owner):
         self._context = context
         self._outbox = ground.outbox
         self._watches = ground.watches
+        self._former = ground.former
         self._orders = itertools.count(era * _ERA)
         self._order = next(self._orders)
         self._lost = lost
@@ -57,7 +64,7 @@ class Line(Owner):
         if self.session is None:
             self.timeout_seconds = timeout_seconds
             lease = self._context.lease(sent_at=sent_at, timeout_seconds=timeout_seconds)
-            self.session = Session(client.identity, lease)
+            self.session = Session(client.identity, lease, self._former)
             self.settled.set()
         elif self.session.lease.expire():
             self._lost(self, "not renewed in time")

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
-from kip30.errors import MemberExistsError, NotMemberError
+from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
 from kip30.records import Claim, Entry, Version
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
@@ -62,6 +62,8 @@ class ZookeeperMembership(MembershipDriver):
                 continue
             if holder == (answer.session.ident, nonce):
                 return _claim(member_id, nonce, data, answer, answer.only().stat)
+            if holder[0] in answer.session.former:
+                raise UnavailableError(f"{member_id!r} is held by a former session of this client")
             raise MemberExistsError(f"{member_id!r} is a member of {group!r} already")
 
     def _replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Steps[Claim]:

@@ -1,5 +1,6 @@
 """A session: what the servers know it by, and how long it holds."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from typing_extensions import override
@@ -20,10 +21,19 @@ class Identity(NamedTuple):
 
 
 class Session(NamedTuple):
-    """One life of a backend's claims."""
+    """One life of a backend's claims.
+
+    Attributes:
+        identity: What the servers know it by.
+        lease: How long it holds.
+        former: The numbers of this backend's last sessions, which have all ended for this client.
+            Servers may keep one for its whole timeout all the same: one that was their leader may
+            call it expired, and be replaced before that is decided.
+    """
 
     identity: Identity
     lease: Lease
+    former: Collection[int]
 
     @property
     def ident(self) -> int:

@@ -128,6 +128,7 @@ class Sessions:
             if line is not self._line or line.session is None:
                 return
             self._line = None
+            self._ground.former.append(line.session.ident)
             self._ground.outbox.attach(None)
             self._unreplaced = line
             self._begin_to_replace()

@@ -16,6 +16,7 @@ from kip30_backends.zookeeper.engine import Engine
 from kip30_backends.zookeeper.session import Identity
 from kip30_backends.zookeeper.wire import Close, Create, Request
 from kip30_conformance.patience import eventually
+from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 
@@ -74,6 +75,24 @@ def test_a_request_that_waited_is_not_sent_in_the_next_session(open_client: Open
     assert engine.sessions.line is not lost
     assert successor.membership_list() == {"m"}
     assert member.is_valid()
+
+
+def test_a_member_waits_for_the_end_of_its_former_session(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers may keep a session that one of them, their leader until then, has called expired."""
+    client = open_client(**{"plugin.session.timeout.ms": 4_000})
+    group, sessions = client.group_membership("g"), _engine(client).sessions
+    evicted, rejoined = Recorder[Member](), Recorder[Member]()
+    first = group.join("m", "", on_evicted=evicted, on_rejoined=rejoined)
+    monkeypatch.setattr(sessions, "bury", lambda _: None)
+    lost = sessions.line
+    assert lost is not None
+    sessions._lose(lost, "as if it had expired")
+    rejoined.expect_count(1, within=60)
+    assert not evicted.events
+    assert not first.is_valid()
+    assert group.membership_list() == {"m"}
 
 
 def _joined(group: GroupMembership[str]) -> Member | None:
