@@ -74,7 +74,7 @@ def _term_ends_within_a_step(client: PluginLocator, campaign: Any, resumed: floa
 
 
 def test_a_claim_does_not_begin_before_the_lost_term_has_ended(open_client: OpenClient) -> None:
-    """Else the end of the term changes the nonce of the claim, and nobody knows it any more."""
+    """Otherwise the end of the term changes the nonce, and no task knows the claim any more."""
     client, other = open_client(), open_client().leader_election("s")
     election = client.leader_election("s")
     story = Recorder[tuple[str, int]]()

@@ -1,4 +1,4 @@
-"""A file that takes the place of the database is never taken for it, whatever its inode number."""
+"""A file that takes the place of the database is never taken for it, with any inode number."""
 
 import fcntl
 import os
