@@ -30,7 +30,8 @@ class Turn:
 
     Attributes:
         over: Whether the thread has no more use for its place, in the queue or not.
-        came: Held until the turn may have come. Acquired by the thread, released by any.
+        came: Held until the turn may have come; None unless the thread waits. Acquired by the
+            thread, released by any.
     """
 
     __slots__ = ("came", "over")
@@ -38,7 +39,7 @@ class Turn:
     def __init__(self) -> None:
         """Be in no queue yet."""
         self.over = False
-        self.came = threading.Lock()
+        self.came: threading.Lock | None = None
 
 
 class WriteQueue:
@@ -72,8 +73,9 @@ class WriteQueue:
 
         Whether or not it came, and if this raises, *turn* must be ended as the module says.
         """
+        came = turn.came = threading.Lock()
         with self._lock:
-            turn.came.acquire()
+            came.acquire()
             if urgent:
                 self._line.insert(1, turn)
             else:
@@ -86,15 +88,19 @@ class WriteQueue:
             # Woken when the turn comes. The pauses are for a thread that was interrupted before it
             # could wake the next one. The longer the queue, the longer they are: one of its first
             # threads looks in time, and a thousand cost no more than a few.
-            turn.came.acquire(timeout=min(left, ahead * _LOOK_SECONDS))
+            came.acquire(timeout=min(left, ahead * _LOOK_SECONDS))
         return True
 
     def leave(self, turn: Turn) -> None:
         """Pass the turn on to the next thread, or wait no longer; *turn* is over."""
         with self._lock:
-            if turn in self._line:
-                self._line.remove(turn)
-            self._pass_on()
+            line = self._line
+            if line and line[0] is turn:  # as almost always, so it is worth not searching
+                line.popleft()
+            elif turn in line:
+                line.remove(turn)
+            if line:
+                self._pass_on()
 
     def _ahead(self, turn: Turn) -> int:
         """Return how many threads come before *turn*."""
@@ -107,5 +113,6 @@ class WriteQueue:
         line = self._line
         while line and line[0].over:
             line.popleft()
-        if line and line[0].came.locked():
-            line[0].came.release()
+        came = line[0].came if line else None
+        if came is not None and came.locked():
+            came.release()
