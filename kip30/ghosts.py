@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kip30.connection import Connection
 from kip30.driver import Context
-from kip30.records import Claim, Snapshot
+from kip30.records import Claim, Kind, Snapshot, Target
 
 LATE_SECONDS = 600.0
 """How late a request may arrive: longer than servers stand still that clients go on to count on."""
@@ -54,8 +54,10 @@ class Ghosts:
     def lay(self, latest: Snapshot | None) -> None:
         """Take back what *latest* shows, and forget what can appear no more."""
         for ghost in list(self._ghosts):
-            if latest is not None:
-                self.take_back(ghost.candidate, ghost.nonce, ghost.data, latest)
+            if latest is not None and _shows(latest, ghost.nonce):
+                # It may be from before a release: then the look-up, which is a claim with the same
+                # nonce, would claim anew.
+                self.take_back(ghost.candidate, ghost.nonce, ghost.data, self._read())
             if self._connection.context.clock.now() >= ghost.forget_at:
                 self._ghosts.remove(ghost)
 
@@ -65,9 +67,17 @@ class Ghosts:
 
     def take_back(self, candidate: str, nonce: str, data: bytes, latest: Snapshot) -> None:
         """Take back what was granted under *nonce*, if *latest* shows it."""
-        if all(entry.nonce != nonce for entry in latest.entries.values()):
+        if not _shows(latest, nonce):
             return
         asked = self._connection.backend.election.claim(self._service, candidate, nonce, data)
         answer = self._connection.asking()(asked)  # the same nonce finds the claim
         if isinstance(answer, Claim):
             self._release(answer)
+
+    def _read(self) -> Snapshot:
+        target = Target(Kind.SERVICE, self._service)
+        return self._connection.wait(self._connection.backend.observe.snapshot(target))
+
+
+def _shows(snapshot: Snapshot, nonce: str) -> bool:
+    return any(entry.nonce == nonce for entry in snapshot.entries.values())

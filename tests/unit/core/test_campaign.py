@@ -75,6 +75,28 @@ def test_a_claim_that_arrives_after_its_term_is_taken_back(
     eventually(lambda: other.leader_election("s").get_leader() is None)
 
 
+def test_a_late_claim_is_not_looked_up_in_a_state_from_before_the_release(
+    open_client: OpenClient,
+) -> None:
+    """The look-up is a claim with the same nonce: it would lead once more, and count an epoch."""
+    client, other = open_client(), open_client()
+    election = client.leader_election("s")
+    faults(client).lose_answers("election.claim")
+    election.nominate("a", "x")
+    assert election.wait_elected("a", 10) is not None
+    feed = election._campaign._feed
+    assert feed is not None
+    stale = eventually(lambda: feed.latest if feed.latest and feed.latest.entries else None)
+    election.resign("a")
+    eventually(lambda: feed.latest and not feed.latest.entries)
+    feed.latest = stale
+    election._campaign._step()
+    assert other.leader_election("s").nominate("b", "")
+    leader = other.leader_election("s").get_leader()
+    assert leader is not None
+    assert (leader.id, leader.epoch) == ("b", 2)
+
+
 def test_a_resignation_that_is_never_confirmed_says_so(open_client: OpenClient) -> None:
     clock = ManualClock()
     client = open_client(clock)
