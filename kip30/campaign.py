@@ -323,9 +323,7 @@ class Campaign:
 
     def _resolve(self, candidacy: Candidacy) -> None:
         """Take back a claim whose answer was lost, if it was granted."""
-        future = self._connection.backend.observe.snapshot(self._target)
-        latest = self._connection.wait(future)
-        self._ghosts.take_back(candidacy.candidate, candidacy.nonce, candidacy.data, latest)
+        self._ghosts.take_back(candidacy.candidate, candidacy.nonce, candidacy.data)
         candidacy.uncertain = False
 
     def _remember(self, candidacy: Candidacy) -> None:

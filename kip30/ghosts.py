@@ -55,9 +55,7 @@ class Ghosts:
         """Take back what *latest* shows, and forget what can appear no more."""
         for ghost in list(self._ghosts):
             if latest is not None and _shows(latest, ghost.nonce):
-                # It may be from before a release: then the look-up, which is a claim with the same
-                # nonce, would claim anew.
-                self.take_back(ghost.candidate, ghost.nonce, ghost.data, self._read())
+                self.take_back(ghost.candidate, ghost.nonce, ghost.data)
             if self._connection.context.clock.now() >= ghost.forget_at:
                 self._ghosts.remove(ghost)
 
@@ -65,9 +63,13 @@ class Ghosts:
         """Return when the next ghost is to be forgotten; infinite if there is none."""
         return min((ghost.forget_at for ghost in self._ghosts), default=math.inf)
 
-    def take_back(self, candidate: str, nonce: str, data: bytes, latest: Snapshot) -> None:
-        """Take back what was granted under *nonce*, if *latest* shows it."""
-        if not _shows(latest, nonce):
+    def take_back(self, candidate: str, nonce: str, data: bytes) -> None:
+        """Take back what was granted under *nonce*, if the store shows it now.
+
+        What a watch delivered last may be from before a release: then the look-up, which is a claim
+        with the same nonce, would claim again.
+        """
+        if not _shows(self._read(), nonce):
             return
         asked = self._connection.backend.election.claim(self._service, candidate, nonce, data)
         answer = self._connection.asking()(asked)  # the same nonce finds the claim

@@ -75,15 +75,20 @@ class Bridge:
             Kip30Error: Of the kind *late* if *function* did not end in time. It still may.
         """
         self.check()
-        return await self._finished(self.submit(function), late, until or self.until())
+        return await self.finish(self.submit(function), late, until or self.until())
 
     def submit(self, function: Callable[[], T]) -> Future[T]:
         """Call *function* on a worker."""
         return self._workers.submit(function)
 
-    async def finish(self, call: Future[T], late: type[Kip30Error], *, until: float) -> T:
-        """Await what `submit` has returned, as `call` does."""
-        return await self._finished(call, late, until)
+    async def finish(self, call: Future[T], late: type[Kip30Error], until: float) -> T:
+        """Await what `submit` has returned, as `call` does, until *until*."""
+        try:
+            return await outcome(call, until - self._loop.time())
+        except LateError:
+            if call.cancelled():
+                raise UnavailableError("no thread was free in time: nothing was sent") from None
+            raise self._late(late) from None
 
     async def shared(
         self, source: Future[T], late: type[Kip30Error], *, until: float | None = None
@@ -129,18 +134,10 @@ class Bridge:
         self.check()
         until = self.until()
         if self.connection.backend.is_blocking:
-            source = await self._finished(threads.submit(request), late, until)
+            source = await self.finish(threads.submit(request), late, until)
         else:
             source = request()
         return await self._answered(source, late, until)
-
-    async def _finished(self, call: Future[T], late: type[Kip30Error], until: float) -> T:
-        try:
-            return await outcome(call, until - self._loop.time())
-        except LateError:
-            if call.cancelled():
-                raise UnavailableError("no thread was free in time: nothing was sent") from None
-            raise self._late(late) from None
 
     async def _answered(
         self, source: Future[T], late: type[Kip30Error], until: float, *, shared: bool = False

@@ -126,7 +126,7 @@ class Listeners:
         kept = _Kept(listener, self.bridge.submit(lambda: register(listener)))
         self._kept[place, function] = kept
         try:
-            await self.bridge.finish(kept.registering, UnavailableError, until=until)
+            await self.bridge.finish(kept.registering, UnavailableError, until)
         except BaseException:
             if self._kept.get((place, function)) is kept:
                 del self._kept[place, function]
