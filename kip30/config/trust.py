@@ -74,7 +74,10 @@ def distrust_tree(root: Path) -> str:
 
 
 def _distrust_within(path: Path) -> str:
-    status = path.lstat()
+    try:
+        status = path.lstat()
+    except FileNotFoundError:  # Python renames each compiled file that it has written
+        return ""
     if not stat.S_ISLNK(status.st_mode):
         return distrust(path, status, path)
     return distrust(path, status, path) or (distrust_chain(path) if path.exists() else "")

@@ -18,10 +18,11 @@ import pytest
 
 from kip30.config import CommonSettings, Properties, build, load, setting, text
 from kip30.config.expansion import FILE_LIMIT
-from kip30.config.trust import TRUSTED_VARIABLE, distrust, distrust_chain
+from kip30.config.trust import TRUSTED_VARIABLE, distrust, distrust_chain, distrust_tree
 from kip30.errors import ConfigError
 from kip30.locator import PluginLocator, check
 from kip30_conformance.child import in_forked_child
+from tests.unit.removed_files import removed_again_and_again
 
 ROOT, USER, OTHER = 0, 12_345, 65_534
 MODES = (0o600, 0o644, 0o664, 0o666)
@@ -307,6 +308,14 @@ def test_every_user_may_write_it(place: Place) -> None:
     place.properties.chmod(0o646)
     with pytest.raises(ConfigError, match=r"every user may write kip30\.properties, mode 0646"):
         namespace()
+
+
+def test_a_file_that_is_gone_meanwhile_is_not_distrusted(place: Place) -> None:
+    package = place.folder / "package"
+    package.mkdir(0o755)
+    with removed_again_and_again(package / "compiled.pyc.12345"):
+        for _ in range(2_000):
+            assert distrust_tree(package) == ""
 
 
 def test_a_link_leads_to_a_file_that_counts(place: Place) -> None:

@@ -29,25 +29,32 @@ def trusted_directory(directory: Path) -> Path:
     return real
 
 
-def refuse_untrusted(path: Path) -> None:
+def refuse_untrusted(path: Path) -> os.stat_result | None:
     """Raise if *path*, in a trusted directory, is a link or may be changed by another user.
 
+    Returns:
+        What is at *path*, or None if it is missing.
+
     Raises:
-        StoreError: It is, or may. That it is missing is no error.
+        StoreError: It is, or may.
     """
     try:
         found = path.lstat()
     except FileNotFoundError:
-        return
+        return None
     if stat.S_ISLNK(found.st_mode):
         raise StoreError(f"{path} is a symbolic link, which is not followed: move it away")
     _refuse_strangers(path, found)
+    return found
 
 
 def refuse_untrusted_file(path: Path) -> None:
-    """Raise as `refuse_untrusted` does, and if *path* is there but is not a regular file."""
-    refuse_untrusted(path)
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+    """Raise as `refuse_untrusted` does, and if *path* is there but is not a regular file.
+
+    It is looked at once: SQLite removes its log as soon as the last connection is closed.
+    """
+    found = refuse_untrusted(path)
+    if found is not None and not stat.S_ISREG(found.st_mode):
         raise StoreError(f"{path} is not a file: move it away")
 
 

@@ -10,6 +10,8 @@ import pytest
 from kip30.errors import StoreError
 from kip30.names import Key
 from kip30.records import Condition, Write
+from kip30_backends.embedded.ownership import refuse_untrusted_file
+from tests.unit.removed_files import removed_again_and_again
 
 NOBODY = 65534
 ENTRIES = ["doorbell", "create.lock", "kip30.db", "kip30.db-wal", "kip30.db-shm", "sessions"]
@@ -119,3 +121,10 @@ def test_a_pipe_in_place_of_the_doorbell_does_not_block(open_backend: Any, used:
     os.mkfifo(used / "doorbell", 0o600)
     with pytest.raises(StoreError, match="doorbell is not a file: move it away"):
         open_backend()
+
+
+def test_a_log_that_sqlite_removes_meanwhile_is_missing(tmp_path: Path) -> None:
+    log = tmp_path / "kip30.db-wal"
+    with removed_again_and_again(log):
+        for _ in range(20_000):
+            refuse_untrusted_file(log)
