@@ -136,7 +136,7 @@ class _Admission:
 
 
 class Dispatcher:
-    """A pool of threads for tasks, with a timer. Starts no thread before it is needed."""
+    """A pool of threads for tasks, each started when it is needed, and a timer thread."""
 
     def __init__(self, clock: Clock, *, name: str = "kip30") -> None:
         """Serve tasks whose timers are read from *clock*."""

@@ -14,11 +14,28 @@ U = TypeVar("U")
 
 _log = logging.getLogger(__name__)
 
-_CREATED_ON_USE: dict[str, Callable[[], Any]] = {
-    "_condition": threading.Condition,
-    "_waiters": list,
-    "_done_callbacks": list,
-}
+
+class _OnUse:
+    """An attribute that each object creates when it is first asked for it.
+
+    `functools.cached_property` has one lock for all objects before Python 3.12, and a class that
+    defines `__getattr__` is slower in every other attribute.
+    """
+
+    def __init__(self, make: Callable[[], object]) -> None:
+        """Create the value by *make*."""
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Take note of the attribute's name."""
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        """Create the value and store it in *instance*; later uses find it there."""
+        if instance is None:
+            return self
+        # Two threads may get here at once: `setdefault` gives both the same object.
+        return instance.__dict__.setdefault(self._name, self._make())
 
 
 class Completed(Future[T]):
@@ -31,18 +48,13 @@ class Completed(Future[T]):
 
     _state = "FINISHED"
     _exception = None
+    _condition = _OnUse(threading.Condition)
+    _waiters = _OnUse(list)
+    _done_callbacks = _OnUse(list)
 
     def __init__(self, result: T) -> None:
         """Be done, with *result*."""
         self._result = self._value = result
-
-    def __getattr__(self, name: str) -> Any:
-        """Create what `Future.__init__` would have created; only the first use comes here."""
-        make = _CREATED_ON_USE.get(name)
-        if make is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        # Two threads may get here at once: `setdefault` gives both the same object.
-        return self.__dict__.setdefault(name, make())
 
     @override
     def cancel(self) -> bool:

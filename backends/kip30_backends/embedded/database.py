@@ -3,6 +3,8 @@
 A process that is stopped in the middle of a commit keeps the others from
 writing until it goes on or dies; they answer `UnavailableError` meanwhile.
 
+Between two attempts at a transaction no lock is held, and the process may fork.
+
 A transaction begins inside the block at whose end C code ends it. A signal handler may raise in the
 main thread when a Python function begins, so none is called between an error and the rollback.
 """
@@ -92,7 +94,11 @@ class Database:
         Raises:
             sqlite3.OperationalError: Another connection was in the way all the time (`is_busy`).
         """
-        return self._through(partial(self._read, work), patience)
+        try:
+            return self._read(work)
+        except sqlite3.Error as error:
+            self._raise_unless_busy(error)
+        return (patience or self.patience()).through(partial(self._read, work))
 
     def write(
         self,
@@ -119,7 +125,11 @@ class Database:
                 patience = patience or self.patience()
                 if not queue.enter(turn, patience.seconds_left(), urgent=urgent):
                     raise UnavailableError(stayed_locked(self.file))
-            return self._through(partial(self._write, work, durable), patience)
+            try:
+                return self._write(work, durable)
+            except sqlite3.Error as error:
+                self._raise_unless_busy(error)
+            return (patience or self.patience()).through(partial(self._write, work, durable))
         finally:
             turn.over = True
             queue.leave(turn)
@@ -139,15 +149,11 @@ class Database:
             self.look_at = monotonic() + _LOOK_AT_FILE_SECONDS
         return slot.connection or self.connections.open(slot)
 
-    def _through(self, attempt: Callable[[], T], patience: Patience | None) -> T:
-        """Repeat *attempt*; between two attempts no lock is held, and the process may fork."""
-        try:
-            return attempt()
-        except sqlite3.Error as error:
-            self.connections.refuse()
-            if not is_busy(error):
-                raise
-        return (patience or self.patience()).through(attempt)
+    def _raise_unless_busy(self, error: sqlite3.Error) -> None:
+        """Return if another connection was in the way; raise *error*, or its cause, if not."""
+        self.connections.refuse()
+        if not is_busy(error):
+            raise error
 
     def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         slot = self.connections.slot()
@@ -159,7 +165,7 @@ class Database:
                 if connection.in_transaction:
                     connection.rollback()
 
-    def _write(self, work: Callable[[Transaction], T], durable: bool) -> T:  # noqa: FBT001  of `partial`
+    def _write(self, work: Callable[[Transaction], T], durable: bool) -> T:  # noqa: FBT001  by position, for every write passes it
         slot = self.connections.slot()
         with slot.lock:
             connection = slot.connection or self.connections.open(slot)

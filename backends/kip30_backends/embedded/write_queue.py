@@ -34,12 +34,9 @@ class Turn:
             thread, released by any.
     """
 
-    __slots__ = ("came", "over")
-
-    def __init__(self) -> None:
-        """Be in no queue yet."""
-        self.over = False
-        self.came: threading.Lock | None = None
+    # Defaults of the class: each write makes a turn, and nearly none waits.
+    over = False
+    came: "threading.Lock | None" = None
 
 
 class WriteQueue:
