@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Self
 
 from kip30 import Storage
-from kip30_conformance.history.evidence import missing_evidence
-from kip30_conformance.history.linearizability import check
-from kip30_conformance.history.operations import Operation
-from kip30_conformance.history.recorder import Recorder
-from kip30_conformance.history.storage_register import StorageRegister
-from kip30_conformance.history.verdict import Verdict
+from kip30.history.evidence import missing_evidence
+from kip30.history.linearizability import check
+from kip30.history.operations import Operation
+from kip30.history.recorder import Recorder
+from kip30.history.storage_register import StorageRegister
+from kip30.history.verdict import Verdict
 from kip30_conformance.patience import eventually
 from kip30_conformance.suite import NoEvidenceError
 from kip30_conformance.workload import Worker

@@ -23,7 +23,7 @@ from kip30 import (
     Storage,
     close_on_signals,
 )
-from kip30_conformance.history.recorder import Recorder
+from kip30.history.recorder import Recorder
 from kip30_conformance.workload import Worker
 
 

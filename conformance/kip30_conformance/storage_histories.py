@@ -12,15 +12,15 @@ import pytest
 
 from kip30 import DefiniteError, Fence, Leadership, OutcomeUnknownError, PluginLocator
 from kip30.driver import Capability
+from kip30.history.evidence import missing_evidence
+from kip30.history.leaderships import Term
+from kip30.history.linearizability import check
+from kip30.history.operations import Operation
+from kip30.history.recorder import Recorder, read_rows
+from kip30.history.storage_register import StorageRegister
+from kip30.history.verdict import Verdict
 from kip30_conformance.crowd import together
 from kip30_conformance.harness import Harness
-from kip30_conformance.history.evidence import missing_evidence
-from kip30_conformance.history.leaderships import Term
-from kip30_conformance.history.linearizability import check
-from kip30_conformance.history.operations import Operation
-from kip30_conformance.history.recorder import Recorder, read_rows
-from kip30_conformance.history.storage_register import StorageRegister
-from kip30_conformance.history.verdict import Verdict
 from kip30_conformance.peer import Peer
 from kip30_conformance.suite import (
     Evidence,

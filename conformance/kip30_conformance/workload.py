@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from kip30 import DefiniteError, OutcomeUnknownError, Storage, UnsupportedError, Version
-from kip30_conformance.history.recorder import Recorder
+from kip30.history.recorder import Recorder
 
 
 class Worker:

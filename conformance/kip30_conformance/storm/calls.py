@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from kip30 import Kip30Error
-from kip30_conformance.history.operations import Outcome
-from kip30_conformance.history.recorder import outcome_of
+from kip30.history.operations import Outcome
+from kip30.history.recorder import outcome_of
 from kip30_conformance.storm.heartbeat import Heartbeat
 from kip30_conformance.storm.journal import Journal
 

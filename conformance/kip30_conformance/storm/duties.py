@@ -11,7 +11,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from kip30 import KeyMissingError, Kip30Error, PluginLocator
-from kip30_conformance.history.recorder import Recorder
+from kip30.history.recorder import Recorder
 from kip30_conformance.storm.calls import Calls
 from kip30_conformance.storm.journal import Journal
 from kip30_conformance.storm.names import FENCED_KEY, KEY_SET_KEYS, TOLD_KEY, registers

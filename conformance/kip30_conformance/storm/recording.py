@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import override
 
-from kip30_conformance.history.recorder import Recorder
+from kip30.history.recorder import Recorder
 from kip30_conformance.storm.calls import Calls
 
 

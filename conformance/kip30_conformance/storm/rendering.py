@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from kip30_conformance.history.operations import Outcome
+from kip30.history.operations import Outcome
 from kip30_conformance.storm.summary import Summary
 
 _OUTCOMES = (*(outcome.value for outcome in Outcome), "broken")

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 from typing_extensions import override
 
-from kip30_conformance.history.cas_register import found
-from kip30_conformance.history.models import IMPOSSIBLE, Model, State, Step
-from kip30_conformance.history.operations import Operation
+from kip30.history.cas_register import found
+from kip30.history.models import IMPOSSIBLE, Model, State, Step
+from kip30.history.operations import Operation
 
 Apply = Callable[[State], State]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kip30_conformance.history.cas_register import MISMATCH
-from kip30_conformance.history.operations import Operation, Outcome, frozen
+from kip30.history.cas_register import MISMATCH
+from kip30.history.operations import Operation, Outcome, frozen
 
 Event = dict[str, Any]
 """A line of a published history, its keywords as strings without their colon."""

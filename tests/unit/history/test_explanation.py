@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from kip30.history import explanation
+from kip30.history.explanation import Violation, beginning
+from kip30.history.linearizability import check, check_key
+from kip30.history.operations import Operation, Outcome
+from kip30.history.storage_register import StorageRegister
+from kip30.history.verdict import Verdict
 from kip30.records import Version
-from kip30_conformance.history import explanation
-from kip30_conformance.history.explanation import Violation, beginning
-from kip30_conformance.history.linearizability import check, check_key
-from kip30_conformance.history.operations import Operation, Outcome
-from kip30_conformance.history.storage_register import StorageRegister
-from kip30_conformance.history.verdict import Verdict
 
 from .histories import quiet_history, storage_history
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kip30_conformance.history.cas_register import CasRegister
-from kip30_conformance.history.linearizability import check
-from kip30_conformance.history.models import Model
-from kip30_conformance.history.operations import Operation
-from kip30_conformance.history.verdict import Verdict
+from kip30.history.cas_register import CasRegister
+from kip30.history.linearizability import check
+from kip30.history.models import Model
+from kip30.history.operations import Operation
+from kip30.history.verdict import Verdict
 
 from .published_models import Counter, KeyValue, MultiRegister
 from .readers import key_values, keyed, read_events, single, with_evidence

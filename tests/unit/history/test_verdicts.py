@@ -2,10 +2,10 @@
 
 import pytest
 
-from kip30_conformance.history.cas_register import CasRegister
-from kip30_conformance.history.linearizability import budget_for, check
-from kip30_conformance.history.operations import Operation, Outcome
-from kip30_conformance.history.verdict import Verdict, merged
+from kip30.history.cas_register import CasRegister
+from kip30.history.linearizability import budget_for, check
+from kip30.history.operations import Operation, Outcome
+from kip30.history.verdict import Verdict, merged
 
 pytestmark = pytest.mark.case("X05")
 

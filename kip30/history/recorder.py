@@ -16,14 +16,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from kip30.errors import DefiniteError, UnsupportedError, UsageError
-from kip30.records import Fence, Version
-from kip30_conformance.history.operations import (
+from kip30.history.operations import (
     Operation,
     Outcome,
     Value,
     from_fields,
     to_fields,
 )
+from kip30.records import Fence, Version
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -130,7 +130,8 @@ class Call:
             self.unknown()
 
     def _end(self, outcome: Outcome, **answer: Any) -> None:
-        assert self._number is not None, "it has an answer already, or was never entered"
+        if self._number is None:
+            raise UsageError("this call has an answer already, or was never entered")
         self._recorder.end(self._number, outcome=outcome, **answer)
         self._number = None
 

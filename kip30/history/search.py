@@ -16,10 +16,10 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from kip30_conformance.history.models import IMPOSSIBLE, Model, State
-from kip30_conformance.history.operations import Operation
-from kip30_conformance.history.timeline import Alike, timeline
-from kip30_conformance.history.verdict import Verdict
+from kip30.history.models import IMPOSSIBLE, Model, State
+from kip30.history.operations import Operation
+from kip30.history.timeline import Alike, timeline
+from kip30.history.verdict import Verdict
 
 
 class Configuration(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from typing_extensions import override
 
-from kip30_conformance.history.operations import Operation
+from kip30.history.operations import Operation
 
 State = Hashable
 

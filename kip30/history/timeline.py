@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from kip30_conformance.history.models import Step
-from kip30_conformance.history.operations import Operation
+from kip30.history.models import Step
+from kip30.history.operations import Operation
 
 
 class Open(NamedTuple):

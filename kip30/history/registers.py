@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from kip30_conformance.history.models import NOTHING, UNSEEN, Model, State
-from kip30_conformance.history.operations import Operation, Outcome, Value
+from kip30.history.models import NOTHING, UNSEEN, Model, State
+from kip30.history.operations import Operation, Outcome, Value
 
 
 class Register(Model):

@@ -5,9 +5,9 @@ from typing import Final
 
 from typing_extensions import override
 
-from kip30_conformance.history.models import IMPOSSIBLE, NOTHING, State, Step
-from kip30_conformance.history.operations import Operation, Value
-from kip30_conformance.history.registers import Register
+from kip30.history.models import IMPOSSIBLE, NOTHING, State, Step
+from kip30.history.operations import Operation, Value
+from kip30.history.registers import Register
 
 MISMATCH: Final = "mismatch"
 """The result of a failed ``cas`` that is known to have met another value."""

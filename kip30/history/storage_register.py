@@ -9,15 +9,15 @@ read shows it.
 from bisect import bisect_left
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from typing_extensions import override
 
+from kip30.history.leaderships import Term, Terms
+from kip30.history.models import ABSENT, IMPOSSIBLE, NOTHING, State, Step
+from kip30.history.operations import Operation, Value, frozen
+from kip30.history.registers import Register
 from kip30.records import Version
-from kip30_conformance.history.leaderships import Term, Terms
-from kip30_conformance.history.models import ABSENT, IMPOSSIBLE, NOTHING, State, Step
-from kip30_conformance.history.operations import Operation, Value, frozen
-from kip30_conformance.history.registers import Register
 
 _BEFORE_ALL: Final = Version(-1)
 
@@ -280,5 +280,5 @@ _CONTRADICTION: Final = Step(_never, observes=True)
 
 
 def _stored(state: State) -> Stored:
-    assert isinstance(state, Stored)
-    return state
+    """Return *state*, which only this model's own steps have made."""
+    return cast("Stored", state)

@@ -6,7 +6,7 @@ is enough: a history is linearizable if and only if that of each object is.
 
 What is *not* judged: several keys read or written as one, and progress. An
 empty history is linearizable; whether there was anything to judge is asked in
-`kip30_conformance.history.evidence`.
+`kip30.history.evidence`.
 """
 
 from collections import defaultdict
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from kip30_conformance.history.explanation import Violation, explained
-from kip30_conformance.history.models import Model
-from kip30_conformance.history.operations import Operation
-from kip30_conformance.history.search import Search
-from kip30_conformance.history.verdict import Verdict, merged
+from kip30.history.explanation import Violation, explained
+from kip30.history.models import Model
+from kip30.history.operations import Operation
+from kip30.history.search import Search
+from kip30.history.verdict import Verdict, merged
 
 _BUDGET = 200_000
 _BUDGET_PER_ROW = 50

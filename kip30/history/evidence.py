@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from kip30_conformance.history.models import Model
-from kip30_conformance.history.operations import Operation
+from kip30.history.models import Model
+from kip30.history.operations import Operation
 
 
 def missing_evidence(
