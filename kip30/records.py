@@ -58,7 +58,7 @@ def check_version(expected: object) -> Version:
     """
     if not isinstance(expected, Version):
         raise UsageError(f"expected must be a Version, not {type(expected).__name__}")
-    if not all(map(_is_whole_number, expected)):
+    if not (_is_whole_number(expected.major) and _is_whole_number(expected.minor)):
         raise UsageError(
             f"expected has the parts {tuple(expected)!r:.60}: both must be whole numbers of 64 bits"
         )

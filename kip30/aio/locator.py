@@ -22,7 +22,8 @@ from kip30.connection import Connection
 from kip30.driver import Backend
 from kip30.errors import LifecycleError
 from kip30.futures import fail, succeed
-from kip30.locator import Configuration, PluginLocator
+from kip30.locator import PluginLocator
+from kip30.resolution import Configuration
 from kip30.sessions import SessionLost
 from kip30.threads import started
 

@@ -13,8 +13,9 @@ from kip30.cli.choice import StoreChoice
 from kip30.codecs import BYTES
 from kip30.config import CommonSettings, build, load, reference
 from kip30.errors import ConfigError
-from kip30.locator import PluginLocator, check
+from kip30.locator import PluginLocator
 from kip30.registry import find, names
+from kip30.resolution import check
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
