@@ -26,9 +26,11 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from kip30.clock import Clock
+from kip30.errors import UnsupportedError
 from kip30.lease import Lease
 from kip30.names import Key
 from kip30.records import Claim, Entry, Held, Snapshot, Target, Version, Write
+from kip30.scanning import ScanDriver, View
 
 
 class Capability(Enum):
@@ -39,6 +41,7 @@ class Capability(Enum):
     LISTING = "listing"
     LEASE_SHARING = "lease-sharing"
     FORKING = "forking"
+    SCANNING = "scanning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +205,18 @@ class Backend(ABC):
         """
         del settings
         return ()
+
+    @classmethod
+    def scanner(cls, context: Context, settings: Any, view: View) -> ScanDriver:
+        """Open the store for reading *view* in bulk, without a session. See `kip30.scanning`.
+
+        Raises:
+            UnsupportedError: The store does not offer it, or not for this view. A class that
+                implements this declares `Capability.SCANNING`. Nothing was opened.
+            UnavailableError: The store was not reached within the connect timeout.
+        """
+        del context, settings, view
+        raise UnsupportedError(f"store {cls.name!r} does not offer {Capability.SCANNING.value}")
 
     @abstractmethod
     def describe(self) -> Mapping[str, str]:

@@ -100,6 +100,10 @@ class StoreError(DefiniteError):
     """The store cannot be used as it is: foreign, damaged, too new, not writable, full."""
 
 
+class PositionLostError(DefiniteError):
+    """The store has forgotten the position of a scan, or the position is of another store."""
+
+
 class UnavailableError(DefiniteError, ConnectionError):
     """The store did not take the operation within the operation timeout."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from kip30.driver import Backend, Capability, Context
 from kip30.errors import ConfigError, DefiniteError, UnsupportedError
 from kip30.names import check_id
 from kip30.registry import Choice, NotLoadedError, choose, names
+from kip30.scanning import ScanDriver, View
 
 Configuration = str | Path | Mapping[str, Written] | Properties | None
 """A properties file, a mapping of its keys, what `kip30.config.load` made of it, or nothing."""
@@ -34,6 +35,12 @@ class Resolved(NamedTuple):
         self._check_forks()
         with _explaining(self.choice):
             return self.choice.backend(self.context, self.settings)
+
+    def scanner(self, view: View) -> ScanDriver:
+        """Open the store for reading *view*; raises as `open` does."""
+        self._check_forks()
+        with _explaining(self.choice):
+            return self.choice.backend.scanner(self.context, self.settings, view)
 
     def _check_forks(self) -> None:
         store = self.choice.backend
@@ -119,6 +126,30 @@ def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence
     """
     choice, _, settings = resolve(config, load_plugins=load_plugins)
     return choice.backend.ddl(settings)
+
+
+def scanner(
+    config: Configuration = None, view: View | None = None, *, request_seconds: float | None = None
+) -> ScanDriver:
+    """Open the store that *config* means for reading in bulk, without a session.
+
+    Args:
+        config: As for `PluginLocator.startup`.
+        view: What to read; all of kip30's values if it is not given.
+        request_seconds: How long each request may take; the operation timeout if it is not given.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it. Nothing was opened.
+        UnsupportedError: The store does not declare `Capability.SCANNING`, or not for this view.
+        UnavailableError: The store was not reached within the connect timeout.
+        AuthenticationError: The store rejects the credentials.
+        StoreError: The store cannot be read as it is; the message says why.
+    """
+    resolved = resolve(config)
+    if request_seconds is not None:
+        context = replace(resolved.context, operation_timeout_seconds=request_seconds)
+        resolved = resolved._replace(context=context)
+    return resolved.scanner(view or View())
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from kip30_conformance.recovery import RecoveryTests
 from kip30_conformance.round_trips import RoundTripTests
 from kip30_conformance.runner import RunnerTests
 from kip30_conformance.runner_faults import RunnerFaultTests
+from kip30_conformance.scanning import ScanningTests
 from kip30_conformance.storage import StorageTests
 from kip30_conformance.storage_faults import StorageFaultTests
 from kip30_conformance.storage_histories import StorageHistoryTests
@@ -158,6 +159,10 @@ class TestStorageSet(StorageSetTests):
 
 class TestStorageVersions(StorageVersionTests):
     """Storage: versions that were never issued."""
+
+
+class TestScanning(ScanningTests):
+    """Reading in bulk."""
 
 
 class TestValueListeners(ValueListenerTests):

@@ -18,6 +18,7 @@ from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_views import MembershipViewTests
+from kip30_conformance.scanning import ScanningTests
 from kip30_conformance.storage import StorageTests
 from kip30_conformance.storage_names import NamesAndValuesTests
 from kip30_conformance.storage_races import StorageRaceTests
@@ -78,6 +79,10 @@ class TestStorageSet(StorageSetTests):
 
 class TestStorageVersions(StorageVersionTests):
     """Storage: versions that were never issued."""
+
+
+class TestScanning(ScanningTests):
+    """Reading in bulk."""
 
 
 class TestValueListeners(ValueListenerTests):

@@ -10,12 +10,14 @@ from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, LeaseSharing
 from kip30.lease import Lease
+from kip30.scanning import View
 from kip30_backends.embedded.election import EmbeddedElection
 from kip30_backends.embedded.engine import Engine
 from kip30_backends.embedded.errors import raised_by_program, translate
 from kip30_backends.embedded.faults import Faults
 from kip30_backends.embedded.listeners import EmbeddedObserve
 from kip30_backends.embedded.membership import EmbeddedMembership
+from kip30_backends.embedded.scanning import EmbeddedScanner
 from kip30_backends.embedded.schema import DATABASE
 from kip30_backends.embedded.settings import EmbeddedSettings
 from kip30_backends.embedded.storage import EmbeddedStorage
@@ -57,6 +59,11 @@ class EmbeddedBackend(Backend, LeaseSharing):
             self.capabilities -= {Capability.LEASE_SHARING}
         if engine.polls:
             self.limits = replace(self.limits, observe_seconds=settings.poll_seconds)
+
+    @override
+    @classmethod
+    def scanner(cls, context: Context, settings: EmbeddedSettings, view: View) -> EmbeddedScanner:
+        return EmbeddedScanner(context, settings, view)
 
     @property
     def faults(self) -> Faults:

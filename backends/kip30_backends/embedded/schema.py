@@ -166,27 +166,30 @@ def _sync(directory: Path) -> None:
 
 
 def _check(file: Path, seconds: float) -> None:
-    found = file.stat()
-    if found.st_size < _SMALLEST:
+    if file.stat().st_size < _SMALLEST:
         raise StoreError(f"{file} is cut short: move it away, or restore it from a copy")
-    application, version = _peek(file, seconds)
+    Patience(seconds).through(lambda: _check_marks(file))
+
+
+def check_marks(connection: sqlite3.Connection, file: Path) -> None:
+    """Raise unless *connection* is to a database of this kip30; errors name *file*.
+
+    Raises:
+        StoreError: It is of another program, or of a newer kip30.
+    """
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:
         raise StoreError(f"{file} was not made by kip30: move it away or name another directory")
     if version > VERSION:
         raise StoreError(f"{file} was made by a newer kip30 (schema {version}): upgrade this one")
 
 
-def _peek(file: Path, seconds: float) -> tuple[int, int]:
-    return Patience(seconds).through(lambda: _marks(file))
-
-
-def _marks(file: Path) -> tuple[int, int]:
+def _check_marks(file: Path) -> None:
     # Read-only, so that even recovery of someone else's database stays undone.
     uri = f"{file.absolute().as_uri()}?mode=ro"
     with (
         held_off.lock,
         closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection,
     ):
-        application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return application, version
+        check_marks(connection, file)

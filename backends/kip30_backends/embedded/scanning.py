@@ -1,0 +1,284 @@
+"""Reading the database in bulk, from copies pinned at one revision.
+
+The live file is copied and never read here, so a scan delays nobody and no fork harms it.
+"""
+
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.driver import Context
+from kip30.errors import ClosedError, PositionLostError, StoreError, UnsupportedError
+from kip30.names import check_namespace
+from kip30.records import Kind, Version
+from kip30.scanning import (
+    Change,
+    Completeness,
+    Consistency,
+    Layout,
+    Page,
+    PageSize,
+    Position,
+    Row,
+    ScanDriver,
+    Span,
+    View,
+    claim_row,
+    size_of,
+)
+from kip30_backends.embedded.database import KINDS
+from kip30_backends.embedded.errors import translate
+from kip30_backends.embedded.ownership import trusted_directory
+from kip30_backends.embedded.pinned_copy import open_copy, path_of, pin
+from kip30_backends.embedded.schema import DATABASE
+from kip30_backends.embedded.settings import EmbeddedSettings
+
+_ROOT = "SELECT id FROM root WHERE name = ?"
+_BETWEEN = """
+FROM kv WHERE root = ? AND (namespace, name) > (?, ?) AND (namespace, name) <= (?, ?)
+"""
+_CUT = f"SELECT namespace, name {_BETWEEN} ORDER BY namespace, name LIMIT 1 OFFSET ?"
+_COUNT = f"SELECT count(*) {_BETWEEN}"
+_PAGE = f"SELECT namespace, name, data, rev {_BETWEEN} ORDER BY namespace, name LIMIT ?"
+_OLDEST = "SELECT min(rev) FROM change"
+_CHANGES = """
+SELECT max(change.rev), change.scope, change.name, kv.data, kv.rev
+FROM change LEFT JOIN kv
+ON kv.root = change.root AND kv.namespace = change.scope AND kv.name = change.name
+WHERE change.rev > ? AND change.root = ? AND change.kind = ?
+GROUP BY change.scope, change.name ORDER BY 1
+"""
+_MEMBERS = "SELECT scope, id, data, born, session FROM member WHERE root = ? ORDER BY scope, id"
+_SERVICES = (
+    "SELECT scope, candidate, data, epoch, session FROM service WHERE root = ? ORDER BY scope"
+)
+_AFTER_ALL = b"\xff"  # of which no name in UTF-8 has a byte
+
+_Place = tuple[bytes, bytes]
+"""A namespace and a name. Names are not empty, so ``(namespace, b"")`` is before all of them."""
+
+
+class _Range(NamedTuple):
+    """The keys after *after*, up to and with *until*."""
+
+    after: _Place
+    until: _Place
+
+    @classmethod
+    def of_token(cls, token: bytes) -> "_Range":
+        first, second, third, fourth = map(bytes.fromhex, json.loads(token))
+        return cls((first, second), (third, fourth))
+
+    def token(self) -> bytes:
+        return json.dumps([part.hex() for part in (*self.after, *self.until)]).encode()
+
+
+class EmbeddedScanner(ScanDriver):
+    """One directory. A fork changes nothing, and a child that inherits this may use it."""
+
+    consistency = Consistency.POINT_IN_TIME
+    completeness = Completeness.FINAL_STATES
+
+    def __init__(self, context: Context, settings: EmbeddedSettings, view: View) -> None:
+        """Look whether there is a database to read.
+
+        Raises:
+            StoreError: There is none, or another user may change it.
+            UnsupportedError: The view is of `Layout.RAW`.
+        """
+        if view.layout is Layout.RAW:
+            raise UnsupportedError("the embedded store holds nothing that kip30 did not write")
+        self._context = context
+        self._view = view
+        self._file = _existing(settings.directory)
+        self._private = None if view.scratch else tempfile.mkdtemp(prefix="kip30-scan-")
+        self._directory = view.scratch or Path(self._private or "")
+        # What the newest copy was made of, so that none is made while nothing changes.
+        self._newest: tuple[object, Position] | None = None
+        self._connections: set[sqlite3.Connection] = set()
+        self._closed = False
+
+    @override
+    def position(self) -> Position:
+        """Copy the database, unless nothing was written since this object copied it.
+
+        Without a scratch directory the new copy replaces the last one: scans of that end with
+        `PositionLostError`.
+
+        Raises:
+            StoreError: The database is not kip30's or is damaged, or there is no room for a copy.
+        """
+        self._check_open()
+        seen = _signature(self._file)
+        if self._newest is not None and self._newest[0] == seen:
+            return self._newest[1]
+        rev = pin(self._file, self._directory, self._context.operation_timeout_seconds)
+        at = Position(self._identity(), str(rev))
+        if self._private and self._newest and self._newest[1] != at:
+            path_of(self._directory, int(self._newest[1].at)).unlink(missing_ok=True)
+        self._newest = seen, at
+        return at
+
+    @override
+    def plan(self, at: Position, rows: int) -> Iterator[Span]:
+        with self._reading(at) as copy:
+            root = self._root(copy)
+            if self._view.layout is Layout.CLAIMS:
+                yield Span(b"claims", 1)
+                return
+            for part in _ranges(self._view.under):
+                yield from _spans(copy, root, part, rows)
+
+    @override
+    def scan(self, span: Span, at: Position) -> Iterator[Page]:
+        with self._reading(at) as copy:
+            root = self._root(copy)
+            if self._view.layout is Layout.CLAIMS:
+                under = self._view.under.encode()
+                yield Page([row for row in _claims(copy, root) if row.key.startswith(under)], ())
+                return
+            yield from _pages(copy, root, _Range.of_token(span.token))
+
+    @override
+    def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
+        self._check_identity(after)
+        with self._reading(until) as copy:
+            seen = int(after.at)
+            if seen > int(until.at) or copy.execute(_OLDEST).fetchone()[0] > seen + 1:
+                raise PositionLostError(
+                    f"{self._file} has forgotten what changed after revision {seen}: read it whole"
+                )
+            place = (seen, self._root(copy), KINDS[Kind.VALUE])
+            changes = [_change(*row) for row in copy.execute(_CHANGES, place)]
+            inside = _inside(self._view.under)
+            yield [change for change in changes if inside(change.key)]
+
+    @override
+    def close(self) -> None:
+        """Delete the copies, unless they are in the caller's directory."""
+        self._closed = True
+        for connection in list(self._connections):
+            connection.close()
+        if self._private:
+            shutil.rmtree(self._private, ignore_errors=True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this scanner is closed: open another one")
+
+    def _identity(self) -> str:
+        found = self._file.stat()
+        return f"{found.st_dev:x}-{found.st_ino:x}"
+
+    def _check_identity(self, at: Position) -> None:
+        if at.store != self._identity():
+            raise PositionLostError(f"the position is of another database than {self._file}")
+
+    @contextmanager
+    def _reading(self, at: Position) -> Iterator[sqlite3.Connection]:
+        """Open the copy of *at* until the block ends."""
+        self._check_open()
+        self._check_identity(at)
+        copy = path_of(self._directory, int(at.at))
+        if not copy.is_file():
+            raise PositionLostError(f"there is no copy of revision {at.at} in {self._directory}")
+        connection = open_copy(copy)
+        self._connections.add(connection)
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise translate(error, copy) from error
+        finally:
+            connection.close()
+            self._connections.discard(connection)
+
+    def _root(self, copy: sqlite3.Connection) -> int:
+        """Return the namespace's number; one that nobody has used yet has no row, and no number."""
+        row = copy.execute(_ROOT, (self._context.namespace.encode(),)).fetchone()
+        return -1 if row is None else int(row[0])
+
+
+def _existing(directory: Path) -> Path:
+    """Return the database of *directory*, with no link in its path."""
+    file = directory.absolute() / DATABASE
+    if not os.path.lexists(file):
+        raise StoreError(f"there is no {file}: nothing has been stored there on this machine")
+    return trusted_directory(directory.absolute()) / DATABASE
+
+
+def _signature(file: Path) -> object:
+    """Return what differs once a transaction was committed to *file*."""
+    log = file.with_name(f"{file.name}-wal")
+    return [
+        (found.st_ino, found.st_mtime_ns, found.st_size)
+        for found in (path.stat() for path in (file, log) if path.exists())
+    ]
+
+
+def _ranges(under: str) -> list[_Range]:
+    if not under:
+        return [_Range((b"", b""), (_AFTER_ALL, b""))]
+    own = check_namespace(under).encode()
+    below = _Range((own + b"/", b""), (own + b"0", b""))  # "0" follows "/"
+    return [_Range((own, b""), (own, _AFTER_ALL)), below]
+
+
+def _inside(under: str) -> Callable[[bytes], bool]:
+    prefix = f"{under}/".encode()
+    return lambda key: not under or key.startswith(prefix)
+
+
+def _spans(copy: sqlite3.Connection, root: int, part: _Range, rows: int) -> Iterator[Span]:
+    while cut := copy.execute(_CUT, (root, *part.after, *part.until, rows - 1)).fetchone():
+        yield Span(_Range(part.after, cut).token(), rows)
+        part = part._replace(after=cut)
+    (rest,) = copy.execute(_COUNT, (root, *part.after, *part.until)).fetchone()
+    if rest:
+        yield Span(part.token(), rest)
+
+
+def _pages(copy: sqlite3.Connection, root: int, part: _Range) -> Iterator[Page]:
+    size = PageSize()
+    while found := copy.execute(_PAGE, (root, *part.after, *part.until, size.rows)).fetchall():
+        rows = [_row(*record) for record in found]
+        yield Page(rows, ())
+        size.adapt(len(rows), size_of(rows))
+        part = part._replace(after=found[-1][:2])
+
+
+def _row(namespace: bytes, name: bytes, data: bytes, rev: int) -> Row:
+    key = b"%b/%b" % (namespace, name) if namespace else name
+    return Row(key, data, rev, 0, None, rev, None)
+
+
+def _change(order: int, namespace: bytes, name: bytes, data: bytes | None, rev: int) -> Change:
+    if data is None:
+        return Change(b"%b/%b" % (namespace, name) if namespace else name, None, order)
+    row = _row(namespace, name, data, rev)
+    return Change(row.key, row, order)
+
+
+def _claims(copy: sqlite3.Connection, root: int) -> Iterator[Row]:
+    for scope, member, data, born, session in copy.execute(_MEMBERS, (root,)):
+        yield claim_row(
+            "member",
+            scope.decode(),
+            member.decode(),
+            data=data,
+            version=Version(born),
+            owner=session,
+        )
+    for scope, candidate, data, epoch, session in copy.execute(_SERVICES, (root,)):
+        version = Version(epoch)
+        yield claim_row("epoch", scope.decode(), data=None, version=version, owner=None)
+        if candidate is not None:
+            names = (scope.decode(), candidate.decode())
+            yield claim_row("leader", *names, data=data, version=version, owner=session)
