@@ -48,9 +48,9 @@ class Completed(Future[T]):
 
     _state = "FINISHED"
     _exception = None
-    _condition = _OnUse(threading.Condition)
-    _waiters = _OnUse(list)
-    _done_callbacks = _OnUse(list)
+    _condition: Any = _OnUse(threading.Condition)
+    _waiters: Any = _OnUse(list)
+    _done_callbacks: Any = _OnUse(list)
 
     def __init__(self, result: T) -> None:
         """Be done, with *result*."""

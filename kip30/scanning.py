@@ -239,7 +239,7 @@ class PageSize:
 
     def __init__(self, most: int = _MOST_ROWS) -> None:
         """Never request more than *most* rows at once."""
-        self.rows = min(_FIRST_ROWS, most)
+        self.rows: int = min(_FIRST_ROWS, most)
         self._most = most
 
     def adapt(self, rows: int, size: int) -> None:

@@ -64,8 +64,8 @@ class Search:
         self._begin(budget)
 
     def _begin(self, budget: int) -> None:
-        self.explored = 0
-        self.exhausted = False
+        self.explored: int = 0
+        self.exhausted: bool = False
         self._budget = budget
         self._visited: dict[tuple[int, int, State], list[int]] = {}
         self._stack = [self._advanced(0, 0, 0, self._model.initial)]

@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -183,7 +183,7 @@ class EmbeddedScanner(ScanDriver):
             raise PositionLostError(f"the position is of another database than {self._file}")
 
     @contextmanager
-    def _reading(self, at: Position) -> Iterator[sqlite3.Connection]:
+    def _reading(self, at: Position) -> Generator[sqlite3.Connection]:
         """Open the copy of *at* until the block ends."""
         self._check_open()
         self._check_identity(at)
