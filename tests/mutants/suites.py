@@ -18,6 +18,7 @@ from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
 from kip30_conformance.membership_views import MembershipViewTests
+from kip30_conformance.scanning import ScanningTests
 from kip30_conformance.storage import StorageTests
 from kip30_conformance.storage_histories import StorageHistoryTests
 from kip30_conformance.storage_races import StorageRaceTests
@@ -78,6 +79,10 @@ class TestMembershipFaults(MembershipFaultTests):
 
 class TestMembershipViews(MembershipViewTests):
     """Views of a group."""
+
+
+class TestScanning(ScanningTests):
+    """Reading in bulk."""
 
 
 class TestStorage(StorageTests):
