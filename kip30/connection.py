@@ -26,7 +26,7 @@ from kip30.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from kip30.futures import Handed
+from kip30.futures import Completed, Handed
 from kip30.observation import Observations, Subscription
 from kip30.records import Snapshot, Target
 from kip30.sessions import Sessions
@@ -113,7 +113,10 @@ class Connection:
             UnavailableError: No answer in time.
             ClosedError: Closed meanwhile.
         """
-        return self._result(future, self._patience, UnavailableError)
+        if isinstance(future, Completed):  # as all are of the store that is quickest
+            answer: T = future.result()
+            return answer
+        return self._result(future, time.monotonic() + self._patience, UnavailableError)
 
     def future(self) -> Future[Any]:
         """Return a future whose callbacks run on threads where they may block."""
@@ -127,12 +130,14 @@ class Connection:
         """
         return _Asking(self._result, self._patience)
 
-    def _result(self, future: Future[T], seconds: float, late: type[Kip30Error]) -> T:
+    def _result(self, future: Future[T], until: float, late: type[Kip30Error]) -> T:
         try:
-            return future.result(max(0.0, seconds))
+            return future.result(max(0.0, until - time.monotonic()))
         except CancelledError as error:
             raise ClosedError("closed while waiting for the store") from error
         except TimeoutError as error:
+            if time.monotonic() < until:
+                raise  # by a signal handler of the program: it says nothing about the store
             if future.done():
                 return future.result()
             future.cancel()
@@ -229,7 +234,11 @@ class _Asking(Wait):
 
     @override
     def __call__(self, future: Future[T]) -> T:
-        answer: T = self._result(future, self._until - time.monotonic(), OutcomeUnknownError)
+        answer: T
+        if isinstance(future, Completed):
+            answer = future.result()
+        else:
+            answer = self._result(future, self._until, OutcomeUnknownError)
         return answer
 
     @override
