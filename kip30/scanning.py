@@ -242,13 +242,9 @@ class PageSize:
         self.rows: int = min(_FIRST_ROWS, most)
         self._most = most
 
-    def adapt(self, rows: int, size: int) -> None:
-        """Take note of a page of *rows* rows whose keys and data have *size* bytes."""
+    def adapt(self, rows: Sequence[Row]) -> None:
+        """Take note of what a page of this many rows brought."""
         if rows:
-            fitting = _PAGE_BYTES * rows // max(size, 1)
+            size = sum(len(row[1]) for row in rows if row[1])
+            fitting = _PAGE_BYTES * len(rows) // max(size, 1)
             self.rows = max(1, min(fitting, 2 * self.rows, self._most))
-
-
-def size_of(rows: Sequence[Row]) -> int:
-    """Return how many bytes the keys and data of *rows* have."""
-    return sum(len(row.key) + len(row.data or b"") for row in rows)

@@ -32,7 +32,6 @@ from kip30.scanning import (
     Span,
     View,
     claim_row,
-    size_of,
 )
 from kip30_backends.embedded.database import KINDS
 from kip30_backends.embedded.errors import translate
@@ -47,7 +46,10 @@ FROM kv WHERE root = ? AND (namespace, name) > (?, ?) AND (namespace, name) <= (
 """
 _CUT = f"SELECT namespace, name {_BETWEEN} ORDER BY namespace, name LIMIT 1 OFFSET ?"
 _COUNT = f"SELECT count(*) {_BETWEEN}"
-_PAGE = f"SELECT namespace, name, data, rev {_BETWEEN} ORDER BY namespace, name LIMIT ?"
+_KEY = "CAST(iif(namespace = x'', name, namespace || x'2f' || name) AS BLOB)"
+_PAGE = f"""
+SELECT {_KEY}, data, rev {_BETWEEN} ORDER BY namespace, name LIMIT ?
+"""
 _OLDEST = "SELECT min(rev) FROM change"
 _CHANGES = """
 SELECT max(change.rev), change.scope, change.name, kv.data, kv.rev
@@ -247,23 +249,21 @@ def _spans(copy: sqlite3.Connection, root: int, part: _Range, rows: int) -> Iter
 
 def _pages(copy: sqlite3.Connection, root: int, part: _Range) -> Iterator[Page]:
     size = PageSize()
-    while found := copy.execute(_PAGE, (root, *part.after, *part.until, size.rows)).fetchall():
-        rows = [_row(*record) for record in found]
+    while True:
+        found = copy.execute(_PAGE, (root, *part.after, *part.until, size.rows))
+        rows = [Row(key, data, rev, 0, None, rev, None) for key, data, rev in found]
+        if not rows:
+            return
         yield Page(rows, ())
-        size.adapt(len(rows), size_of(rows))
-        part = part._replace(after=found[-1][:2])
-
-
-def _row(namespace: bytes, name: bytes, data: bytes, rev: int) -> Row:
-    key = b"%b/%b" % (namespace, name) if namespace else name
-    return Row(key, data, rev, 0, None, rev, None)
+        size.adapt(rows)
+        namespace, _, name = rows[-1].key.rpartition(b"/")
+        part = part._replace(after=(namespace, name))
 
 
 def _change(order: int, namespace: bytes, name: bytes, data: bytes | None, rev: int) -> Change:
-    if data is None:
-        return Change(b"%b/%b" % (namespace, name) if namespace else name, None, order)
-    row = _row(namespace, name, data, rev)
-    return Change(row.key, row, order)
+    key = b"%b/%b" % (namespace, name) if namespace else name
+    row = None if data is None else Row(key, data, rev, 0, None, rev, None)
+    return Change(key, row, order)
 
 
 def _claims(copy: sqlite3.Connection, root: int) -> Iterator[Row]:
