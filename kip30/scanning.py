@@ -14,11 +14,11 @@ Spans are what a job resumes at and shares among its workers; pages are what it 
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Self
 
 from typing_extensions import override
 
@@ -101,7 +101,7 @@ class Span(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One record. Plain fields, so that a page becomes columns by `zip`.
+    """One record.
 
     Attributes:
         key: For `Layout.KIP30` the key as its user wrote it, in UTF-8; otherwise the path or key as
@@ -144,10 +144,31 @@ class Rejected(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What one request brought: records, and what could not be read as one."""
+    """What one request brought: records in columns, and what could not be read as one.
 
-    rows: Sequence[Row]
-    rejected: Sequence[Rejected]
+    A record more costs no object more, and a column becomes one of Arrow's as it is. The columns
+    have the fields of `Row`, in its order, and all are of one length.
+    """
+
+    keys: Sequence[bytes]
+    data: Sequence[bytes | None]
+    majors: Sequence[int]
+    minors: Sequence[int]
+    created: Sequence[int | None]
+    modified: Sequence[int | None]
+    owners: Sequence[str | None]
+    rejected: Sequence[Rejected] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], rejected: Sequence[Rejected] = ()) -> Self:
+        """Return a page of *rows*."""
+        columns: Any = list(zip(*rows, strict=True)) or [()] * len(Row._fields)
+        return cls._make((*columns, rejected))
+
+    @property
+    def rows(self) -> list[Row]:
+        """The records, each with names for its fields."""
+        return list(map(Row, *self[: len(Row._fields)]))
 
 
 class Change(NamedTuple):
@@ -242,9 +263,9 @@ class PageSize:
         self.rows: int = min(_FIRST_ROWS, most)
         self._most = most
 
-    def adapt(self, rows: Sequence[Row]) -> None:
+    def adapt(self, page: Page) -> None:
         """Take note of what a page of this many rows brought."""
-        if rows:
-            size = sum(len(row[1]) for row in rows if row[1])
-            fitting = _PAGE_BYTES * len(rows) // max(size, 1)
+        if page.data:
+            size = sum(map(len, filter(None, page.data)))
+            fitting = _PAGE_BYTES * len(page.data) // max(size, 1)
             self.rows = max(1, min(fitting, 2 * self.rows, self._most))

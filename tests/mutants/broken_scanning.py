@@ -25,7 +25,7 @@ class _SkippingScanner(EmbeddedScanner):
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
         pages = list(super().scan(span, at))
         yield from pages[:-1]
-        yield Page(pages[-1].rows[: max(1, span.rows - 1)], ())
+        yield Page.of(pages[-1].rows[: max(1, span.rows - 1)])
 
 
 class SkipsCuts(_Broken):
@@ -96,7 +96,7 @@ class _PrefixScanner(EmbeddedScanner):
     @override
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
         for page in super().scan(span, at):
-            yield Page([row for row in page.rows if row.key.startswith(self._prefix)], ())
+            yield Page.of(row for row in page.rows if row.key.startswith(self._prefix))
 
 
 class TakesPrefixForNamespace(_Broken):

@@ -145,7 +145,7 @@ class EmbeddedScanner(ScanDriver):
             root = self._root(copy)
             if self._view.layout is Layout.CLAIMS:
                 under = self._view.under.encode()
-                yield Page([row for row in _claims(copy, root) if row.key.startswith(under)], ())
+                yield Page.of(row for row in _claims(copy, root) if row.key.startswith(under))
                 return
             yield from _pages(copy, root, _Range.of_token(span.token))
 
@@ -250,13 +250,15 @@ def _spans(copy: sqlite3.Connection, root: int, part: _Range, rows: int) -> Iter
 def _pages(copy: sqlite3.Connection, root: int, part: _Range) -> Iterator[Page]:
     size = PageSize()
     while True:
-        found = copy.execute(_PAGE, (root, *part.after, *part.until, size.rows))
-        rows = [Row(key, data, rev, 0, None, rev, None) for key, data, rev in found]
-        if not rows:
+        found = copy.execute(_PAGE, (root, *part.after, *part.until, size.rows)).fetchall()
+        if not found:
             return
-        yield Page(rows, ())
-        size.adapt(rows)
-        namespace, _, name = rows[-1].key.rpartition(b"/")
+        keys, data, revs = zip(*found, strict=True)
+        zeros, nones = (0,) * len(found), (None,) * len(found)
+        page = Page(keys, data, revs, zeros, nones, revs, nones)
+        yield page
+        size.adapt(page)
+        namespace, _, name = keys[-1].rpartition(b"/")
         part = part._replace(after=(namespace, name))
 
 
