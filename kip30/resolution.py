@@ -3,6 +3,7 @@
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from kip30 import forks
 from kip30.clock import Clock, SystemClock
 from kip30.config import CommonSettings, Properties, Written, build, check_keys, load, reference
 from kip30.driver import Backend, Capability, Context
-from kip30.errors import ConfigError, DefiniteError, UnsupportedError
+from kip30.errors import ConfigError, DefiniteError, UnsupportedError, UsageError
 from kip30.names import check_id
 from kip30.registry import Choice, NotLoadedError, choose, names
 from kip30.scanning import ScanDriver, View
@@ -140,6 +141,7 @@ def scanner(
 
     Raises:
         ConfigError: A setting is wrong; the message names it. Nothing was opened.
+        UsageError: *request_seconds* is no positive number. Nothing was opened.
         UnsupportedError: The store does not declare `Capability.SCANNING`, or not for this view.
         UnavailableError: The store was not reached within the connect timeout.
         AuthenticationError: The store rejects the credentials.
@@ -147,6 +149,8 @@ def scanner(
     """
     resolved = resolve(config)
     if request_seconds is not None:
+        if not 0 < request_seconds < inf:
+            raise UsageError(f"a request cannot take {request_seconds} s: give more than 0")
         context = replace(resolved.context, operation_timeout_seconds=request_seconds)
         resolved = resolved._replace(context=context)
     return resolved.scanner(view or View())

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, NoReturn, Self
 from typing_extensions import override
 
 from kip30.closing import Closing
-from kip30.names import escape
+from kip30.errors import UsageError
+from kip30.names import check_namespace, escape
 from kip30.records import Version
 
 
@@ -53,6 +54,15 @@ class View:
     layout: Layout = Layout.KIP30
     under: str = ""
     scratch: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the namespace.
+
+        Raises:
+            InvalidNameError: *under* cannot be a namespace, and the layout is `Layout.KIP30`.
+        """
+        if self.layout is Layout.KIP30:
+            check_namespace(self.under)
 
 
 class Consistency(Enum):
@@ -221,6 +231,7 @@ class ScanDriver(Closing):
         """Yield spans of about *rows* rows each. Together they cover the view, and none overlap.
 
         Raises:
+            UsageError: *rows* is less than 1.
             PositionLostError: As for `scan`.
         """
 
@@ -244,6 +255,17 @@ class ScanDriver(Closing):
                 of another store.
             UnsupportedError: The store keeps no log of changes.
         """
+
+
+def check_rows(rows: int) -> int:
+    """Return *rows*, the size of a span.
+
+    Raises:
+        UsageError: It is less than 1.
+    """
+    if rows < 1:
+        raise UsageError(f"a span cannot have {rows} rows: give 1 or more")
+    return rows
 
 
 _PAGE_BYTES = 4 * 1024 * 1024

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from kip30 import BYTES, ClosedError, PluginLocator, Storage, UnsupportedError
+from kip30 import BYTES, ClosedError, PluginLocator, Storage, UnsupportedError, UsageError
 from kip30.config import Written
 from kip30.driver import Capability
 from kip30.errors import PositionLostError
@@ -106,6 +106,13 @@ class ScanningTests(Suite):
         """Spans that end exactly at the last key neither lose it nor add an empty one twice."""
         blobs.put_many(dict.fromkeys(_FEW, b"v"))
         assert Counter(row.key.decode() for row in _read(open_scanner(), rows)) == Counter(_FEW)
+
+    @pytest.mark.parametrize("rows", [0, -1])
+    def test_P02_spans_have_rows(self, open_scanner: OpenScanner, rows: int) -> None:
+        """A span of no rows is a usage error, not a plan without an end."""
+        store = open_scanner()
+        with pytest.raises(UsageError):
+            list(store.plan(store.position(), rows))
 
     @pytest.mark.parametrize(
         ("under", "keys"),

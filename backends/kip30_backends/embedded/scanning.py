@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from kip30.driver import Context
 from kip30.errors import ClosedError, PositionLostError, StoreError, UnsupportedError
-from kip30.names import check_namespace
 from kip30.records import Kind, Version
 from kip30.scanning import (
     Change,
@@ -31,6 +30,7 @@ from kip30.scanning import (
     ScanDriver,
     Span,
     View,
+    check_rows,
     claim_row,
 )
 from kip30_backends.embedded.database import KINDS
@@ -131,6 +131,7 @@ class EmbeddedScanner(ScanDriver):
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
+        check_rows(rows)
         with self._reading(at) as copy:
             root = self._root(copy)
             if self._view.layout is Layout.CLAIMS:
@@ -228,7 +229,7 @@ def _signature(file: Path) -> object:
 def _ranges(under: str) -> list[_Range]:
     if not under:
         return [_Range((b"", b""), (_AFTER_ALL, b""))]
-    own = check_namespace(under).encode()
+    own = under.encode()
     below = _Range((own + b"/", b""), (own + b"0", b""))  # "0" follows "/"
     return [_Range((own, b""), (own, _AFTER_ALL)), below]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from kip30.driver import Context
-from kip30.errors import ConfigError
+from kip30.errors import ConfigError, InvalidNameError, UsageError
 from kip30.records import Version
 from kip30.resolution import resolve, scanner
-from kip30.scanning import Page, PageSize, Rejected, Row, View, claim_row
+from kip30.scanning import Layout, Page, PageSize, Rejected, Row, View, claim_row
 
 MIB = 1024 * 1024
 
@@ -85,3 +85,18 @@ def test_requests_have_the_time_that_the_caller_gives(
         resolve(config).context.operation_timeout_seconds,
     ]
     assert [view.under for _, view in seen] == ["", "n"]
+
+
+@pytest.mark.parametrize("seconds", [0, -1.5, float("inf"), float("nan")])
+def test_a_request_needs_time(tmp_path: Path, seconds: float) -> None:
+    config = {"plugin.backend": "embedded", "plugin.embedded.directory": str(tmp_path / "state")}
+    with pytest.raises(UsageError, match="give more than 0"):
+        scanner(config, request_seconds=seconds)
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("under", ["n/", "/n", "\ud800"], ids=ascii)
+def test_what_is_no_namespace_is_no_view(under: str) -> None:
+    with pytest.raises(InvalidNameError):
+        View(under=under)
+    assert View(layout=Layout.RAW, under=under).under == under
