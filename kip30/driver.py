@@ -26,7 +26,6 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from kip30.clock import Clock
-from kip30.errors import UnsupportedError
 from kip30.lease import Lease
 from kip30.names import Key
 from kip30.records import Claim, Entry, Held, Snapshot, Target, Version, Write
@@ -210,13 +209,13 @@ class Backend(ABC):
     def scanner(cls, context: Context, settings: Any, view: View) -> ScanDriver:
         """Open the store for reading *view* in bulk, without a session. See `kip30.scanning`.
 
+        Called only of a class that declares `Capability.SCANNING`.
+
         Raises:
-            UnsupportedError: The store does not offer it, or not for this view. A class that
-                implements this declares `Capability.SCANNING`. Nothing was opened.
+            UnsupportedError: The store does not offer this view. Nothing was opened.
             UnavailableError: The store was not reached within the connect timeout.
         """
-        del context, settings, view
-        raise UnsupportedError(f"store {cls.name!r} does not offer {Capability.SCANNING.value}")
+        raise NotImplementedError
 
     @abstractmethod
     def describe(self) -> Mapping[str, str]:

@@ -38,10 +38,15 @@ class Resolved(NamedTuple):
             return self.choice.backend(self.context, self.settings)
 
     def scanner(self, view: View) -> ScanDriver:
-        """Open the store for reading *view*; raises as `open` does."""
+        """Open the store for reading *view*; raises as `open` does, and as `Backend.scanner`."""
+        store = self.choice.backend
+        if Capability.SCANNING not in store.capabilities:
+            raise UnsupportedError(
+                f"store {store.name!r} does not offer {Capability.SCANNING.value}"
+            )
         self._check_forks()
         with _explaining(self.choice):
-            return self.choice.backend.scanner(self.context, self.settings, view)
+            return store.scanner(self.context, self.settings, view)
 
     def _check_forks(self) -> None:
         store = self.choice.backend

@@ -48,7 +48,7 @@ CONVICTIONS = {
     "broken_scanning:TakesPrefixForNamespace": "TestScanning::test_P02_part_of_a_store[2-a-keys0]",
     "broken_scanning:AcceptsForeignPositions": "TestScanning::test_P06_foreign_position",
     "broken_scanning:KeepsCopiesOpen": "TestScanning::test_P47_nothing_is_left",
-    "broken_scanning:ScansUndeclared": "TestScanning::test_G14_scanning",
+    "broken_scanning:MixesClaimsIn": "TestScanning::test_P02_claims_are_apart",
     "broken_close:CloseLeaksThread": "TestLifecycle::test_G10_no_leak",
 }
 

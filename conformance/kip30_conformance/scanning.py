@@ -228,7 +228,7 @@ class ScanningTests(Suite):
         with pytest.raises(PositionLostError):
             _scan(store, span, Position("elsewhere", at.at))
 
-    def test_P25b_changes(self, blobs: Storage[bytes], open_scanner: OpenScanner) -> None:
+    def test_P25_changes(self, blobs: Storage[bytes], open_scanner: OpenScanner) -> None:
         """A log of changes has the last state of each key, in order; without one it is refused."""
         blobs.put_many({"n/kept": b"1", "n/changed": b"1", "n/deleted": b"1"})
         store = open_scanner(under="n")

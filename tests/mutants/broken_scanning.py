@@ -1,14 +1,13 @@
 """Embedded stores whose scans lose, repeat or invent records."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from typing_extensions import override
 
-from kip30.driver import Capability, Context
+from kip30.driver import Context
 from kip30.scanning import Page, Position, Span, View
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
-from kip30_backends.embedded.scanning import EmbeddedScanner
+from kip30_backends.embedded.scanning import EmbeddedScanner, _claims
 
 
 class _Broken(EmbeddedBackend):
@@ -129,11 +128,15 @@ class KeepsCopiesOpen(_Broken):
     scanner_class = _LeakingScanner
 
 
-class ScansUndeclared(EmbeddedBackend):
-    """Scans without declaring it."""
+class _MixingScanner(EmbeddedScanner):
+    @override
+    def scan(self, span: Span, at: Position) -> Iterator[Page]:
+        yield from super().scan(span, at)
+        with self._reading(at) as copy:
+            yield Page.of(_claims(copy, self._root(copy)))
 
-    capabilities = EmbeddedBackend.capabilities - {Capability.SCANNING}
 
-    def __init__(self, context: Context, settings: Any) -> None:
-        super().__init__(context, settings)
-        self.capabilities -= {Capability.SCANNING}
+class MixesClaimsIn(_Broken):
+    """Shows members and leaders among the values."""
+
+    scanner_class = _MixingScanner

@@ -29,6 +29,7 @@ EXPECTED = {
     errors.NotElectedError: Status.NOT_ELECTED,
     errors.LeadershipLostError: Status.REFUSED,
     errors.AuthenticationError: Status.UNAVAILABLE,
+    errors.PositionLostError: Status.REFUSED,
     errors.StoreError: Status.UNAVAILABLE,
     errors.UnavailableError: Status.UNAVAILABLE,
     errors.ClosedError: Status.UNAVAILABLE,

@@ -60,8 +60,8 @@ def test_a_properties_file_is_all_it_needs(config: Path, tmp_path: Path) -> None
         config, "--case", "S03", "--case", "G14", "--case", "S30", "--seed", "7", "--out", "out"
     )
     assert ended.returncode == 0, ended.stderr
-    assert len([line for line in ended.stderr.splitlines() if "] passed" in line]) == 7
-    assert "passed: 7 passed, 1 skipped" in ended.stderr
+    assert len([line for line in ended.stderr.splitlines() if "] passed" in line]) == 8
+    assert "passed: 8 passed, 1 skipped" in ended.stderr
     report = report_in(tmp_path / "out")
     assert report["seed"] == 7
     assert report["store"]["name"] == "embedded"
