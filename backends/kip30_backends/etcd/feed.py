@@ -106,13 +106,20 @@ class Feed:
         if answer.watch_id != _NUMBER:  # of progress: it is of all watches
             self._reached = max(self._reached, answer.header.revision)
             return []
-        self._fragments += answer.events
-        if answer.fragment or not self._fragments:
-            return []
-        events, self._fragments = self._fragments, []
-        self._reached = max(self._reached, events[-1].kv.mod_revision)
-        extent = self._extent
-        return [one for one in events if extent.after < one.kv.mod_revision <= extent.until]
+        extent, events = self._extent, self._whole(answer)
+        if events:
+            self._reached = max(self._reached, _revision(events[-1]))
+        return [one for one in events if extent.after < _revision(one) <= extent.until]
+
+    def _whole(self, answer: WatchAnswer) -> list[Event]:
+        """Return the events of whole revisions; those of the last one may go on in a fragment."""
+        events = [*self._fragments, *answer.events]
+        if not answer.fragment:
+            self._fragments = []
+            return events
+        newest = _revision(events[-1])
+        self._fragments = [one for one in events if _revision(one) == newest]
+        return events[: len(events) - len(self._fragments)]
 
     def _tick(self) -> None:
         """Ask how far the watch is, as long as somebody waits; give up a server that is silent."""
@@ -142,3 +149,7 @@ class Feed:
             server=self._stream.channel.server,
             permission=access.permission,
         )
+
+
+def _revision(event: Event) -> int:
+    return event.kv.mod_revision
