@@ -3,7 +3,8 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from contextlib import suppress
+from functools import lru_cache, partial
 
 from typing_extensions import override
 
@@ -19,7 +20,8 @@ from kip30_backends.etcd.requests import KeyRange, below
 _BARE = seal("00" * 8, b"")
 _FORMAT, _NO_NAME, _NAME_AT, _DATA_AT = _BARE[:1], _BARE[-2:], len(_BARE) - 2, len(_BARE)
 
-_as_it_is = re.compile(rb"[A-Za-z0-9_-]{1,%d}" % MAX_NAME_BYTES).fullmatch
+_as_it_is = re.compile(rb"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*").fullmatch
+"""Of most names that no escape was needed for; the others are slower to read, and as right."""
 
 
 class Reading(ABC):
@@ -44,14 +46,14 @@ class Reading(ABC):
         rejected: list[Rejected] = []
         for one in found:
             try:
-                rows += self.rows(one)
+                self.add(one, rows)
             except (InvalidNameError, StoreError) as error:
                 rejected.append(Rejected(one.key, f"foreign: {error}"))
         return Page(rows, rejected)
 
     @abstractmethod
-    def rows(self, found: KeyValue) -> Sequence[Row]:
-        """Return the records that a key has.
+    def add(self, found: KeyValue, rows: list[Row]) -> None:
+        """Append the records that a key has.
 
         Raises:
             InvalidNameError: It is no key of ours.
@@ -84,10 +86,10 @@ class Reading(ABC):
         """
 
     def _row(self, found: KeyValue) -> Row | None:
-        try:
-            return self.rows(found)[0]
-        except StoreError:
-            return None
+        rows: list[Row] = []
+        with suppress(StoreError):
+            self.add(found, rows)
+        return rows[0] if rows else None
 
     def _has(self, key: bytes) -> bool:
         return any(start <= key and (key < end or end == b"\0") for start, end in self.ranges)
@@ -106,9 +108,9 @@ class Values(Reading):
         Raises:
             InvalidNameError: *under* is no namespace.
         """
-        root = f"{paths.root}/"
-        self.prefix = root
-        self._values = f"{root}kv/".encode()
+        root = self.prefix = f"{paths.root}/"
+        # Not of this object's method, which would keep a scanner that nobody has any more.
+        self._before = lru_cache(maxsize=8192)(partial(_before, f"{root}kv/".encode()))
         if check_namespace(under):
             own = paths.namespace(under).encode()
             self.ranges = [below(own + b"/"), below(own + escape("/").encode())]
@@ -122,26 +124,20 @@ class Values(Reading):
             ]
 
     @override
-    def rows(self, found: KeyValue) -> Sequence[Row]:
+    def add(self, found: KeyValue, rows: list[Row]) -> None:
         value = found.value
         if value[:1] == _FORMAT and value[_NAME_AT:_DATA_AT] == _NO_NAME:
             data = value[_DATA_AT:]
         else:
             data = unseal(value, _shown(found.key)).data
-        changed = found.mod_revision
-        created, owner = found.create_revision, _owner(found.lease)
-        return (Row(self.key(found), data, changed, 0, created, changed, owner),)
+        rows.append(_row(self.key(found), data, found))
 
     @override
     def key(self, found: KeyValue) -> bytes:
-        values, key = self._values, found.key
-        if not key.startswith(values):
-            raise _no_key(key)
-        namespace, slash, name = key[len(values) :].partition(b"/")
-        if not slash:
-            raise _no_key(key)
-        before = _namespace(namespace)
-        return before + (name if _as_it_is(name) else _name(name))
+        parent, _, name = found.key.rpartition(b"/")
+        if _as_it_is(name) and len(name) <= MAX_NAME_BYTES:
+            return self._before(parent) + name
+        return self._before(parent) + _name(name)
 
 
 class Raw(Reading):
@@ -153,10 +149,8 @@ class Raw(Reading):
         self.ranges = [below(_encoded(under))]
 
     @override
-    def rows(self, found: KeyValue) -> Sequence[Row]:
-        changed = found.mod_revision
-        created, owner = found.create_revision, _owner(found.lease)
-        return (Row(found.key, found.value, changed, 0, created, changed, owner),)
+    def add(self, found: KeyValue, rows: list[Row]) -> None:
+        rows.append(_row(found.key, found.value, found))
 
     @override
     def key(self, found: KeyValue) -> bytes:
@@ -173,16 +167,16 @@ class Claims(Reading):
         self._under = _encoded(under)
 
     @override
-    def rows(self, found: KeyValue) -> Sequence[Row]:
+    def add(self, found: KeyValue, rows: list[Row]) -> None:
         kind, *segments = found.key[len(self.prefix.encode()) :].split(b"/")
         match kind, segments:
             case b"group", [group, member]:
-                rows = _member(found, group, member)
+                claims = _member(found, group, member)
             case b"service", [service, b"leader"]:
-                rows = _leader(found, service)
+                claims = _leader(found, service)
             case _:
                 raise _no_key(found.key)
-        return [row for row in rows if row.key.startswith(self._under)]
+        rows += [row for row in claims if row.key.startswith(self._under)]
 
     @override
     def key(self, found: KeyValue) -> bytes:
@@ -212,7 +206,8 @@ def _claims(root: str) -> list[KeyRange]:
 def _member(found: KeyValue, group: bytes, member: bytes) -> list[Row]:
     names = check_id(_unescaped(group), "group"), check_id(_unescaped(member), "member")
     data = unseal(found.value, _shown(found.key)).data
-    version, owner = Version(found.create_revision), _owner(found.lease)
+    version = Version(found.create_revision)
+    owner = _owner(found.lease) if found.lease else None
     return [claim_row("member", *names, data=data, version=version, owner=owner)]
 
 
@@ -220,20 +215,29 @@ def _leader(found: KeyValue, segment: bytes) -> list[Row]:
     _, candidate, data = unseal(found.value, _shown(found.key))
     service = check_id(_unescaped(segment), "service")
     names = service, check_id(candidate, "candidate")
-    version, owner = Version(found.create_revision), _owner(found.lease)
+    version = Version(found.create_revision)
+    owner = _owner(found.lease) if found.lease else None
     return [
         claim_row("epoch", service, data=None, version=version, owner=None),
         claim_row("leader", *names, data=data, version=version, owner=owner),
     ]
 
 
-@lru_cache(maxsize=8192)
-def _namespace(segment: bytes) -> bytes:
-    """Return what a user writes before the names of a namespace."""
-    namespace = _unescaped(segment)
+def _row(key: bytes, data: bytes, found: KeyValue) -> Row:
+    changed, lease = found.mod_revision, found.lease
+    return Row(
+        key, data, changed, 0, found.create_revision, changed, _owner(lease) if lease else None
+    )
+
+
+def _before(values: bytes, parent: bytes) -> bytes:
+    """Return what a user writes before the names below *parent*, one of *values*."""
+    if not parent.startswith(values):
+        raise _no_key(parent)
+    namespace = _unescaped(parent[len(values) :])
     # It must be what a user can write, or two keys of the store would be one to users.
     if namespace and parse_key(f"{namespace}/k").namespace != namespace:
-        raise _no_key(segment)
+        raise _no_key(parent)
     return f"{namespace}/".encode() if namespace else b""
 
 
@@ -256,9 +260,9 @@ def _no_key(key: bytes) -> InvalidNameError:
     return InvalidNameError(f"{_shown(key)!r} is no key of kip30")
 
 
-def _owner(lease: int) -> str | None:
+def _owner(lease: int) -> str:
     """Return a lease as etcd's own tools write it."""
-    return f"{lease:x}" if lease else None
+    return f"{lease:x}"
 
 
 def _encoded(prefix: str) -> bytes:
