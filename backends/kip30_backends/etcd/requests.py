@@ -21,9 +21,11 @@ class KeyRange(NamedTuple):
 
 
 def below(prefix: bytes) -> KeyRange:
-    """Return the range of all keys that begin with *prefix*, itself among them."""
-    kept = prefix.rstrip(b"\xff")
-    end = kept[:-1] + bytes([kept[-1] + 1]) if kept else b"\0"
+    """Return the range of all keys that begin with *prefix*, itself among them.
+
+    *prefix* is text in UTF-8, which has no byte 0xff, or empty.
+    """
+    end = prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\0"
     return KeyRange(prefix or b"\0", end)
 
 

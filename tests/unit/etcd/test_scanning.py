@@ -3,7 +3,8 @@
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from kip30.resolution import scanner
 from kip30.scanning import Change, Layout, Page, Position, Row, ScanDriver, Span, View
 from kip30_backends.etcd import GRPC_OPTIONS, scanning
 from kip30_backends.etcd.feed import tells_progress
-from kip30_conformance.patience import eventually
+from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.resources import expect_no_more_than, resources
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import PATIENT, Open
@@ -38,7 +39,7 @@ from .admin import Admin, encoded
 SECRET = "geheim-1"  # noqa: S105  the test's own
 WHOLE = 1_000_000
 LARGE = 100 * 1024
-lent: list[SimpleNamespace] = []
+Borrow = Callable[[Sequence[tuple[str, int]]], Mapping[str, Written]]
 
 
 class OpenScanner(Protocol):
@@ -63,8 +64,19 @@ def open_scanner(ensemble: Ensemble, namespace: str) -> Iterator[OpenScanner]:
         yield open_one
 
 
-def lend() -> SimpleNamespace:
-    return lent[-1]
+@pytest.fixture
+def borrow(ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch) -> Iterator[Borrow]:
+    """Yield what makes the properties for the program's own channel with some options."""
+    with ExitStack() as channels:
+
+        def settings(options: Sequence[tuple[str, int]]) -> Mapping[str, Written]:
+            channel = grpc.insecure_channel(ensemble.nodes[0].address, options=options)
+            channels.callback(channel.close)
+            client = SimpleNamespace(channel=channel, metadata=None)
+            monkeypatch.setattr("json.kip30_lend", lambda: client, raising=False)
+            return {"plugin.backend": "etcd", "plugin.etcd.client": "json:kip30_lend"}
+
+        yield settings
 
 
 def put(admin: Admin, key: bytes, value: bytes, lease: str = "0") -> None:
@@ -352,11 +364,11 @@ def test_changes_of_a_part(open_client: Open, open_scanner: OpenScanner) -> None
     raw = open_scanner(View(layout=Layout.RAW))
     part = open_scanner(View(under="a"))
     before = raw.position()
-    for key in ("a/k", "a/b/k", "a-b/k", "a", "ab/k"):
+    for key in ("a/k", "a/b/k", "a-b/k", "a", "ab/k", "a0/k"):
         storage.put(key, "v")
     after = raw.position()
     assert [one.key for one in changes(part, before, after)] == [b"a/k", b"a/b/k"]
-    assert len(changes(raw, before, after)) == 5
+    assert len(changes(raw, before, after)) == 6
     nothing = open_scanner(View(under="nobody"))
     assert changes(nothing, before, after) == []
 
@@ -451,18 +463,31 @@ def test_nothing_is_left_of_a_feed(open_client: Open, open_scanner: OpenScanner)
     other = store.changes(first, last)
     next(other)
     store.close()
+    expect_no_more_than(before)
     with pytest.raises(ClosedError):
         list(other)
     with pytest.raises(ClosedError):
         changes(store, first, last)
+
+
+def test_nothing_is_left_of_a_scanner_that_was_dropped(
+    ensemble: Ensemble, namespace: str, open_client: Open
+) -> None:
+    open_client(**PATIENT).storage().put("n/k", "v")
+    before = resources()
+    store = scanner({**ensemble.settings(), **PATIENT, "plugin.namespace": namespace})
+    assert len(read(store)) == 1
+    del store
     expect_no_more_than(before)
 
 
 def test_a_silent_server_ends_everything_in_time(
-    ensemble: Ensemble, open_client: Open, open_scanner: OpenScanner
+    ensemble: Ensemble, open_client: Open, namespace: str, borrow: Borrow
 ) -> None:
     storage = open_client(**PATIENT).storage(BYTES)
-    store = open_scanner(**{"plugin.operation.timeout.ms": 1500})
+    # Without pings: nothing but the operation timeout tells that the server is silent.
+    config = borrow([("grpc.max_receive_message_length", -1)])
+    store = scanner({**config, "plugin.operation.timeout.ms": 1500, "plugin.namespace": namespace})
     first = store.position()
     for number in range(300):
         storage.put(f"n/{number}", bytes(LARGE))
@@ -470,12 +495,13 @@ def test_a_silent_server_ends_everything_in_time(
     scan, feed = store.scan(spans(store, last)[0], last), store.changes(first, last)
     next(scan)
     next(feed)
-    with ensemble.frozen():
+    with ThreadPoolExecutor(1) as thread, ensemble.frozen():
         for iterator in (scan, feed):
-            with pytest.raises(UnavailableError):
-                list(iterator)
+            rest = thread.submit(list, iterator)
+            assert isinstance(rest.exception(10 * TIME_SCALE), UnavailableError)
     ensemble.await_ready()
     assert len(eventually(lambda: _answers(store, first, last))) == 300
+    store.close()
 
 
 def _answers(store: ScanDriver, first: Position, last: Position) -> list[Change]:
@@ -485,16 +511,8 @@ def _answers(store: ScanDriver, first: Position, last: Position) -> list[Change]
         return []
 
 
-def test_a_borrowed_connection(
-    ensemble: Ensemble,
-    namespace: str,
-    open_client: Open,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("json.kip30_lend", lend, raising=False)
-    channel = grpc.insecure_channel(ensemble.nodes[0].address, options=GRPC_OPTIONS)
-    lent.append(SimpleNamespace(channel=channel, metadata=None))
-    config = {"plugin.backend": "etcd", "plugin.etcd.client": "json:kip30_lend"}
+def test_a_borrowed_connection(namespace: str, open_client: Open, borrow: Borrow) -> None:
+    config = borrow(GRPC_OPTIONS)
     storage = open_client(**PATIENT).storage()
     with scanner({**config, "plugin.namespace": namespace}) as store:
         before = store.position()
@@ -508,7 +526,6 @@ def test_a_borrowed_connection(
         read(store)
     with scanner({**config, "plugin.namespace": namespace}) as again:
         assert len(read(again)) == 2
-    channel.close()
 
 
 @pytest.mark.parametrize(
