@@ -7,16 +7,14 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.channel import STATUS
+from kip30.scanning import View
 from kip30_backends.etcd.claims import Claims
 from kip30_backends.etcd.election import EtcdElection
 from kip30_backends.etcd.engine import Engine
 from kip30_backends.etcd.faults import Faults
 from kip30_backends.etcd.listeners import EtcdObserve
 from kip30_backends.etcd.membership import EtcdMembership
-from kip30_backends.etcd.messages import MESSAGES, StatusAnswer
-from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.scanning import EtcdScanner
 from kip30_backends.etcd.settings import EtcdSettings
 from kip30_backends.etcd.storage import EtcdStorage
 
@@ -36,6 +34,7 @@ class EtcdBackend(Backend):
             Capability.FENCING,
             Capability.LISTING,
             Capability.FORKING,
+            Capability.SCANNING,
         }
     )
     is_blocking = False
@@ -63,9 +62,14 @@ class EtcdBackend(Backend):
         self.faults = Faults(engine.paths, engine.calls, engine.sessions)
 
     @override
+    @classmethod
+    def scanner(cls, context: Context, settings: EtcdSettings, view: View) -> EtcdScanner:
+        return EtcdScanner(context, settings, view)
+
+    @override
     def describe(self) -> Mapping[str, str]:
         calls = self._engine.calls
-        status = calls.send(Ask(STATUS, MESSAGES["StatusRequest"](), _status)).result()
+        status = calls.status()
         return {
             "version": f"etcd {status.version}",
             "server": calls.endpoints.current.server,
@@ -78,7 +82,3 @@ class EtcdBackend(Backend):
     def close(self) -> None:
         self._drop.detach()
         self._engine.close()
-
-
-def _status(answer: StatusAnswer, _sent: Mark) -> StatusAnswer:
-    return answer

@@ -47,14 +47,21 @@ class Ask(NamedTuple, Generic[T]):
     if_gone: Callable[[], Future[T]] | None = None
 
 
+class Access(NamedTuple):
+    """What begins all keys that are used, and the permission that is needed on them."""
+
+    prefix: str
+    permission: str = "readwrite"
+
+
 class Route(NamedTuple):
-    """What all calls of a backend share; *root* is the prefix of all its keys."""
+    """What all calls of a backend share."""
 
     endpoints: Endpoints
     tokens: Tokens
     orders: Orders
     pulse: Pulse
-    root: str
+    access: Access
 
 
 class Call(Future[T]):
@@ -223,8 +230,9 @@ class Call(Future[T]):
         return translate(
             failure,
             wrote=self._ask.writes,
-            subject=self._route.root,
+            subject=self._route.access.prefix,
             server=self._channel.server,
+            permission=self._route.access.permission,
         )
 
     def fail(self, error: BaseException) -> None:

@@ -9,9 +9,10 @@ from kip30.errors import ClosedError, Kip30Error, LifecycleError
 from kip30.futures import failed
 from kip30.pulse import Pulse
 from kip30_backends.etcd.batches import Batches, Read
-from kip30_backends.etcd.call import Ask, Call, Route
+from kip30_backends.etcd.call import Access, Ask, Call, Route
+from kip30_backends.etcd.channel import STATUS
 from kip30_backends.etcd.endpoints import Endpoints
-from kip30_backends.etcd.messages import RangeAnswer
+from kip30_backends.etcd.messages import MESSAGES, RangeAnswer, StatusAnswer
 from kip30_backends.etcd.orders import Mark, Orders
 from kip30_backends.etcd.tokens import Tokens
 
@@ -27,19 +28,26 @@ class Calls:
 
     Attributes:
         orders: The order of all answers.
+        access: Which keys the calls are about.
         seconds: How long a call may take, all its attempts together.
     """
 
     def __init__(
-        self, endpoints: Endpoints, tokens: Tokens, pulse: Pulse, *, seconds: float, root: str
+        self,
+        endpoints: Endpoints,
+        tokens: Tokens,
+        pulse: Pulse,
+        *,
+        seconds: float,
+        access: Access,
     ) -> None:
-        """Send to *endpoints*, with the token that *tokens* has; *root* begins all keys."""
+        """Send to *endpoints*, with the token that *tokens* has, what needs *access*."""
         self.endpoints = endpoints
         self.orders = Orders()
         self.tokens = tokens
         self.seconds = seconds
-        self.root = root
-        self._route = Route(endpoints, tokens, self.orders, pulse, root)
+        self.access = access
+        self._route = Route(endpoints, tokens, self.orders, pulse, access)
         self._batches = Batches(self._route, seconds)
         self._pid = os.getpid()
         self._closed = False
@@ -67,6 +75,10 @@ class Calls:
         refusal = self._refusal()
         return failed(refusal) if refusal else Read(self._route, self._batches, key, read)
 
+    def status(self) -> StatusAnswer:
+        """Return what the server in use says of itself; raises what a call raises."""
+        return self.send(Ask(STATUS, MESSAGES["StatusRequest"](), _status)).result()
+
     def check(self) -> None:
         """Raise unless calls can be made here and now.
 
@@ -87,3 +99,7 @@ class Calls:
         if os.getpid() != self._pid:
             return LifecycleError("opened before a fork: open another one in the child")
         return ClosedError("the backend is closed") if self._closed else None
+
+
+def _status(answer: StatusAnswer, _sent: Mark) -> StatusAnswer:
+    return answer

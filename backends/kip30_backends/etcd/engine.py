@@ -17,7 +17,7 @@ from kip30.threads import start_eventually
 from kip30.tls_probe import TlsProbe
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.borrowed import borrow
-from kip30_backends.etcd.call import Ask
+from kip30_backends.etcd.call import Access, Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
 from kip30_backends.etcd.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
 from kip30_backends.etcd.endpoints import Endpoints
@@ -34,8 +34,16 @@ from kip30_backends.etcd.watches import Watches
 class Engine:
     """An open connection. Nothing in it refers to the backend, so that one can be dropped."""
 
-    def __init__(self, context: Context, settings: EtcdSettings) -> None:
+    def __init__(
+        self, context: Context, settings: EtcdSettings, *, reads: str | None = None
+    ) -> None:
         """Connect.
+
+        Args:
+            context: What the backend is opened with.
+            settings: Where to connect.
+            reads: The prefix of the keys that are read, and nothing is written; None: all keys of
+                the namespace, which are also written.
 
         Raises:
             ConfigError: A file of the settings cannot be read. Nothing is connected.
@@ -49,7 +57,11 @@ class Engine:
         tokens = Tokens(partial(self._authenticate, settings) if settings.user else None, given)
         seconds = context.operation_timeout_seconds
         self.calls = Calls(
-            endpoints, tokens, self.pulse, seconds=seconds, root=f"{self.paths.root}/"
+            endpoints,
+            tokens,
+            self.pulse,
+            seconds=seconds,
+            access=Access(f"{self.paths.root}/") if reads is None else Access(reads, "read"),
         )
         self.sessions = Sessions(context, self.calls, self.pulse)
         self.states = States(self.paths, self.calls)
@@ -95,8 +107,9 @@ class Engine:
 
     def _connect(self, seconds: float) -> None:
         """Read something, so that it is known to work."""
-        root = self.paths.root.encode()
-        request = requests.page(root + b"/", root + b"0", limit=1, names_only=True)
+        request = requests.page(
+            *requests.below(self.calls.access.prefix.encode()), limit=1, names_only=True
+        )
         self.calls.send(Ask(RANGE, request, acknowledged), seconds).result()
 
     def _authenticate(self, settings: EtcdSettings, seconds: float) -> Future[str]:

@@ -27,7 +27,7 @@ class NotDemandedError(DefiniteError):
 
 
 class CompactedError(DefiniteError):
-    """The store has forgotten the revision that was asked for. Nothing was done."""
+    """The store does not have the revision that was asked for, or no more. Nothing was done."""
 
 
 class Failure(NamedTuple):
@@ -80,6 +80,8 @@ _REFUSED = (
     Rule("FAILED_PRECONDITION", "authentication is not enabled", NotDemandedError),
     Rule("NOT_FOUND", "lease not found", LeaseGoneError),
     Rule("OUT_OF_RANGE", "compacted", CompactedError),
+    # Every read knows all that was acknowledged, so this store was restored from a backup.
+    Rule("OUT_OF_RANGE", "future revision", CompactedError),
     Rule("RESOURCE_EXHAUSTED", "space exceeded", StoreError, "compact and defragment etcd"),
     Rule("RESOURCE_EXHAUSTED", "larger than max", StoreError),
     Rule("INVALID_ARGUMENT", "request is too large", StoreError),
@@ -99,7 +101,9 @@ def is_stale_token(failure: Failure) -> bool:
     return _found(_STALE_TOKEN, failure) is not None
 
 
-def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Kip30Error:
+def translate(
+    failure: Failure, *, wrote: bool, subject: str, server: str, permission: str = "readwrite"
+) -> Kip30Error:
     """Return kip30's error for *failure* of a call to *server*.
 
     Args:
@@ -107,6 +111,7 @@ def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Ki
         wrote: Whether the call would have changed anything.
         subject: The range of keys it was about, for who lacks a permission.
         server: Where it went.
+        permission: What is needed on that range.
     """
     if failure.code == "CANCELLED" and not failure.said.startswith("etcdserver"):
         closed = "closed while the operation was under way"
@@ -116,7 +121,8 @@ def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Ki
     if rule is None:
         return OutcomeUnknownError(told) if wrote else UnavailableError(told)
     if failure.code == "PERMISSION_DENIED":
-        return AuthenticationError(f"{told}: grant the user readwrite on the prefix {subject}")
+        needed = f"{permission} on the prefix {subject}" if subject else f"{permission} on all keys"
+        return AuthenticationError(f"{told}: grant the user {needed}")
     advice = rule.advice or _tls_advice(failure)
     return rule.error(f"{told}: {advice}" if advice else told)
 

@@ -32,7 +32,7 @@ _MESSAGES = {
     "RangeRequest": (
         "bytes key 1, bytes range_end 2, int64 limit 3, int64 revision 4, bool keys_only 8"
     ),
-    "RangeResponse": "ResponseHeader header 1, *KeyValue kvs 2, bool more 3",
+    "RangeResponse": "ResponseHeader header 1, *KeyValue kvs 2, bool more 3, int64 count 4",
     "PutRequest": "bytes key 1, bytes value 2, int64 lease 3",
     "PutResponse": "",
     "DeleteRangeRequest": "bytes key 1",
@@ -61,10 +61,14 @@ _MESSAGES = {
         "bytes key 1, bytes range_end 2, int64 start_revision 3, int64 watch_id 7, bool fragment 8"
     ),
     "WatchCancelRequest": "int64 watch_id 1",
-    "WatchRequest": "|WatchCreateRequest create_request 1, |WatchCancelRequest cancel_request 2",
+    "WatchProgressRequest": "",
+    "WatchRequest": (
+        "|WatchCreateRequest create_request 1, |WatchCancelRequest cancel_request 2,"
+        " |WatchProgressRequest progress_request 3"
+    ),
     "WatchResponse": (
-        "int64 watch_id 2, bool canceled 4, int64 compact_revision 5, string cancel_reason 6,"
-        " bool fragment 7, *Event events 11"
+        "ResponseHeader header 1, int64 watch_id 2, bool canceled 4,"
+        " int64 compact_revision 5, string cancel_reason 6, bool fragment 7, *Event events 11"
     ),
     "AuthenticateRequest": "string name 1, string password 2",
     "AuthenticateResponse": "string token 2",
@@ -100,11 +104,16 @@ class KeyValue(Protocol):
 
 
 class RangeAnswer(Protocol):
-    """What a range answers."""
+    """What a range answers; *count* is that of all keys of the range, whatever the limit."""
 
     header: Header
     kvs: Sequence[KeyValue]
     more: bool
+    count: int
+
+    def ByteSize(self) -> int:  # noqa: N802  protobuf names its methods
+        """Return how many bytes it had on the wire."""
+        ...
 
 
 class OpAnswer(Protocol):
@@ -138,8 +147,9 @@ class StatusAnswer(Protocol):
 
 
 class WatchAnswer(Protocol):
-    """What a watch stream brings: events of one watch, or its end."""
+    """What a watch stream brings: events of one watch, its end, or how far all watches are."""
 
+    header: Header
     watch_id: int
     canceled: bool
     compact_revision: int

@@ -1,7 +1,7 @@
 """Making requests: ranges, and transactions of comparisons and operations."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kip30_backends.etcd.messages import CREATE, EQUAL, GREATER, LEASE, MESSAGES, MOD
 
@@ -11,6 +11,22 @@ _Delete = MESSAGES["DeleteRangeRequest"]
 _Compare = MESSAGES["Compare"]
 _Op = MESSAGES["RequestOp"]
 _Txn = MESSAGES["TxnRequest"]
+
+
+class KeyRange(NamedTuple):
+    """The keys from *start* on that are before *end*; all of them, if *end* is a NUL."""
+
+    start: bytes
+    end: bytes
+
+
+def below(prefix: bytes) -> KeyRange:
+    """Return the range of all keys that begin with *prefix*, itself among them.
+
+    *prefix* is text in UTF-8, which has no byte 0xff, or empty.
+    """
+    end = prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else b"\0"
+    return KeyRange(prefix or b"\0", end)
 
 
 def read(key: bytes, end: bytes = b"") -> Any:

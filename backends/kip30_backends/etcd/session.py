@@ -197,7 +197,7 @@ class Sessions:
 
         A leader that was cut off from the others renews leases alone until it notices.
         """
-        request = requests.page(self._calls.root.encode(), b"", limit=1, names_only=True)
+        request = requests.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
         read = self._calls.send(Ask(RANGE, request, acknowledged), self._interval(session))
         return then(read, lambda _: Completed(seconds_left))
 

@@ -2,20 +2,24 @@
 
 import itertools
 import queue
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from kip30_backends.etcd.channel import Channel, Metadata
+from kip30_backends.etcd.channel import Channel, Metadata, failure_of
+from kip30_backends.etcd.errors import Failure
 from kip30_backends.etcd.grpc_library import GRPC
 from kip30_backends.etcd.messages import MESSAGES, Event, WatchAnswer
 
 Hear = Callable[[list[Event]], None]
 Lose = Callable[[], None]
 
+_CLOSED = Failure("CANCELLED", "")
+_ENDED = Failure("UNAVAILABLE", "the server ended the stream")
+
 _Watch = MESSAGES["WatchRequest"]
 _Create = MESSAGES["WatchCreateRequest"]
 _Cancel = MESSAGES["WatchCancelRequest"]
+_Progress = MESSAGES["WatchProgressRequest"]
 
 
 class Ear:
@@ -34,6 +38,7 @@ class Stream:
     Attributes:
         channel: What it is a stream of.
         is_closed: Whether it was closed.
+        failure: How it ended, once it did.
     """
 
     def __init__(self, channel: Channel, metadata: Metadata) -> None:
@@ -44,6 +49,7 @@ class Stream:
         """
         self.channel = channel
         self.is_closed = False
+        self.failure = _ENDED
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._ears: dict[int, Ear] = {}
@@ -53,11 +59,19 @@ class Stream:
         """Have *ear* hear of changes of a range from *revision* on; return what ends that."""
         number = next(self._numbers)
         self._ears[number] = ear
+        self.watch(number, key, end, revision)
+        return number
+
+    def watch(self, number: int, key: bytes, end: bytes, revision: int) -> None:
+        """Ask for changes of a range from *revision* on; answers have *number*."""
         create = _Create(
             key=key, range_end=end, start_revision=revision, watch_id=number, fragment=True
         )
         self._requests.put(_Watch(create_request=create))
-        return number
+
+    def ask_progress(self) -> None:
+        """Ask how far all watches are; there is no answer while one of them catches up."""
+        self._requests.put(_Watch(progress_request=_Progress()))
 
     def ignore(self, number: int) -> None:
         """Undo `listen`."""
@@ -66,13 +80,23 @@ class Stream:
 
     def run(self) -> None:
         """Hand on what comes, until the stream ends."""
-        with suppress(*GRPC.call_errors()):
-            for answer in self._rpc:
-                self._take(answer)
+        for answer in self.answers():
+            self._take(answer)
+
+    def answers(self) -> Iterator[WatchAnswer]:
+        """Yield what comes, until the stream ends."""
+        try:
+            for answer in self._rpc:  # noqa: UP028  a call has no `close`
+                yield answer
+        except GRPC.call_errors() as error:
+            if not self.is_closed:
+                self.failure = failure_of(error)
         self._requests.put(None)
 
-    def close(self) -> None:
-        """End it, and let go of the threads that serve it."""
+    def close(self, failure: Failure = _CLOSED) -> None:
+        """End it because of *failure*, and let go of the threads that serve it."""
+        if not self.is_closed:
+            self.failure = failure
         self.is_closed = True
         self.channel.cancel(self._rpc)
         self._requests.put(None)

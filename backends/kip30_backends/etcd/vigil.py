@@ -31,7 +31,7 @@ class Vigil:
 
     def _ask(self) -> None:
         if not self._stream.is_closed:
-            root = self._calls.root.encode()
+            root = self._calls.access.prefix.encode()
             request = requests.page(root, b"", limit=1, names_only=True)
             self._calls.send(Ask(RANGE, request, acknowledged)).add_done_callback(self._answered)
 

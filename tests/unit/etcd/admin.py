@@ -25,19 +25,26 @@ class Admin:
     def log_in(self, name: str, password: str) -> None:
         self._token = self.tell("auth/authenticate", name=name, password=password)["token"]
 
-    def add_user(self, name: str, password: str, *, prefix: str | None = None) -> None:
-        """Add a user who may do all, or all below *prefix*."""
+    def add_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        prefix: str | None = None,
+        permission: str = "READWRITE",
+    ) -> None:
+        """Add a user who may do all, or has *permission* below *prefix*."""
         self.tell("auth/user/add", name=name, password=password)
         if prefix is None:
             self.tell("auth/user/grant", user=name, role="root")
             return
         self.tell("auth/role/add", name=name)
-        permission = {
-            "permType": "READWRITE",
+        granted = {
+            "permType": permission,
             "key": encoded(prefix.encode()),
             "range_end": encoded(_after(prefix)),
         }
-        self.tell("auth/role/grant", name=name, perm=permission)
+        self.tell("auth/role/grant", name=name, perm=granted)
         self.tell("auth/user/grant", user=name, role=name)
 
     def put(self, key: str, value: bytes) -> None:

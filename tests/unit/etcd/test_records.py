@@ -5,18 +5,12 @@ import pytest
 from kip30 import BYTES, KeySetChange, StoreError, ValueChange
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
-from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
 
 MANY = 12_000
 LARGE = 200 * 1024
-
-
-@pytest.fixture
-def admin(ensemble: Ensemble) -> Admin:
-    return Admin(ensemble.nodes[0].address)
 
 
 def test_more_names_than_one_answer_has(open_client: Open) -> None:

@@ -1,0 +1,243 @@
+"""Reading a cluster in bulk: everything as of one revision, which etcd keeps until compaction."""
+
+import json
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from typing_extensions import override
+
+from kip30.driver import Context
+from kip30.errors import ClosedError, PositionLostError, UnsupportedError
+from kip30.scanning import (
+    Change,
+    Completeness,
+    Consistency,
+    Layout,
+    Page,
+    PageSize,
+    Position,
+    ScanDriver,
+    Span,
+    View,
+)
+from kip30_backends.etcd import requests
+from kip30_backends.etcd.call import Ask
+from kip30_backends.etcd.channel import RANGE
+from kip30_backends.etcd.engine import Engine
+from kip30_backends.etcd.errors import CompactedError
+from kip30_backends.etcd.feed import Extent, Feed, tells_progress
+from kip30_backends.etcd.layouts import Reading, reading
+from kip30_backends.etcd.messages import Header, RangeAnswer
+from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.requests import KeyRange
+from kip30_backends.etcd.settings import EtcdSettings
+
+_PIECE_ROWS = 1_000
+_NAMES = 250_000
+_SERVER_BYTES = 64 * 1024 * 1024
+
+
+class _Piece(NamedTuple):
+    """The keys from *start* on that are before *end*, of which there are *rows*.
+
+    A server walks all that is left of a range whatever the limit is, so a request is for a piece.
+    """
+
+    start: bytes
+    end: bytes
+    rows: int
+
+
+class EtcdScanner(ScanDriver):
+    """One cluster, by a connection without a lease."""
+
+    consistency = Consistency.POINT_IN_TIME
+
+    def __init__(self, context: Context, settings: EtcdSettings, view: View) -> None:
+        """Connect.
+
+        Raises:
+            InvalidNameError: What *view* is under cannot be a name. Nothing is connected.
+            ConfigError: A file of the settings cannot be read. Nothing is connected.
+            AuthenticationError: The user may not read the keys, or the cluster wants another one.
+            UnavailableError: No server answered in the connect timeout.
+            UnsupportedError: The connection is borrowed, and this is a forked child.
+        """
+        self._view = view
+        self._reading: Reading = reading(context.namespace, view)
+        self._feeds: set[Feed] = set()
+        self._closed = False
+        engine = self._engine = Engine(context, settings, reads=self._reading.prefix)
+        self._drop = weakref.finalize(self, engine.drop)
+        self._drop.atexit = False
+        try:
+            self.completeness = Completeness.EVERY_CHANGE if self._keeps_log() else None
+        except BaseException:
+            self.close()
+            raise
+
+    @override
+    def position(self) -> Position:
+        header = self._now()
+        return Position(_identity(header), str(header.revision))
+
+    @override
+    def plan(self, at: Position, rows: int) -> Iterator[Span]:
+        step = rows // -(-rows // _PIECE_ROWS)
+        pieces: list[_Piece] = []
+        planned = 0
+        for keys in self._reading.ranges:
+            for piece in self._pieces(keys, at, step):
+                pieces.append(piece)
+                planned += piece.rows
+                if planned > rows - step:
+                    yield _span(pieces)
+                    pieces, planned = [], 0
+        if pieces:
+            yield _span(pieces)
+
+    @override
+    def scan(self, span: Span, at: Position) -> Iterator[Page]:
+        size = PageSize()
+        for piece in _pieces_of(span):
+            yield from self._pages(piece, at, size)
+
+    @override
+    def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
+        """Yield every change. Only servers from 3.4.31, 3.5.13 or 3.6 on have an end of it."""
+        extent = self._extent(after, until)
+        if extent.after == extent.until:
+            return
+        feed = Feed(self._engine.calls, self._engine.pulse, extent)
+        self._feeds.add(feed)
+        try:
+            for events in feed.batches():
+                if changes := self._reading.changes(events):
+                    yield changes
+        except CompactedError as error:
+            raise _lost(after, error) from error
+        finally:
+            self._feeds.discard(feed)
+            feed.close()
+
+    @override
+    def close(self) -> None:
+        self._closed = True
+        for feed in list(self._feeds):
+            feed.close()
+        self._drop.detach()
+        self._engine.close()
+
+    def _pieces(self, keys: KeyRange, at: Position, step: int) -> Iterator[_Piece]:
+        """Cut a range into pieces of *step* keys, by a walk over their names."""
+        start, limit = keys.start, step
+        while True:
+            answer = self._read(at, start, keys.end, limit=limit, names_only=True)
+            begun = 0
+            for last in _cuts(len(answer.kvs), step):
+                end = answer.kvs[last].key + b"\0"
+                yield _Piece(start, end, last + 1 - begun)
+                start, begun = end, last + 1
+            if not answer.more:
+                return
+            limit = self._names_at_once(answer.count) // step * step
+
+    def _names_at_once(self, count: int) -> int:
+        """Return how many names to request of *count*.
+
+        A server reads the values too before it leaves them out, and holds them all in memory.
+        """
+        mean = self._engine.calls.status().dbSize // count + 1
+        return max(_PIECE_ROWS, min(_NAMES, _SERVER_BYTES // mean))
+
+    def _pages(self, piece: _Piece, at: Position, size: PageSize) -> Iterator[Page]:
+        start, left = piece.start, piece.rows
+        while True:
+            limit = size.rows if size.rows < left else 0
+            answer = self._read(at, start, piece.end, limit=limit, names_only=False)
+            size.adapt(len(answer.kvs), answer.ByteSize())
+            yield self._reading.page(answer.kvs)
+            if not answer.more:
+                return
+            start = answer.kvs[-1].key + b"\0"
+            left -= len(answer.kvs)
+
+    def _read(
+        self, at: Position, start: bytes, end: bytes, *, limit: int, names_only: bool
+    ) -> RangeAnswer:
+        request = requests.page(start, end, limit=limit, names_only=names_only, revision=int(at.at))
+        try:
+            answer = self._ask(request, _whole)
+        except CompactedError as error:
+            raise _lost(at, error) from error
+        self._check_store(at, answer.header)
+        return answer
+
+    def _now(self) -> Header:
+        return self._ask(requests.read(self._reading.ranges[0].start), _whole).header
+
+    def _ask(
+        self, request: Any, meaning: Callable[[RangeAnswer, Mark], RangeAnswer]
+    ) -> RangeAnswer:
+        self._check_open()
+        return self._engine.calls.send(Ask(RANGE, request, meaning)).result()
+
+    def _extent(self, after: Position, until: Position) -> Extent:
+        """Return what is between two positions, once both are known to be of this store's past."""
+        self._check_open()
+        if not self._keeps_log():
+            raise UnsupportedError(
+                "a log of changes is had from etcd 3.4.31, 3.5.13 or 3.6 on, and none of claims"
+            )
+        now = self._now()
+        for at in (after, until):
+            self._check_store(at, now)
+        extent = Extent(now.cluster_id, self._reading.hull, int(after.at), int(until.at))
+        if not extent.after <= extent.until <= now.revision:
+            raise PositionLostError(
+                f"revision {until.at} is not between {after.at} and {now.revision}, the last one"
+            )
+        return extent
+
+    def _keeps_log(self) -> bool:
+        if self._view.layout is Layout.CLAIMS:
+            return False
+        return tells_progress(self._engine.calls.status().version)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this scanner is closed: open another one")
+
+    def _check_store(self, at: Position, header: Header) -> None:
+        if at.store != _identity(header):
+            raise PositionLostError(
+                f"the position is of cluster {at.store}, and this is {_identity(header)}"
+            )
+
+
+def _identity(header: Header) -> str:
+    return f"{header.cluster_id:x}"
+
+
+def _lost(at: Position, error: Exception) -> PositionLostError:
+    return PositionLostError(f"revision {at.at} cannot be read, begin anew: {error}")
+
+
+def _whole(answer: RangeAnswer, _sent: Mark) -> RangeAnswer:
+    return answer
+
+
+def _cuts(found: int, step: int) -> list[int]:
+    """Return the numbers of the last keys of pieces, of which the last one may be smaller."""
+    return [*range(step - 1, found - 1, step), found - 1] if found else []
+
+
+def _span(pieces: Sequence[_Piece]) -> Span:
+    cuts = [(start.hex(), end.hex(), rows) for start, end, rows in pieces]
+    return Span(json.dumps(cuts).encode(), sum(piece.rows for piece in pieces))
+
+
+def _pieces_of(span: Span) -> Iterator[_Piece]:
+    for start, end, rows in json.loads(span.token):
+        yield _Piece(bytes.fromhex(start), bytes.fromhex(end), rows)
