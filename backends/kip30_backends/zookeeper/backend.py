@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
 from kip30_backends.zookeeper.election import ZookeeperElection
-from kip30_backends.zookeeper.engine import Engine
+from kip30_backends.zookeeper.engine import Engine, check_not_reserved
 from kip30_backends.zookeeper.faults import Faults
 from kip30_backends.zookeeper.listeners import ZookeeperObserve
 from kip30_backends.zookeeper.membership import ZookeeperMembership
@@ -43,7 +43,9 @@ class ZookeeperBackend(Backend):
             UnavailableError: No server answered within the connect timeout.
             AuthenticationError: The credentials are rejected, or do not suffice.
         """
+        check_not_reserved(context, settings)
         engine = self._engine = Engine(context, settings)
+        engine.make_root()
         self._settings = settings
         self._drop = weakref.finalize(self, engine.drop)
         self._drop.atexit = False
