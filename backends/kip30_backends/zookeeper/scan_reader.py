@@ -23,9 +23,10 @@ class Reader:
     request of each session catches up with the leader.
     """
 
-    def __init__(self, engine: Engine, not_before: int = 0) -> None:
-        """Read what is of the transaction *not_before* or later."""
+    def __init__(self, engine: Engine, top: str, not_before: int = 0) -> None:
+        """Read what is of the transaction *not_before* or later, and look at *top* for that."""
         self._engine = engine
+        self._top = top or "/"
         self._not_before = not_before
         self._session: Session | None = None
 
@@ -56,7 +57,7 @@ class Reader:
         return self._engine.outbox.start(steps).result()
 
     def _caught_up(self) -> Steps[int]:
-        answer = yield Ask((Exists(self._engine.tree.paths.root),))
+        answer = yield Ask((Exists(self._top),))
         if not isinstance(answer.outcomes[0], NoNode):
             answer.only()
         if answer.zxid < self._not_before:

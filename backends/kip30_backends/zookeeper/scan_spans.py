@@ -92,13 +92,14 @@ class Walk:
             Which of them do not allow it.
         """
         refused: list[str] = []
+        found: list[str] = []
         for some in _together(parents):
             for path, names in zip(some, self._reader.names(some), strict=True):
                 if isinstance(names, NoAuth):
                     refused.append(path)
                 else:
-                    found = (f"{path}/{name}" for name in sorted(names or (), reverse=True))
-                    self._paths += filter(self._covers, found)
+                    found += (f"{path}/{name}" for name in sorted(names or ()))
+        self._paths += filter(self._covers, reversed(found))
         return refused
 
 

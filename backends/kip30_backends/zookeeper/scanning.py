@@ -72,7 +72,7 @@ class ZooKeeperScanner(ScanDriver):
     @override
     def position(self) -> Position:
         self._check_open()
-        return Position(self._store, str(Reader(self._engine).newest()))
+        return Position(self._store, str(Reader(self._engine, self._nodes.tops[0]).newest()))
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
@@ -118,7 +118,7 @@ class ZooKeeperScanner(ScanDriver):
         self._check_open()
         if at.store != self._store:
             raise PositionLostError(f"the position is of {at.store}, and this is {self._store}")
-        return Reader(self._engine, int(at.at))
+        return Reader(self._engine, self._nodes.tops[0], int(at.at))
 
 
 class _Visit:
@@ -180,6 +180,8 @@ def _all_places(reader: Reader, nodes: Nodes) -> Iterator[tuple[str, int]]:
     while paths := walk.take():
         parents: list[tuple[str, int]] = []
         for path, node in zip(paths, reader.stats(paths), strict=True):
+            if isinstance(node, NoAuth):
+                _require_readable([path], nodes)
             if node is not None:
                 places.append(place_of(path))
                 parents += _children(path, node)
