@@ -3,6 +3,7 @@
 Paths have no slash at the end here, so the root of all is ``""``.
 """
 
+import re
 from abc import ABC, abstractmethod
 from functools import lru_cache
 
@@ -22,8 +23,10 @@ _CONTAINER = -(2**63)
 _TTL, _ABOVE_TTL = 0xFF0000, 40
 """What the upper 24 bits of the owner of a node with a time to live are."""
 _SESSION_BITS = 2**64 - 1
-_SCOPES, _RECORDS = 1, 2
-"""How far below the top namespaces, groups and services are, and how far what they hold."""
+_RECORDS = 2
+"""How far below their top values, members, leaders and epochs are."""
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+")
+"""Names that escape to themselves, as nearly all do."""
 _RESERVED = "/zookeeper"
 
 
@@ -61,22 +64,26 @@ class Nodes(ABC):
 class _Scoped(Nodes):
     """Records two levels below the tops."""
 
+    def __init__(self, chroot: str, paths: Paths) -> None:
+        super().__init__(chroot)
+        self._above_tops = len(paths.root) + 1
+
     @override
     def read(self, path: str, node: Node) -> Row | Rejected | None:
-        top = next(top for top in self.tops if path.startswith(top))
-        names = path[len(top) :].split("/")[1:]
+        _, *names = path[self._above_tops :].split("/")
         try:
-            return self._read(path, names, node) if names else None
+            return self._read(path, names, node)
         except (InvalidNameError, StoreError) as error:
             return self.reject(path, str(error))
 
     def _read(self, path: str, names: list[str], node: Node) -> Row | Rejected | None:
-        if len(names) == _SCOPES:
-            self.check_scope(names[0])
-            return None
+        if len(names) == _RECORDS:
+            return self.record(path, names[0], names[1], node)
         if len(names) > _RECORDS:
             return self.reject(path, "kip30 keeps nothing below a record")
-        return self.record(path, names[0], names[1], node)
+        if names:
+            self.check_scope(names[0])
+        return None
 
     @abstractmethod
     def check_scope(self, segment: str) -> None:
@@ -92,7 +99,7 @@ class Values(_Scoped):
 
     def __init__(self, chroot: str, paths: Paths, under: str) -> None:
         """Cover the namespace *under* and those below it."""
-        super().__init__(chroot)
+        super().__init__(chroot, paths)
         self.tops = (f"{paths.root}/kv",)
         self._under = check_namespace(under)
 
@@ -122,7 +129,7 @@ class Claims(_Scoped):
 
     def __init__(self, chroot: str, paths: Paths, under: str) -> None:
         """Cover claims whose keys begin with *under*."""
-        super().__init__(chroot)
+        super().__init__(chroot, paths)
         self._groups = f"{paths.root}/group"
         self.tops = (self._groups, f"{paths.root}/service")
         self._under = under.encode()
@@ -226,7 +233,7 @@ def _namespace(segment: str) -> str:
 
 def _name(segment: str) -> str:
     """Return the last part of a key."""
-    name = segment if segment.isalnum() and segment.isascii() else unescape(segment)
+    name = segment if _PLAIN.fullmatch(segment) else unescape(segment)
     if not name or "/" in name or len(segment) > MAX_NAME_BYTES:
         raise InvalidNameError(f"{segment!r} cannot be the last part of a key")
     return name

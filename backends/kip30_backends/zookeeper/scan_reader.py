@@ -44,11 +44,6 @@ class Reader:
         """Read all *paths*; raises as `newest` does, also for the other methods."""
         return self._run(self._together([GetData(path or "/") for path in paths]))
 
-    def stats(self, paths: Sequence[str]) -> list[Found]:
-        """Look at all *paths* without their data, one request each under way together."""
-        found = self._run(self._each([Exists(path or "/") for path in paths]))
-        return [one if one is None or isinstance(one, NoAuth) else Node(None, one) for one in found]
-
     def names(self, paths: Sequence[str]) -> list[list[str] | NoAuth | None]:
         """Read the names of the children of all *paths*."""
         return self._run(self._together([GetChildren(path or "/") for path in paths]))

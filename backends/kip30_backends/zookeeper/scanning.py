@@ -178,14 +178,9 @@ def _all_places(reader: Reader, nodes: Nodes) -> Iterator[tuple[str, int]]:
     places: list[str] = []
     walk = Walk(reader, nodes.tops, nodes.covers)
     while paths := walk.take():
-        parents: list[tuple[str, int]] = []
-        for path, node in zip(paths, reader.stats(paths), strict=True):
-            if isinstance(node, NoAuth):
-                _require_readable([path], nodes)
-            if node is not None:
-                places.append(place_of(path))
-                parents += _children(path, node)
-        _require_readable(walk.go_below(parents), nodes)
+        places += map(place_of, paths)
+        # Who has children is learned by asking all: only their data would tell it, too.
+        _require_readable(walk.go_below([(path, 0) for path in paths]), nodes)
     places.sort()
     return ((place, 1) for place in places)
 
@@ -196,8 +191,8 @@ def _scopes(reader: Reader, nodes: Nodes, rows: int) -> Iterator[tuple[str, int]
         walk = Walk(reader, (), nodes.covers)
         _require_readable(walk.go_below([(top, 0)]), nodes)
         while paths := walk.take():
-            for path, node in zip(paths, reader.stats(paths), strict=True):
-                count = sum(children for _, children in _children(path, node))
+            for path, node in zip(paths, reader.nodes(paths), strict=True):
+                count = 0 if node is None or isinstance(node, NoAuth) else node.stat.children
                 # An empty one counts, so that there is a span in which it can be rejected.
                 yield place_of(path), max(1, count if count <= rows else 0)
                 if count > rows:
@@ -208,12 +203,6 @@ def _names(reader: Reader, path: str) -> Iterator[tuple[str, int]]:
     (names,) = reader.names([path])
     if names is not None and not isinstance(names, NoAuth):
         yield from ((place_of(f"{path}/{name}"), 1) for name in sorted(names))
-
-
-def _children(path: str, node: Found) -> list[tuple[str, int]]:
-    if node is None or isinstance(node, NoAuth) or not node.stat.children:
-        return []
-    return [(path, node.stat.children)]
 
 
 def _require_readable(refused: Sequence[str], nodes: Nodes) -> None:
