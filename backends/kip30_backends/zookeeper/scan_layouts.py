@@ -73,7 +73,7 @@ class _Scoped(Nodes):
         _, *names = path[self._above_tops :].split("/")
         try:
             return self._read(path, names, node)
-        except (InvalidNameError, StoreError) as error:
+        except (InvalidNameError, StoreError, UnicodeError) as error:
             return self.reject(path, str(error))
 
     def _read(self, path: str, names: list[str], node: Node) -> Row | Rejected | None:

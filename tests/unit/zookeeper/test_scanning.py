@@ -16,6 +16,7 @@ from kip30.errors import (
     AuthenticationError,
     ConfigError,
     InvalidNameError,
+    LifecycleError,
     PositionLostError,
     UnavailableError,
 )
@@ -24,9 +25,11 @@ from kip30.scanning import Layout, Page, Position, Row, ScanDriver, Span, View
 from kip30_backends.zookeeper import ZookeeperBackend, jute
 from kip30_backends.zookeeper.outbox import Ask, Steps
 from kip30_backends.zookeeper.scan_layouts import owner_of
+from kip30_backends.zookeeper.scanning import ZooKeeperScanner
 from kip30_backends.zookeeper.wire import Create
 from kip30_conformance.patience import eventually
 from kip30_conformance.servers import Ensemble, start
+from tests.unit.children import run_in_child
 from tests.unit.clients import PATIENT, Open
 
 _WHOLE = 1_000_000
@@ -348,6 +351,38 @@ def test_a_scan_goes_on_after_a_restart(
     ensemble.restart()
     found += [row for page in pages for row in page.rows]
     assert sorted(row.key.decode() for row in found) == keys
+
+
+def test_a_scan_goes_on_in_another_session(open_client: Open, open_scanner: OpenScanner) -> None:
+    keys = [f"n/{number:04}" for number in range(900)]
+    open_client(**PATIENT).storage(BYTES).put_many(dict.fromkeys(keys, b""))
+    store = open_scanner()
+    at = store.position()
+    (span,) = store.plan(at, _WHOLE)
+    pages = store.scan(span, at)
+    found = list(next(pages).rows)
+    assert isinstance(store, ZooKeeperScanner)
+    sessions = store._engine.sessions
+    assert sessions.line is not None
+    assert sessions.line.session is not None
+    sessions.bury(sessions.line.session.identity)
+    found += [row for page in pages for row in page.rows]
+    assert sorted(row.key.decode() for row in found) == keys
+
+
+def test_a_forked_child_is_refused(open_client: Open, open_scanner: OpenScanner) -> None:
+    open_client().storage().put("n/k", "")
+    store = open_scanner()
+    at = store.position()
+    assert run_in_child(lambda: _refuses(store)) == 0
+    assert store.position().store == at.store
+
+
+def _refuses(store: ScanDriver) -> bool:
+    with pytest.raises(LifecycleError):
+        store.position()
+    store.close()
+    return True
 
 
 def test_positions_of_others(
