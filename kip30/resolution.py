@@ -137,7 +137,7 @@ def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence
 def scanner(
     config: Configuration = None, view: View | None = None, *, request_seconds: float | None = None
 ) -> ScanDriver:
-    """Open the store that *config* means for reading in bulk, without a session.
+    """Open the store that *config* means for reading in bulk. Nothing is claimed or made.
 
     Args:
         config: As for `PluginLocator.startup`.

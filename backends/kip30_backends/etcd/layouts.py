@@ -49,7 +49,7 @@ class Reading(ABC):
                 self.add(one, rows)
             except (InvalidNameError, StoreError) as error:
                 rejected.append(Rejected(one.key, f"foreign: {error}"))
-        return Page(rows, rejected)
+        return Page.of(rows, rejected)
 
     @abstractmethod
     def add(self, found: KeyValue, rows: list[Row]) -> None:

@@ -20,6 +20,7 @@ from kip30.scanning import (
     ScanDriver,
     Span,
     View,
+    check_rows,
 )
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
@@ -84,7 +85,7 @@ class EtcdScanner(ScanDriver):
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
-        step = rows // -(-rows // _PIECE_ROWS)
+        step = check_rows(rows) // -(-rows // _PIECE_ROWS)
         pieces: list[_Piece] = []
         planned = 0
         for keys in self._reading.ranges:
@@ -156,8 +157,9 @@ class EtcdScanner(ScanDriver):
         while True:
             limit = size.rows if size.rows < left else 0
             answer = self._read(at, start, piece.end, limit=limit, names_only=False)
-            size.adapt(len(answer.kvs), answer.ByteSize())
-            yield self._reading.page(answer.kvs)
+            page = self._reading.page(answer.kvs)
+            size.adapt(page)
+            yield page
             if not answer.more:
                 return
             start = answer.kvs[-1].key + b"\0"

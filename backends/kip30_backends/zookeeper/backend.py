@@ -7,11 +7,13 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
+from kip30.scanning import View
 from kip30_backends.zookeeper.election import ZookeeperElection
-from kip30_backends.zookeeper.engine import Engine
+from kip30_backends.zookeeper.engine import Engine, check_not_reserved
 from kip30_backends.zookeeper.faults import Faults
 from kip30_backends.zookeeper.listeners import ZookeeperObserve
 from kip30_backends.zookeeper.membership import ZookeeperMembership
+from kip30_backends.zookeeper.scanning import ZooKeeperScanner
 from kip30_backends.zookeeper.settings import ZookeeperSettings
 from kip30_backends.zookeeper.storage import ZookeeperStorage
 
@@ -31,6 +33,7 @@ class ZookeeperBackend(Backend):
             Capability.FENCING,
             Capability.LISTING,
             Capability.FORKING,
+            Capability.SCANNING,
         }
     )
     is_blocking = False
@@ -43,7 +46,9 @@ class ZookeeperBackend(Backend):
             UnavailableError: No server answered within the connect timeout.
             AuthenticationError: The credentials are rejected, or do not suffice.
         """
+        check_not_reserved(context, settings)
         engine = self._engine = Engine(context, settings)
+        engine.make_root()
         self._settings = settings
         self._drop = weakref.finalize(self, engine.drop)
         self._drop.atexit = False
@@ -52,6 +57,11 @@ class ZookeeperBackend(Backend):
         self.storage = ZookeeperStorage(engine.outbox, engine.tree, engine.states)
         self.observe = ZookeeperObserve(engine.outbox, engine.states, engine.watches)
         self.faults = Faults(engine.sessions, engine.outbox, engine.tree)
+
+    @override
+    @classmethod
+    def scanner(cls, context: Context, settings: ZookeeperSettings, view: View) -> ZooKeeperScanner:
+        return ZooKeeperScanner(context, settings, view)
 
     @override
     def describe(self) -> Mapping[str, str]:

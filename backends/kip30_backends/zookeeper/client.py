@@ -106,6 +106,11 @@ class Client:
         exchange = self._exchange
         return exchange.unproven if exchange else None
 
+    @property
+    def progress(self) -> int:
+        """The newest zxid that the servers have named to this session; 0 before the first one."""
+        return int(self._kazoo.last_zxid)
+
     def start(self) -> None:
         """Begin to connect.
 

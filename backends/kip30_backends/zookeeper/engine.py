@@ -1,12 +1,14 @@
 """What runs below the drivers of one backend. It does not refer to the backend itself."""
 
 from collections import deque
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 
 from kip30 import forks
 from kip30.config.tls import ReloadingContext
 from kip30.driver import Context
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
+from kip30.paths import Paths
 from kip30.tls_probe import TlsProbe
 from kip30_backends.zookeeper import security
 from kip30_backends.zookeeper.lines import Ground
@@ -32,7 +34,7 @@ class Engine:
     """The outbox, the session, the watches and the clock."""
 
     def __init__(self, context: Context, settings: ZookeeperSettings) -> None:
-        """Connect, and make the tree's root if it is missing.
+        """Connect. Nothing is made.
 
         Raises:
             ConfigError: The settings cannot be used. Nothing was sent.
@@ -43,7 +45,6 @@ class Engine:
         self.tree = Tree(
             settings.connect.chroot, context.namespace, security.acl(settings), modern=modern
         )
-        self._check_not_reserved()
         self.server = _server(context, settings)
         self.outbox = Outbox(context.operation_timeout_seconds * _PATIENCE)
         self.states = States(self.tree)
@@ -59,6 +60,16 @@ class Engine:
         forks.register(self)
         with _tls_probe(settings).explaining(settings.connect.servers):
             self._open(probing=settings.protocol == "auto")
+
+    def make_root(self) -> None:
+        """Make the tree's root if it is missing; close if that fails.
+
+        Raises:
+            UnavailableError: Not within the operation timeout.
+            AuthenticationError: The credentials do not suffice.
+        """
+        with self._closing_if_it_fails():
+            self.outbox.start(self._root()).result(self._patience)
 
     def close(self) -> None:
         """End everything: the session on the server, operations, watches and threads."""
@@ -97,12 +108,16 @@ class Engine:
         self.sessions.close()
 
     def _open(self, *, probing: bool) -> None:
-        try:
+        with self._closing_if_it_fails():
             self._pulse.start()
             self.sessions.open()
             if probing:
                 self._probe()
-            self.outbox.start(self._root()).result(self._patience)
+
+    @contextmanager
+    def _closing_if_it_fails(self) -> Generator[None]:
+        try:
+            yield
         except TimeoutError as error:
             self.close()
             raise UnavailableError("ZooKeeper did not answer in time") from error
@@ -121,12 +136,18 @@ class Engine:
         except NoNode:
             yield from self.tree.make(self.tree.paths.root)
 
-    def _check_not_reserved(self) -> None:
-        if self.tree.paths.root == _RESERVED:
-            raise ConfigError(
-                "plugin.namespace=zookeeper is the servers' own node:"
-                " choose another one, or a chroot in zookeeper.connect"
-            )
+
+def check_not_reserved(context: Context, settings: ZookeeperSettings) -> None:
+    """Check that the root is not the servers' own node.
+
+    Raises:
+        ConfigError: It is. Nothing was sent.
+    """
+    if settings.connect.chroot + Paths(context.namespace).root == _RESERVED:
+        raise ConfigError(
+            "plugin.namespace=zookeeper is the servers' own node:"
+            " choose another one, or a chroot in zookeeper.connect"
+        )
 
 
 def _server(context: Context, settings: ZookeeperSettings) -> Server:

@@ -9,12 +9,21 @@ _STAT = struct.Struct("!qqqqiiiqiiq")
 
 
 class Stat(NamedTuple):
-    """What the server knows of a node, besides its data."""
+    """What the server knows of a node, besides its data.
+
+    Attributes:
+        czxid: The transaction that created it.
+        mzxid: The one that last wrote its data.
+        version: How often its data was written since.
+        owner: The session it ends with, or what `ephemeralOwner` means instead; 0 if it stays.
+        children: How many it has.
+    """
 
     czxid: int
     mzxid: int
     version: int
     owner: int
+    children: int = 0
 
 
 def integer(number: int) -> bytes:
@@ -49,7 +58,13 @@ def read_buffer(reply: memoryview, offset: int) -> tuple[bytes, int]:
     return bytes(reply[start:end]), end
 
 
+def read_data(reply: memoryview, offset: int) -> tuple[bytes | None, int]:
+    """Return the data at *offset*, None if there is none, and where it ends."""
+    data, end = read_buffer(reply, offset)
+    return (None if _INT.unpack_from(reply, offset)[0] < 0 else data), end
+
+
 def read_stat(reply: memoryview, offset: int) -> tuple[Stat, int]:
     """Return what *reply* says of a node at *offset*, and where that ends."""
     fields = _STAT.unpack_from(reply, offset)
-    return Stat(fields[0], fields[1], fields[4], fields[7]), offset + _STAT.size
+    return Stat(fields[0], fields[1], fields[4], fields[7], fields[9]), offset + _STAT.size

@@ -93,7 +93,7 @@ class Line(Owner):
     @override
     def answered(self, operation: Operation[Any], outcome: object) -> None:
         if self.session is not None:
-            operation.take(outcome, next(self._orders), self.session)
+            operation.take(outcome, next(self._orders), self.session, self.client.progress)
 
     @override
     def happened(self, path: str) -> None:

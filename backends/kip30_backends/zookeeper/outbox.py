@@ -42,11 +42,15 @@ class Ask(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came back: of each request what it was answered, or a `Refused`."""
+    """What came back: of each request what it was answered, or a `Refused`.
+
+    *zxid* is the server's newest transaction at the time of the last answer.
+    """
 
     outcomes: list[Any]
     order: int
     session: Session
+    zxid: int = 0
 
     def only(self) -> Any:
         """Return the outcome of the only request.
@@ -97,7 +101,7 @@ class Operation(Generic[T]):
         self.ask: Ask = Ask(())
         self._go_on(None)
 
-    def take(self, outcome: object, order: int, session: Session) -> None:
+    def take(self, outcome: object, order: int, session: Session, zxid: int) -> None:
         """Take one of the answers; on the connection's thread."""
         self._outcomes.append(outcome)
         if len(self._outcomes) < len(self.ask.requests) or self.over:
@@ -108,7 +112,7 @@ class Operation(Generic[T]):
         if any(isinstance(one, SessionExpired) for one in outcomes):  # so nothing was done
             self._post()
         else:
-            self._go_on(Answer(outcomes, order, session))
+            self._go_on(Answer(outcomes, order, session, zxid))
 
     def void(self) -> None:
         """Go on without an answer: the session that it is bound to is over."""

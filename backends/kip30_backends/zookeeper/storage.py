@@ -75,11 +75,29 @@ class ZookeeperStorage(StorageDriver):
             try:
                 stats = yield from self._guarded(batch[0], *requests)
             except NoNode as error:
-                yield from self._tree.make(parent(paths[error.number]))
+                yield from self._make_above(paths, parent(paths[error.number]))
             except NodeExists:
                 return None
             else:
                 return [self._seen(path, stat) for path, stat in zip(paths, stats, strict=True)]
+
+    def _make_above(self, paths: Sequence[str], missing: str) -> Steps[None]:
+        """Create *missing*, and together whatever else is missing above *paths*."""
+        yield from self._tree.make(missing)
+        others = sorted({parent(path) for path in paths} - {missing})
+        if not others:
+            return
+        nodes = yield from self._states.nodes(others, fresh=True)
+        requests = [
+            self._tree.create(path, b"")
+            for path, node in zip(others, nodes, strict=True)
+            if node is None
+        ]
+        if requests:
+            answer = yield Ask(tuple(requests), writes=True)
+            for outcome in answer.outcomes:
+                if isinstance(outcome, Refused) and not isinstance(outcome, NodeExists | NoNode):
+                    raise outcome
 
     def _deal(
         self,

@@ -97,5 +97,5 @@ def entry_of(node: Node, version: Version, path: str) -> tuple[str, Entry]:
     Raises:
         StoreError: Somebody else wrote it.
     """
-    found = unseal(node.data, path)
+    found = unseal(node.data or b"", path)
     return found.name, Entry(version, found.nonce, found.data)

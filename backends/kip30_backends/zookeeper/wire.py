@@ -25,9 +25,9 @@ _ANY_KIND_OF_WATCH = 3
 
 
 class Node(NamedTuple):
-    """A node as it was read."""
+    """A node as it was read; its data is None if it was created without."""
 
-    data: bytes
+    data: bytes | None
     stat: Stat
 
 
@@ -86,7 +86,7 @@ class GetData(_Looking):
 
     def deserialize(self, reply: memoryview, offset: int) -> tuple[Node, int]:
         """Return the node."""
-        data, offset = jute.read_buffer(reply, offset)
+        data, offset = jute.read_data(reply, offset)
         stat, offset = jute.read_stat(reply, offset)
         return Node(data, stat), offset
 

@@ -1,11 +1,13 @@
 """Several writes that travel as one."""
 
+from kip30 import BYTES
+from kip30.driver import Backend
 from kip30.names import Key
 from kip30.records import Condition, Write, new_nonce
 from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 
 
 def test_who_gives_up_takes_no_other_along(open_client: Open, ensemble: Ensemble) -> None:
@@ -17,3 +19,19 @@ def test_who_gives_up_takes_no_other_along(open_client: Open, ensemble: Ensemble
         assert given_up.cancel()
     for other in others:
         other.result(5 * TIME_SCALE)
+
+
+def test_new_namespaces_are_made_together(open_client: Open) -> None:
+    client = open_client(**PATIENT)
+    storage = client.storage(BYTES)
+    storage.put("k", b"")
+    before = _zxid(client.backend)
+    storage.put_many({f"n{number}/k": b"" for number in range(200)})
+    assert _zxid(client.backend) - before < 300  # each namespace is one, each refusal too
+
+
+def _zxid(backend: Backend) -> int:
+    assert isinstance(backend, ZookeeperBackend)
+    line = backend._engine.sessions.line
+    assert line is not None
+    return line.client.progress

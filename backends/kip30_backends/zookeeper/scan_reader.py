@@ -1,0 +1,96 @@
+"""Reads for a scan: many nodes a request, all of states that are not before a position."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from kip30.errors import PositionLostError
+from kip30_backends.zookeeper.engine import Engine
+from kip30_backends.zookeeper.outbox import Answer, Ask, Steps
+from kip30_backends.zookeeper.refusals import NoAuth, NoNode, Refused, SessionExpired
+from kip30_backends.zookeeper.session import Session
+from kip30_backends.zookeeper.wire import Exists, GetChildren, GetData, MultiRead, Node, Request
+
+T = TypeVar("T")
+
+Found = Node | NoAuth | None
+"""A node; or that it may not be read; or None: it is not there (any more)."""
+
+
+class Reader:
+    """Reads by one engine on behalf of one iterator.
+
+    A session never goes back in time, whatever server it moves to. So it is enough that the first
+    request of each session catches up with the leader.
+    """
+
+    def __init__(self, engine: Engine, top: str, not_before: int = 0) -> None:
+        """Read what is of the transaction *not_before* or later, and look at *top* for that."""
+        self._engine = engine
+        self._top = top or "/"
+        self._not_before = not_before
+        self._session: Session | None = None
+
+    def newest(self) -> int:
+        """Return a transaction after every write that was acknowledged before.
+
+        Raises:
+            PositionLostError: The servers have not come as far as the position.
+            UnavailableError: No answer in time.
+            AuthenticationError: It is not allowed.
+        """
+        return self._run(self._caught_up())
+
+    def nodes(self, paths: Sequence[str]) -> list[Found]:
+        """Read all *paths*; raises as `newest` does, also for the other methods."""
+        return self._run(self._together([GetData(path or "/") for path in paths]))
+
+    def names(self, paths: Sequence[str]) -> list[list[str] | NoAuth | None]:
+        """Read the names of the children of all *paths*."""
+        return self._run(self._together([GetChildren(path or "/") for path in paths]))
+
+    def _run(self, steps: Steps[T]) -> T:
+        return self._engine.outbox.start(steps).result()
+
+    def _caught_up(self) -> Steps[int]:
+        answer = yield Ask((Exists(self._top),))
+        if not isinstance(answer.outcomes[0], NoNode):
+            answer.only()
+        if answer.zxid < self._not_before:
+            raise PositionLostError(
+                f"the servers are at zxid {answer.zxid:#x}, before that of the position:"
+                " they were restored or made anew"
+            )
+        self._session = answer.session
+        return answer.zxid
+
+    def _together(self, requests: Sequence[Request]) -> Steps[list[Any]]:
+        if len(requests) == 1 or not self._engine.tree.modern:
+            return (yield from self._each(requests))
+        answer = yield from self._asked(MultiRead(tuple(requests)))
+        return [_found(outcome) for outcome in answer.only()]
+
+    def _each(self, requests: Sequence[Request]) -> Steps[list[Any]]:
+        answer = yield from self._asked(*requests)
+        return [_found(outcome) for outcome in answer.outcomes]
+
+    def _asked(self, *requests: Request) -> Steps[Answer]:
+        while True:
+            if self._session is None:
+                yield from self._caught_up()
+            answer = yield Ask(requests, fresh=False, session=self._session)
+            if not isinstance(answer.outcomes[0], SessionExpired):
+                return answer
+            self._session = None
+
+
+def _found(outcome: Any) -> Any:
+    """Return what was found, None, or that it may not be looked at.
+
+    Raises:
+        Refused: For another reason.
+    """
+    if isinstance(outcome, NoNode):
+        return None
+    if isinstance(outcome, Refused) and not isinstance(outcome, NoAuth):
+        raise outcome
+    return outcome

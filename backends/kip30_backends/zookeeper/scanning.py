@@ -1,0 +1,217 @@
+"""Reading the tree in bulk: the names of children, then the nodes, hundreds a request.
+
+ZooKeeper has no reads of the past, so a scan is fuzzy. Every row tells when it was last changed.
+"""
+
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+
+from typing_extensions import override
+
+from kip30.driver import Context
+from kip30.errors import (
+    AuthenticationError,
+    ClosedError,
+    LifecycleError,
+    PositionLostError,
+    UnsupportedError,
+)
+from kip30.scanning import (
+    Change,
+    Consistency,
+    Layout,
+    Page,
+    PageSize,
+    Position,
+    Rejected,
+    Row,
+    ScanDriver,
+    Span,
+    View,
+    check_rows,
+)
+from kip30_backends.zookeeper.engine import Engine, check_not_reserved
+from kip30_backends.zookeeper.refusals import NoAuth
+from kip30_backends.zookeeper.scan_layouts import Nodes, nodes_of
+from kip30_backends.zookeeper.scan_reader import Found, Reader
+from kip30_backends.zookeeper.scan_spans import MOST_NODES, Part, Walk, place_of, spans
+from kip30_backends.zookeeper.settings import Connect, ZookeeperSettings
+
+_UNREADABLE = "the access list of the node does not allow reading it, nor what is below it"
+
+
+class ZooKeeperScanner(ScanDriver):
+    """One ensemble, in a session of its own: a session is the only way to ask ZooKeeper anything.
+
+    No node is created, changed or deleted.
+    """
+
+    consistency = Consistency.FUZZY
+
+    def __init__(self, context: Context, settings: ZookeeperSettings, view: View) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: The settings cannot be used. Nothing was sent.
+            InvalidNameError: The view is below what is no namespace or no path. Nothing was sent.
+            UnavailableError: No server answered within the connect timeout.
+            AuthenticationError: The servers reject the credentials.
+        """
+        if view.layout is not Layout.RAW:
+            check_not_reserved(context, settings)
+        self._layout = view.layout
+        self._nodes = nodes_of(view, settings.connect.chroot, context.namespace)
+        self._store = _identity(settings.connect)
+        self._pid = os.getpid()
+        self._closed = False
+        engine = self._engine = Engine(context, settings)
+        self._drop = weakref.finalize(self, engine.drop)
+        self._drop.atexit = False
+
+    @override
+    def position(self) -> Position:
+        self._check_open()
+        return Position(self._store, str(Reader(self._engine, self._nodes.tops[0]).newest()))
+
+    @override
+    def plan(self, at: Position, rows: int) -> Iterator[Span]:
+        check_rows(rows)
+        reader = self._reader(at)
+        is_raw = self._layout is Layout.RAW
+        stops = _all_places(reader, self._nodes) if is_raw else _scopes(reader, self._nodes, rows)
+        for span in spans(stops, rows):
+            yield span
+            self._check_open()
+
+    @override
+    def scan(self, span: Span, at: Position) -> Iterator[Page]:
+        reader, part = self._reader(at), Part.of_token(span.token)
+        visit = _Visit(self._nodes, part)
+        walk = Walk(reader, self._nodes.tops, visit.covers)
+        size = PageSize(MOST_NODES)
+        while paths := walk.take(size.rows):
+            visit.take(paths, reader.nodes(paths))
+            visit.refuse(walk.go_below(visit.parents))
+            if page := visit.page():
+                yield page
+                size.adapt(page)
+                self._check_open()
+
+    @override
+    def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
+        raise UnsupportedError("ZooKeeper keeps no log of changes that clients can read")
+
+    @override
+    def close(self) -> None:
+        """End the session."""
+        self._closed = True
+        self._drop.detach()
+        self._engine.close()
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise LifecycleError("this scanner belongs to a parent process: open one here")
+        if self._closed:
+            raise ClosedError("this scanner is closed: open another one")
+
+    def _reader(self, at: Position) -> Reader:
+        self._check_open()
+        if at.store != self._store:
+            raise PositionLostError(f"the position is of {at.store}, and this is {self._store}")
+        return Reader(self._engine, self._nodes.tops[0], int(at.at))
+
+
+class _Visit:
+    """What becomes of the nodes that are visited for one part of the tree.
+
+    Attributes:
+        parents: Those of the present page that have children, and how many.
+    """
+
+    def __init__(self, nodes: Nodes, part: Part) -> None:
+        self.parents: list[tuple[str, int]] = []
+        self._nodes = nodes
+        self._part = part
+        self._rows: list[Row] = []
+        self._rejected: list[Rejected] = []
+
+    def covers(self, path: str) -> bool:
+        return self._part.reaches_below(path) and self._nodes.covers(path)
+
+    def take(self, paths: Sequence[str], found: Sequence[Found]) -> None:
+        """Sort the nodes of a new page into rows, rejected ones and parents."""
+        self.parents, self._rows, self._rejected = [], [], []
+        for path, node in zip(paths, found, strict=True):
+            if isinstance(node, NoAuth):
+                self.refuse([path])
+            elif node is not None:
+                record = self._nodes.read(path, node)
+                if record is not None and self._part.has(path):
+                    self._add(record)
+                if node.stat.children and not isinstance(record, Rejected):
+                    self.parents.append((path, node.stat.children))
+
+    def refuse(self, paths: Sequence[str]) -> None:
+        """Take note that *paths* cannot be read.
+
+        Raises:
+            AuthenticationError: One of them is all of the view.
+        """
+        _require_readable(paths, self._nodes)
+        self._rejected += [
+            self._nodes.reject(path, _UNREADABLE) for path in paths if self._part.has(path)
+        ]
+
+    def page(self) -> Page | None:
+        """Return the present page, if there is anything on it."""
+        return Page.of(self._rows, self._rejected) if self._rows or self._rejected else None
+
+    def _add(self, record: Row | Rejected) -> None:
+        if isinstance(record, Row):
+            self._rows.append(record)
+        else:
+            self._rejected.append(record)
+
+
+def _all_places(reader: Reader, nodes: Nodes) -> Iterator[tuple[str, int]]:
+    """Yield the places of all nodes, in order; they are in memory together."""
+    places: list[str] = []
+    walk = Walk(reader, nodes.tops, nodes.covers)
+    while paths := walk.take():
+        places += map(place_of, paths)
+        # Who has children is learned by asking all: only their data would tell it, too.
+        _require_readable(walk.go_below([(path, 0) for path in paths]), nodes)
+    places.sort()
+    return ((place, 1) for place in places)
+
+
+def _scopes(reader: Reader, nodes: Nodes, rows: int) -> Iterator[tuple[str, int]]:
+    """Yield the places of namespaces, groups or services, and of names in those with many."""
+    for top in nodes.tops:
+        walk = Walk(reader, (), nodes.covers)
+        _require_readable(walk.go_below([(top, 0)]), nodes)
+        while paths := walk.take():
+            for path, node in zip(paths, reader.nodes(paths), strict=True):
+                count = 0 if node is None or isinstance(node, NoAuth) else node.stat.children
+                # An empty one counts, so that there is a span in which it can be rejected.
+                yield place_of(path), max(1, count if count <= rows else 0)
+                if count > rows:
+                    yield from _names(reader, path)
+
+
+def _names(reader: Reader, path: str) -> Iterator[tuple[str, int]]:
+    (names,) = reader.names([path])
+    if names is not None and not isinstance(names, NoAuth):
+        yield from ((place_of(f"{path}/{name}"), 1) for name in sorted(names))
+
+
+def _require_readable(refused: Sequence[str], nodes: Nodes) -> None:
+    if not set(refused).isdisjoint(nodes.tops):
+        raise AuthenticationError(
+            f"ZooKeeper does not let this user read {refused[0] or '/'}: check the credentials"
+        )
+
+
+def _identity(connect: Connect) -> str:
+    return ",".join(sorted(map(str, connect.servers))) + connect.chroot
