@@ -207,7 +207,7 @@ class Backend(ABC):
 
     @classmethod
     def scanner(cls, context: Context, settings: Any, view: View) -> ScanDriver:
-        """Open the store for reading *view* in bulk, claiming and making nothing. See `kip30.scanning`.
+        """Open the store for reading *view* in bulk, claiming nothing. See `kip30.scanning`.
 
         Called only of a class that declares `Capability.SCANNING`.
 
