@@ -197,10 +197,12 @@ class Channel:
     @contextmanager
     def _starting_threads(self) -> Generator[None]:
         """Make it known if the system has no thread to spare for what is done meanwhile."""
-        self._require_server()
         with self._starting:
             if self._is_closing:
                 raise ValueError("the channel is closed")
+            # Only now: another call may have found no thread while this one waited to start. It
+            # would have no server then, and neither an answer nor its own end would reach it.
+            self._require_server()
             try:
                 yield
             except RuntimeError as error:

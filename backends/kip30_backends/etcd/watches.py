@@ -185,6 +185,7 @@ class Watches:
         with self._changed:
             self._stream = stream
             watches = list(self._watches)
+        self._move()  # the endpoint that moved before `_stream` was set closed no stream
         for watch in watches:
             self._begin(watch, stream)
         if not stream.channel.is_ours:

@@ -1,13 +1,24 @@
 """A system that has no thread to spare, for kip30 or for gRPC."""
 
+import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing, suppress
+from types import TracebackType
+from typing import Any
 
 import pytest
 
 from kip30 import Kip30Error, UnavailableError, ValueChange
+from kip30.resolution import resolve
+from kip30_backends.etcd.channel import STATUS, NoThreadError, Stream, channels
+from kip30_backends.etcd.grpc_library import GRPC
+from kip30_backends.etcd.messages import MESSAGES
+from kip30_backends.etcd.stream import Stream as WatchStream
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
+from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
 
@@ -61,3 +72,78 @@ def test_all_is_closed(open_client: Open) -> None:
     eventually(lambda: threading.active_count() <= before, what="all threads have ended")
     with pytest.raises(Kip30Error):
         client.storage()
+
+
+class _Interrupted:
+    """A lock; the first thread that comes for it finds that *work* was done a moment before."""
+
+    def __init__(self, lock: threading.Lock, work: Callable[[], object]) -> None:
+        self._lock = lock
+        self._work: Callable[[], object] | None = work
+
+    def __enter__(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
+        self._lock.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+
+def test_a_stream_is_served_though_a_call_beside_it_found_no_thread(ensemble: Ensemble) -> None:
+    (channel, *_) = channels(resolve(ensemble.settings()).settings)
+
+    def call_in_vain() -> None:
+        with no_threads("Thread-"), suppress(NoThreadError):
+            channel.call(STATUS, MESSAGES["StatusRequest"](), SOON, ())
+
+    channel._starting = _Interrupted(channel._starting, call_in_vain)  # type: ignore[assignment]
+    requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with closing(channel):
+        stream = channel.watch(iter(requests.get, None), ())
+        assert channel._starting._work is None  # type: ignore[attr-defined]
+        ended = threading.Thread(target=_read_to_its_end, args=(stream,), daemon=True)
+        ended.start()
+        channel.cancel(stream)
+        requests.put(None)
+        ended.join(SOON)
+        assert not ended.is_alive()
+
+
+def _read_to_its_end(stream: Stream) -> None:
+    with suppress(*GRPC.call_errors()):
+        list(stream)
+
+
+def test_a_listener_follows_a_server_that_was_left_while_it_connected(
+    open_client: Open, ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = ensemble.nodes[0].address.partition(":")[2]
+    client = open_client(**{"plugin.etcd.endpoints": f"127.0.0.1:{port},localhost:{port}"})
+    backend: Any = client.backend
+    endpoints, running = backend._engine.calls.endpoints, backend._engine.watches
+    left: list[object] = []
+
+    def listening(channel: Any, metadata: Any) -> WatchStream:
+        stream = WatchStream(channel, metadata)
+        if not left:
+            left.append(channel)
+            endpoints.leave(channel)
+        return stream
+
+    monkeypatch.setattr("kip30_backends.etcd.watches.Stream", listening)
+    heard: Recorder[ValueChange[str]] = Recorder()
+    client.listener_registry().add_value_change_listener("k", heard)
+    eventually(
+        lambda: running._stream is not None and running._stream.channel is endpoints.current,
+        what="the listener is at the server in use",
+    )
+    assert endpoints.current is not left[0]
+    client.storage().put("k", "v")
+    heard.expect(lambda change: change.value == "v")
