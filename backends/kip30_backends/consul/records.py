@@ -11,17 +11,21 @@ from kip30_backends.consul.errors import Failure, TroubleError
 from kip30_backends.consul.talk import OK_OR_ABSENT, Ask
 from kip30_backends.consul.wire import Answer
 
-_FILTERED = Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
+FILTERED = Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
 
 
 class Record(NamedTuple):
-    """A key as it was found: its contents, the session that holds it, and when it was written."""
+    """A key as it was found: its contents, the session that holds it, and when it was written.
+
+    The flags are a number that its writer chose; kip30 writes 0.
+    """
 
     key: str
     sealed: bytes = b""
     session: str = ""
     created: int = 0
     modified: int = 0
+    flags: int = 0
 
     def unsealed(self) -> Unsealed:
         """Return what is in it; raises `StoreError` if somebody else wrote it."""
@@ -59,7 +63,7 @@ def found(answer: Answer) -> Found:
     if answer.status == HTTPStatus.NOT_FOUND and "x-consul-index" not in answer.headers:
         raise TroubleError(Failure(answer.status, answer.body.decode("utf-8", "backslashreplace")))
     if answer.headers.get("x-consul-results-filtered-by-acls") == "true":
-        raise TroubleError(_FILTERED)
+        raise TroubleError(FILTERED)
     told: list[Any] = json.loads(answer.body) if answer.status == HTTPStatus.OK else []
     return Found(index_of(answer), [record(one) for one in told])
 
@@ -79,6 +83,7 @@ def record(told: Any) -> Record:
         told.get("Session", ""),
         told["CreateIndex"],
         told["ModifyIndex"],
+        told["Flags"],
     )
 
 
