@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
 from kip30_backends.consul.errors import Failure, TroubleError
-from kip30_backends.consul.records import FILTERED, Record, record
+from kip30_backends.consul.records import FILTERED, Record, marked, record
 from kip30_backends.consul.talk import OK_OR_CONFLICT, Ask
 from kip30_backends.consul.wire import Answer
 
@@ -148,7 +148,7 @@ def _base64(sealed: bytes) -> str:
 
 
 def _outcome(answer: Answer) -> Outcome:
-    told = json.loads(answer.body)
+    told = json.loads(marked(answer.body))
     refusals = [Refusal(one["OpIndex"], one["What"]) for one in told.get("Errors") or ()]
     records = [record(one["KV"]) for one in told.get("Results") or () if "Node" not in one]
     outcome = Outcome(records, refusals, told.get("ResultsFilteredByACLs", False))
