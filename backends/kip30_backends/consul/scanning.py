@@ -21,9 +21,9 @@ from kip30.scanning import (
     size_of,
 )
 from kip30_backends.consul import transactions
-from kip30_backends.consul.covering import LOST, cover, parts_of, reads, spans
+from kip30_backends.consul.covering import KEY, LOST, Part, cover, parts_of, reads, spans
 from kip30_backends.consul.engine import Engine
-from kip30_backends.consul.records import Record, at_key, names_found, target
+from kip30_backends.consul.records import UNREADABLE, Record, at_key, names_found, target
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.talk import OK_OR_ABSENT, Ask
 from kip30_backends.consul.views import Reading, reading_of
@@ -32,6 +32,11 @@ T = TypeVar("T")
 
 _MOST_ROWS = 1_000
 """How many keys a span has at most: a longer answer costs a server more for each of its keys."""
+
+_SPAN_BYTES = 32 * 1024 * 1024
+"""How much a span holds at most, if the sample is right: one answer has all of it."""
+
+_SAMPLED = 32
 
 _PROBE = "connecting"
 """Ends the name of a key that is read for the index alone; it need not be there."""
@@ -67,11 +72,11 @@ class ConsulScanner(ScanDriver):
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
         self._check_identity(at)
-        most = min(max(rows, 1), _MOST_ROWS)
         names = {prefix: self._names(prefix) for prefix in self._reading.prefixes}
         self._check_reached(at)
         if self._reading.whole is not None:
             yield self._reading.whole
+        most = self._most([*chain.from_iterable(names.values())], rows)
         parts = (cover(found, prefix, most) for prefix, found in names.items())
         yield from spans(chain.from_iterable(parts), most)
 
@@ -79,8 +84,7 @@ class ConsulScanner(ScanDriver):
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
         self._check_identity(at)
         parts = parts_of(span.token)
-        operations = reads(parts)
-        found = self._ask(transactions.read_all(operations)) if operations else []
+        found = self._records(parts)
         self._check_reached(at)  # after the reading, so that it was not of an older store
         found += [Record(part.name) for part in parts if part.kind == LOST]
         for page in _pages(found, self._reading):
@@ -111,6 +115,21 @@ class ConsulScanner(ScanDriver):
         asked = target(_safe(prefix), "&keys")
         names = self._ask(Ask("GET", asked, names_found, answers=OK_OR_ABSENT))
         return sorted(name for name in names if name.startswith(prefix))
+
+    def _most(self, names: Sequence[str], rows: int) -> int:
+        """Return how many keys a span may have, if none is larger than the largest of a sample."""
+        most = min(max(rows, 1), _MOST_ROWS)
+        if len(names) <= _SAMPLED:
+            return most
+        parts = (Part(KEY, name, 1) for name in names[:: len(names) // _SAMPLED + 1])
+        some = next(spans((part for part in parts if UNREADABLE not in part.name), _SAMPLED), None)
+        found = self._records(parts_of(some.token)) if some else []
+        largest = max((len(record.sealed) for record in found), default=0)
+        return max(1, min(most, _SPAN_BYTES // max(largest, 1)))
+
+    def _records(self, parts: Sequence[Part]) -> list[Record]:
+        operations = reads(parts)
+        return self._ask(transactions.read_all(operations)) if operations else []
 
     def _check_identity(self, at: Position) -> None:
         self._engine.calls.check()

@@ -11,6 +11,7 @@ from tests.unit.clients import PATIENT, Open
 from .admin import Admin
 from .scans import OpenScanner, pages, rejected, rows_of
 
+LARGE = 256 * 1024
 SEALED = bytes([1, *bytes(10)]) + b"v"
 
 
@@ -94,6 +95,20 @@ def test_many_keys_are_in_few_spans(open_client: Open, open_scanner: OpenScanner
     assert [span.rows for span in plan] == [1_000] * 5
     found = [page for span in plan for page in store.scan(span, at)]
     assert Counter(row.key.decode() for row in rows_of(found)) == Counter(names)
+
+
+def test_large_values_make_small_spans(open_client: Open, open_scanner: OpenScanner) -> None:
+    """One answer brings a span: its size is limited as well, by the largest value of a sample."""
+    storage = open_client(**PATIENT).storage(BYTES)
+    values = {f"n/{number}": bytes([number]) * LARGE for number in range(200)}
+    for key, value in values.items():
+        storage.put(key, value)
+    store = open_scanner()
+    at = store.position()
+    plan = list(store.plan(at, 1_000_000))
+    assert max(span.rows for span in plan) * LARGE <= 32 * 1024 * 1024
+    found = [page for span in plan for page in store.scan(span, at)]
+    assert {row.key.decode(): row.data for row in rows_of(found)} == values
 
 
 @pytest.mark.parametrize("rows", [1, 2, 1_000])
