@@ -73,12 +73,13 @@ class ConsulScanner(ScanDriver):
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
         self._check_identity(at)
         names = {prefix: self._names(prefix) for prefix in self._reading.prefixes}
+        strays = self._strays()
         self._check_reached(at)
         if self._reading.whole is not None:
             yield self._reading.whole
         most = self._most([*chain.from_iterable(names.values())], rows)
         parts = (cover(found, prefix, most) for prefix, found in names.items())
-        yield from spans(chain.from_iterable(parts), most)
+        yield from spans(chain(chain.from_iterable(parts), strays), most)
 
     @override
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
@@ -115,6 +116,15 @@ class ConsulScanner(ScanDriver):
         asked = target(_safe(prefix), "&keys")
         names = self._ask(Ask("GET", asked, names_found, answers=OK_OR_ABSENT))
         return sorted(name for name in names if name.startswith(prefix))
+
+    def _strays(self) -> list[Part]:
+        """Return the keys beside the values of a whole namespace that are no claims either."""
+        reading = self._reading
+        if not reading.claims:
+            return []
+        known = (*reading.prefixes, *reading.claims)
+        strays = [name for name in self._names(reading.place) if not name.startswith(known)]
+        return [Part(LOST if UNREADABLE in name else KEY, name, 1) for name in strays]
 
     def _most(self, names: Sequence[str], rows: int) -> int:
         """Return how many keys a span may have, if none is larger than the largest of a sample."""

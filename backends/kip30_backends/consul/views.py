@@ -26,23 +26,28 @@ class Reading:
         prefixes: What its keys begin with, if they are to be cut into spans.
         rows: The rows of one record; raises `StoreError` or `InvalidNameError` if it has none.
         whole: The only span, of a view that is not cut.
+        claims: What the keys of claims begin with, if all others below *place* are in the view.
     """
 
     place: str
     prefixes: tuple[str, ...]
     rows: Callable[[Record], Iterable[Row]]
     whole: Span | None = None
+    claims: tuple[str, ...] = ()
 
     def page(self, records: Iterable[Record]) -> Page:
         """Return the rows of *records*, and those that have none."""
         rows: list[Row] = []
         rejected: list[Rejected] = []
         for record in records:
-            try:
-                rows += self.rows(_readable(record))
-            except (StoreError, InvalidNameError) as error:
+            if UNREADABLE in record.key:
                 key = record.key.replace(UNREADABLE, "\ufffd").encode()
-                rejected.append(Rejected(key, str(error)))
+                rejected.append(Rejected(key, _NOT_UTF_8))
+                continue
+            try:
+                rows += self.rows(record)
+            except (StoreError, InvalidNameError) as error:
+                rejected.append(Rejected(record.key.encode(), f"foreign: {error}"))
         return Page(rows, rejected)
 
 
@@ -66,12 +71,6 @@ def reading_of(namespace: str, view: View) -> Reading:
             return Reading(view.under, (view.under,), _raw)
 
 
-def _readable(record: Record) -> Record:
-    if UNREADABLE in record.key:
-        raise InvalidNameError(_NOT_UTF_8)
-    return record
-
-
 def _raw(record: Record) -> tuple[Row]:
     return (_row(record, record.key.encode(), record.sealed),)
 
@@ -85,11 +84,14 @@ def _values(root: str, under: str) -> Reading:
     base = f"{root}kv/"
 
     def rows(record: Record) -> tuple[Row]:
+        if not record.key.startswith(base):
+            raise StoreError(f"{record.key} is no place of kip30's")
         key = _key(record.key[len(base) :])
         return (_row(record, key, record.unsealed().data),)
 
     if not under:
-        return Reading(root, (base,), rows)
+        claims = tuple(f"{root}{folder}/" for folder in _CLAIMS)
+        return Reading(root, (base,), rows, claims=claims)
     own, below = escape(check_namespace(under)), escape(f"{under}/")
     return Reading(root, (f"{base}{own}/", f"{base}{below}"), rows)
 

@@ -19,16 +19,23 @@ SEALED = bytes([1, *bytes(10)]) + b"v"
 def test_foreign_keys_are_rejected(
     open_client: Open, open_scanner: OpenScanner, namespace: str, admin: Admin, rows: int
 ) -> None:
-    open_client().storage().put("f/ours", "v")
+    client = open_client()
+    client.storage().put("f/ours", "v")
+    client.group_membership("g").join("m", "")
     foreign = ["f/theirs", "f", "f/", "f/ours/below", "f/=6", "f/a=2Fb", "=2Ff/k", "f/=", "=/", ""]
     for key in foreign:
         admin.put_exactly(f"{namespace}/kv/{key}", b"not of kip30" if key == "f/theirs" else SEALED)
-    admin.put_exactly(f"{namespace}/kv", SEALED)
+    beside = ["kv", "", "values/k", "groups", "group", "service.old/leader"]
+    for key in beside:
+        admin.put_exactly(f"{namespace}/{key}", SEALED)
+    admin.put(f"{namespace}/%FF", SEALED)
     found = pages(open_scanner(), rows)
     assert [row.key for row in rows_of(found)] == [b"f/ours"]
-    wanted = Counter(f"{namespace}/kv/{key}".encode() for key in foreign)
+    names = [*(f"kv/{key}" for key in foreign), *beside, "\ufffd"]
+    wanted = Counter(f"{namespace}/{name}".encode() for name in names)
     assert Counter(one.key for one in rejected(found)) == wanted
-    assert all(one.reason for one in rejected(found))
+    reasons = Counter(one.reason.startswith("foreign: ") for one in rejected(found))
+    assert reasons == {True: len(names) - 1, False: 1}
 
 
 def test_a_row_is_what_storage_and_the_store_say(
