@@ -7,12 +7,14 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
+from kip30.scanning import View
 from kip30_backends.consul.claims import Claims
 from kip30_backends.consul.election import ConsulElection
 from kip30_backends.consul.engine import Engine
 from kip30_backends.consul.faults import Faults
 from kip30_backends.consul.listeners import ConsulObserve
 from kip30_backends.consul.membership import ConsulMembership
+from kip30_backends.consul.scanning import ConsulScanner
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.storage import ConsulStorage
 
@@ -32,6 +34,7 @@ class ConsulBackend(Backend):
             Capability.FENCING,
             Capability.LISTING,
             Capability.FORKING,
+            Capability.SCANNING,
         }
     )
     is_blocking = False
@@ -54,6 +57,11 @@ class ConsulBackend(Backend):
         self.storage = ConsulStorage(engine.paths, engine.calls, engine.states)
         self.observe = ConsulObserve(engine.calls, engine.states, engine.watches)
         self.faults = Faults(engine.paths, engine.calls, engine.sessions)
+
+    @override
+    @classmethod
+    def scanner(cls, context: Context, settings: ConsulSettings, view: View) -> ConsulScanner:
+        return ConsulScanner(context, settings, view)
 
     @override
     def describe(self) -> Mapping[str, str]:

@@ -19,6 +19,7 @@ from kip30_backends.consul.records import at_key, key_of
 from kip30_backends.consul.session import Sessions
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.states import States
+from kip30_backends.consul.talk import Talk
 from kip30_backends.consul.watches import Watches
 
 _log = logging.getLogger(__name__)
@@ -32,8 +33,16 @@ _LONGEST_WAIT_SECONDS = 10.0
 class Engine:
     """An open connection. Nothing in it refers to the backend, so that one can be dropped."""
 
-    def __init__(self, context: Context, settings: ConsulSettings) -> None:
+    def __init__(
+        self, context: Context, settings: ConsulSettings, *, session: bool = True, probe: str = ""
+    ) -> None:
         """Connect.
+
+        Args:
+            context: What to connect for.
+            settings: Where to connect to.
+            session: Whether to open a session, for which the node of sessions may be registered.
+            probe: The key to read at first; one below ``plugin.namespace`` if it is not given.
 
         Raises:
             ConfigError: A file of the settings cannot be read, or the servers grant no session
@@ -44,6 +53,7 @@ class Engine:
         seconds = context.operation_timeout_seconds
         agents = [Agent(address, settings, seconds) for address in settings.address]
         self.paths = Paths(context.namespace)
+        self._probe = probe or f"{key_of(self.paths.root)}/connecting"
         self.calls = Calls(Endpoints(agents), seconds=seconds)
         self.sessions = Sessions(context, self.calls)
         self.states = States(self.paths, self.calls)
@@ -52,7 +62,7 @@ class Engine:
         self._ending = Ending(on_thread_of("kip30-consul"))
         forks.register(self)
         try:
-            self._connect(context.connect_timeout_seconds)
+            self._connect(self.calls.talk(context.connect_timeout_seconds), session=session)
         except BaseException:
             self._close()
             raise
@@ -92,19 +102,20 @@ class Engine:
         self.sessions.join()
         self.watches.join()
 
-    def _connect(self, seconds: float) -> None:
-        """Read something, so that it is known to work, and open a session."""
-        talk = self.calls.talk(seconds)
+    def _connect(self, talk: Talk, *, session: bool) -> None:
+        """Read something, so that it is known to work, and open a session if one is wanted."""
         try:
-            self._read_something(_FOR_READING * seconds)
+            self._read_something(_FOR_READING * talk.left)
         except UnavailableError as error:
             if self.calls.endpoints.current.lacks_leader(talk.until):
                 raise UnavailableError(f"{error}: {NO_LEADER}") from error
             raise
+        if not session:
+            return
         try:
             self.sessions.current(talk)
         except AuthenticationError:
             _log.info("the token may open no session: nothing can be joined or led with it")
 
     def _read_something(self, seconds: float) -> None:
-        self.calls.talk(seconds).ask(at_key(f"{key_of(self.paths.root)}/connecting"))
+        self.calls.talk(seconds).ask(at_key(self._probe))

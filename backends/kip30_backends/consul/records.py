@@ -1,6 +1,7 @@
 """Keys of Consul's store: what they are called, how they are read, and what is told of them."""
 
 import json
+import re
 from base64 import b64decode
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -11,17 +12,28 @@ from kip30_backends.consul.errors import Failure, TroubleError
 from kip30_backends.consul.talk import OK_OR_ABSENT, Ask
 from kip30_backends.consul.wire import Answer
 
-_FILTERED = Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
+FILTERED = Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
+
+UNREADABLE = "\udcff"
+"""Stands for a byte of a key that is not UTF-8: its answers do not say which byte."""
+
+_REPLACEMENT = rb"\ufffd"
+_REPLACED = re.compile(rb"(?<!\\)((?:\\\\)*)\\ufffd")
+_MARK = rb"\1\\udcff"
 
 
 class Record(NamedTuple):
-    """A key as it was found: its contents, the session that holds it, and when it was written."""
+    """A key as it was found: its contents, the session that holds it, and when it was written.
+
+    The flags are a number that its writer chose; kip30 writes 0.
+    """
 
     key: str
     sealed: bytes = b""
     session: str = ""
     created: int = 0
     modified: int = 0
+    flags: int = 0
 
     def unsealed(self) -> Unsealed:
         """Return what is in it; raises `StoreError` if somebody else wrote it."""
@@ -56,12 +68,34 @@ def found(answer: Answer) -> Found:
     Raises:
         TroubleError: Not all of them may be seen, or it is not Consul that says there are none.
     """
+    return Found(index_of(answer), [record(one) for one in _listed(answer)])
+
+
+def names_found(answer: Answer) -> list[str]:
+    """Return the keys that a read of keys alone answered, as `marked` has them.
+
+    Raises:
+        TroubleError: As for `found`.
+    """
+    return _listed(answer._replace(body=marked(answer.body)))
+
+
+def marked(body: bytes) -> bytes:
+    """Return JSON in which `UNREADABLE` stands for each byte of a text that is not UTF-8.
+
+    Consul writes the replacement character for it, as six characters of ASCII. Where that is part
+    of a text it is three bytes of UTF-8, so the two can be told apart.
+    """
+    return _REPLACED.sub(_MARK, body) if _REPLACEMENT in body else body
+
+
+def _listed(answer: Answer) -> list[Any]:
     if answer.status == HTTPStatus.NOT_FOUND and "x-consul-index" not in answer.headers:
         raise TroubleError(Failure(answer.status, answer.body.decode("utf-8", "backslashreplace")))
     if answer.headers.get("x-consul-results-filtered-by-acls") == "true":
-        raise TroubleError(_FILTERED)
+        raise TroubleError(FILTERED)
     told: list[Any] = json.loads(answer.body) if answer.status == HTTPStatus.OK else []
-    return Found(index_of(answer), [record(one) for one in told])
+    return told
 
 
 def index_of(answer: Answer) -> int:
@@ -79,6 +113,7 @@ def record(told: Any) -> Record:
         told.get("Session", ""),
         told["CreateIndex"],
         told["ModifyIndex"],
+        told["Flags"],
     )
 
 

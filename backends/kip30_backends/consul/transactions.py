@@ -2,13 +2,13 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from kip30_backends.consul.errors import Failure, TroubleError
-from kip30_backends.consul.records import Record, record
+from kip30_backends.consul.records import FILTERED, Record, marked, record
 from kip30_backends.consul.talk import OK_OR_CONFLICT, Ask
 from kip30_backends.consul.wire import Answer
 
@@ -17,6 +17,8 @@ MAX_OPS = 64
 
 MAX_BYTES = 480 * 1024
 """How much a transaction may hold, as base64: Consul takes 512 KiB, all its text included."""
+
+T = TypeVar("T")
 
 Operation = dict[str, Any]
 
@@ -31,10 +33,14 @@ class Refusal(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a transaction: the keys' records it tells of, or why it was refused."""
+    """What came of a transaction: the keys' records it tells of, or why it was refused.
+
+    It is *filtered* if it leaves out records that may not be read.
+    """
 
     records: Sequence[Record]
     refusals: Sequence[Refusal]
+    filtered: bool = False
 
     def says(self, part: str) -> bool:
         """Say whether a refusal speaks of *part*."""
@@ -44,6 +50,16 @@ class Outcome(NamedTuple):
 def get(key: str) -> Operation:
     """Tell of *key*, which must be there."""
     return _operation("get", key)
+
+
+def get_or_empty(key: str) -> Operation:
+    """Tell of *key*; if it is not there, of a record that was never modified."""
+    return _operation("get-or-empty", key)
+
+
+def tree(prefix: str) -> Operation:
+    """Tell of all keys that begin with *prefix*, which is not empty, if there are any."""
+    return _operation("get-tree", prefix)
 
 
 def put(key: str, sealed: bytes) -> Operation:
@@ -107,8 +123,20 @@ def clear(operations: Sequence[Operation]) -> Ask[Outcome]:
 
 def read(keys: Sequence[str]) -> Ask[list[Record | None]]:
     """Return the request for the records at *keys*, all of them as of one moment."""
-    body = json.dumps([_operation("get-or-empty", key) for key in keys]).encode()
-    return Ask("PUT", "/v1/txn?consistent", partial(_records, keys), body, answers=OK_OR_CONFLICT)
+    return _reading(map(get_or_empty, keys), partial(_records, keys))
+
+
+def read_all(operations: Iterable[Operation]) -> Ask[list[Record]]:
+    """Return the request for what *operations* tell of, all of it as of one moment.
+
+    They are of `get_or_empty` and `tree`. What is not there is not in the answer.
+    """
+    return _reading(operations, _all_records)
+
+
+def _reading(operations: Iterable[Operation], meaning: Callable[[Answer], T]) -> Ask[T]:
+    body = json.dumps(list(operations)).encode()
+    return Ask("PUT", "/v1/txn?consistent", meaning, body, answers=OK_OR_CONFLICT)
 
 
 def _operation(verb: str, key: str, **more: Any) -> Operation:
@@ -120,10 +148,10 @@ def _base64(sealed: bytes) -> str:
 
 
 def _outcome(answer: Answer) -> Outcome:
-    told = json.loads(answer.body)
+    told = json.loads(marked(answer.body))
     refusals = [Refusal(one["OpIndex"], one["What"]) for one in told.get("Errors") or ()]
     records = [record(one["KV"]) for one in told.get("Results") or () if "Node" not in one]
-    outcome = Outcome(records, refusals)
+    outcome = Outcome(records, refusals, told.get("ResultsFilteredByACLs", False))
     if any(map(outcome.says, _NO_ACCESS)):
         raise TroubleError(Failure(HTTPStatus.FORBIDDEN, refusals[0].said))
     return outcome
@@ -133,7 +161,15 @@ def _records(keys: Sequence[str], answer: Answer) -> list[Record | None]:
     """Return what was found at each of *keys*; one that may not be read is left out by Consul."""
     outcome = _outcome(answer)
     if len(outcome.records) < len(keys):
-        raise TroubleError(
-            Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
-        )
+        raise TroubleError(FILTERED)
     return [one if one.modified else None for one in outcome.records]
+
+
+def _all_records(answer: Answer) -> list[Record]:
+    """Return what was found; keys that may not be read are left out by Consul, which says so."""
+    outcome = _outcome(answer)
+    if outcome.refusals:
+        raise TroubleError(Failure(answer.status, outcome.refusals[0].said))
+    if outcome.filtered:
+        raise TroubleError(FILTERED)
+    return [one for one in outcome.records if one.modified]

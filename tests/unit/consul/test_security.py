@@ -10,17 +10,20 @@ import pytest
 from kip30 import AuthenticationError, PluginLocator, ValueChange
 from kip30.config import Written
 from kip30.records import Kind, Snapshot, Target
+from kip30.scanning import Layout, View
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 
 from .admin import Admin
+from .scans import OpenScanner, pages, rows_of
 
 ROOT = "8f0d6c0e-0000-4000-8000-0123456789ab"
 WRONG = "8f0d6c0e-0000-4000-8000-ba9876543210"
 KEYS = 'key_prefix "mine/" { policy = "write" }'
 DARK = 'key_prefix "mine/kv/dark" { policy = "deny" }'
+READER = 'key_prefix "mine/" { policy = "read" }'
 NUMBERS = itertools.count()
 SESSIONS = 'session "kip30-sessions" { policy = "write" }'
 NODE = 'node "kip30-sessions" { policy = "write" }'
@@ -155,6 +158,49 @@ def test_what_may_not_be_read_is_an_error_to_its_reader_alone(
         future.add_done_callback(lambda _done: None)
     assert {future.result() for future in futures[::2]} == {"v"}
     assert {type(future.exception()) for future in futures[1::2]} == {AuthenticationError}
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_who_may_only_read_can_scan(
+    open_client: Open, open_scanner: OpenScanner, admin: Admin, token: str, layout: Layout
+) -> None:
+    """Also where no node of sessions is, which nobody but a client with a session registers."""
+    client = open_client(**{"plugin.consul.token": token})
+    client.storage().set("scanned/k", "v")
+    client.close()
+    admin.tell("PUT", "catalog/deregister", {"Node": "kip30-sessions"})
+    reader = admin.make_token(f"reader-{next(NUMBERS)}", READER)
+    under = "mine/kv/" if layout is Layout.RAW else ""
+    store = open_scanner(View(layout=layout, under=under), **{"plugin.consul.token": reader})
+    data = {row.key: row.data for row in rows_of(pages(store))}
+    key = {Layout.KIP30: b"scanned/k", Layout.RAW: b"mine/kv/scanned/k"}.get(layout)
+    assert key is None or (data[key] or b"").endswith(b"v")
+    assert "kip30-sessions" not in admin.nodes()
+
+
+@pytest.mark.parametrize("rows", [1, 1_000])
+def test_what_may_not_be_read_ends_a_scan(
+    open_client: Open, open_scanner: OpenScanner, admin: Admin, token: str, rows: int
+) -> None:
+    storage = open_client(**{"plugin.consul.token": token}).storage()
+    storage.put_many({f"{place}/{next(NUMBERS)}": "v" for place in ("bright", "dark")})
+    reader = admin.make_token(f"dark-reader-{next(NUMBERS)}", f"{READER} {DARK}")
+    store = open_scanner(View(), **{"plugin.consul.token": token})
+    at = store.position()
+    plan = list(store.plan(at, rows))
+    blind = open_scanner(View(), **{"plugin.consul.token": reader})
+    with pytest.raises(AuthenticationError, match="not all keys"):
+        list(blind.plan(at, rows))
+    with pytest.raises(AuthenticationError):
+        [page for span in plan for page in blind.scan(span, at)]
+
+
+def test_a_view_of_what_may_not_be_read_is_refused_when_it_is_opened(
+    open_scanner: OpenScanner, admin: Admin
+) -> None:
+    reader = admin.make_token(f"reader-{next(NUMBERS)}", READER)
+    with pytest.raises(AuthenticationError):
+        open_scanner(View(layout=Layout.RAW), **{"plugin.consul.token": reader})
 
 
 def test_a_token_that_was_taken_away_makes_no_storm(

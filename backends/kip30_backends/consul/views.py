@@ -1,0 +1,147 @@
+"""What a bulk reading covers, and what its records are to who reads them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kip30.errors import InvalidNameError, StoreError
+from kip30.names import Key, check_id, check_namespace, escape, parse_key, unescape
+from kip30.paths import Paths
+from kip30.records import Version
+from kip30.scanning import Layout, Page, Rejected, Row, Span, View, claim_row
+from kip30_backends.consul.covering import TREE, Part, span_of
+from kip30_backends.consul.records import UNREADABLE, Record, key_of
+
+_NOT_UTF_8 = "the key is not UTF-8, and Consul's answers do not say what it is"
+_CLAIMS = {"group": ("member/",), "service": ("leader/", "epoch/")}
+"""What the rows of claims begin with, by the folder that they are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One view of one cluster.
+
+    Attributes:
+        place: What all its keys begin with.
+        prefixes: What its keys begin with, if they are to be cut into spans.
+        rows: The rows of one record; raises `StoreError` or `InvalidNameError` if it has none.
+        whole: The only span, of a view that is not cut.
+        claims: What the keys of claims begin with, if all others below *place* are in the view.
+    """
+
+    place: str
+    prefixes: tuple[str, ...]
+    rows: Callable[[Record], Iterable[Row]]
+    whole: Span | None = None
+    claims: tuple[str, ...] = ()
+
+    def page(self, records: Iterable[Record]) -> Page:
+        """Return the rows of *records*, and those that have none."""
+        rows: list[Row] = []
+        rejected: list[Rejected] = []
+        for record in records:
+            if UNREADABLE in record.key:
+                key = record.key.replace(UNREADABLE, "\ufffd").encode()
+                rejected.append(Rejected(key, _NOT_UTF_8))
+                continue
+            try:
+                rows += self.rows(record)
+            except (StoreError, InvalidNameError) as error:
+                rejected.append(Rejected(record.key.encode(), f"foreign: {error}"))
+        return Page.of(rows, rejected)
+
+
+def reading_of(namespace: str, view: View) -> Reading:
+    """Return how *view* is read, given ``plugin.namespace``.
+
+    Raises:
+        InvalidNameError: What it covers is no text, or cannot be a namespace.
+    """
+    try:
+        view.under.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidNameError(f"{view.under!r} cannot be encoded: {error}") from error
+    root = f"{key_of(Paths(namespace).root)}/"
+    match view.layout:
+        case Layout.KIP30:
+            return _values(root, view.under)
+        case Layout.CLAIMS:
+            return _claims(root, view.under)
+        case Layout.RAW:
+            return Reading(view.under, (view.under,), _raw)
+
+
+def _raw(record: Record) -> tuple[Row]:
+    return (_row(record, record.key.encode(), record.sealed),)
+
+
+def _row(record: Record, key: bytes, data: bytes) -> Row:
+    modified = record.modified
+    return Row(key, data, modified, 0, record.created, modified, record.session or None)
+
+
+def _values(root: str, under: str) -> Reading:
+    base = f"{root}kv/"
+
+    def rows(record: Record) -> tuple[Row]:
+        if not record.key.startswith(base):
+            raise StoreError(f"{record.key} is no place of kip30's")
+        key = _key(record.key[len(base) :])
+        return (_row(record, key, record.unsealed().data),)
+
+    if not under:
+        claims = tuple(f"{root}{folder}/" for folder in _CLAIMS)
+        return Reading(root, (base,), rows, claims=claims)
+    own, below = escape(check_namespace(under)), escape(f"{under}/")
+    return Reading(root, (f"{base}{own}/", f"{base}{below}"), rows)
+
+
+def _key(path: str) -> bytes:
+    """Return the key whose value is at *path*, as its user wrote it."""
+    namespace, _, name = path.partition("/")
+    key = Key(_namespace(namespace), unescape(name))
+    text = str(key)
+    if parse_key(text) != key:
+        raise InvalidNameError(f"{path!r} is the place of no key")
+    return text.encode()
+
+
+@lru_cache(maxsize=1024)
+def _namespace(segment: str) -> str:
+    return unescape(segment)
+
+
+def _claims(root: str, under: str) -> Reading:
+    def rows(record: Record) -> list[Row]:
+        found = _claim(record, record.key[len(root) :])
+        return [row for row in found if row.key.decode().startswith(under)]
+
+    trees = [
+        Part(TREE, f"{root}{folder}/", 1)
+        for folder, begin in _CLAIMS.items()
+        if any(one.startswith(under) or under.startswith(one) for one in begin)
+    ]
+    return Reading(root, (), rows, span_of(trees) if trees else None)
+
+
+def _claim(record: Record, path: str) -> list[Row]:
+    if not record.session:
+        raise StoreError(f"{record.key} is held by no session")
+    version, owner = Version(record.created), record.session
+    _, label, data = record.unsealed()
+    match path.split("/"):
+        case ["group", group, member]:
+            names = (_name(group), _name(member))
+            return [claim_row("member", *names, data=data, version=version, owner=owner)]
+        case ["service", service, "leader"]:
+            names = (_name(service), check_id(label, "candidate"))
+            return [
+                claim_row("leader", *names, data=data, version=version, owner=owner),
+                claim_row("epoch", names[0], data=None, version=version, owner=None),
+            ]
+        case _:
+            raise StoreError(f"{record.key} is no place of kip30's")
+
+
+def _name(segment: str) -> str:
+    return check_id(unescape(segment), "name")
