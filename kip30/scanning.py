@@ -34,7 +34,7 @@ class Layout(Enum):
     KIP30 = "kip30"
     """The values of kip30's own storage, by the keys of their users."""
     RAW = "raw"
-    """Everything that is there, whoever wrote it, as it is."""
+    """Everything that is there, also of other programs, as it is."""
     CLAIMS = "claims"
     """Members, leaders and epochs, for people to look at (`claim_row`). None can be copied."""
 
@@ -73,7 +73,7 @@ class Consistency(Enum):
     PER_SPAN = "per-span"
     """Each span shows one moment, not before the position; two spans may show different ones."""
     FUZZY = "fuzzy"
-    """Each row shows some moment, not before the position. A key that nobody changes is right."""
+    """Each row shows some moment, not before the position. A key that does not change is right."""
 
 
 class Completeness(Enum):

@@ -83,7 +83,7 @@ class ScanningTests(Suite):
             assert [row.key for row in _read(any_scanner())] == [b"n/k"]
 
     def test_P02_empty_view(self, open_scanner: OpenScanner) -> None:
-        """A namespace that nobody has used is an empty view, and stays unused."""
+        """A namespace that was never used is an empty view, and stays unused."""
         for layout in (Layout.KIP30, Layout.CLAIMS):
             assert _read(open_scanner("never-used", layout=layout)) == []
             assert _read(open_scanner("never-used", layout=layout, under="n")) == []

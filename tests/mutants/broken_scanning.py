@@ -67,7 +67,7 @@ class _NewestScanner(EmbeddedScanner):
 
 
 class ShowsNewest(_Broken):
-    """Reads whatever is there now, at any position."""
+    """Reads what is there now, at any position."""
 
     scanner_class = _NewestScanner
 

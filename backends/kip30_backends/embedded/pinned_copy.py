@@ -1,7 +1,7 @@
 """A copy of the database as it is at one moment, which many processes can read.
 
 SQLite reads a point in time within one transaction of one process. Such a transaction would keep
-the log from being begun anew for as long as it lasts, and no other process could join it. A copy
+the log from being restarted for as long as it lasts, and no other process could join it. A copy
 has neither fault. It is made by ``VACUUM INTO``, in a process of its own: this one then has no
 SQLite state of the live file, which a fork in the middle of the copy would break (see `forks`).
 """
@@ -58,7 +58,7 @@ def path_of(directory: Path, rev: int) -> Path:
 
 
 def open_copy(copy: Path) -> sqlite3.Connection:
-    """Return a connection to a copy, which nobody writes: it takes no locks."""
+    """Return a connection to a copy: it takes no locks, because copies are never written."""
     uri = f"{copy.absolute().as_uri()}?immutable=1"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 

@@ -1,6 +1,6 @@
 """Reading the database in bulk, from copies pinned at one revision.
 
-The live file is copied and never read here, so a scan delays nobody and no fork harms it.
+The live file is copied and never read here, so a scan delays no writer and no fork harms it.
 """
 
 import json
@@ -204,7 +204,7 @@ class EmbeddedScanner(ScanDriver):
             self._connections.discard(connection)
 
     def _root(self, copy: sqlite3.Connection) -> int:
-        """Return the namespace's number; one that nobody has used yet has no row, and no number."""
+        """Return the number of the namespace, or -1 for one that was never used."""
         row = copy.execute(_ROOT, (self._context.namespace.encode(),)).fetchone()
         return -1 if row is None else int(row[0])
 

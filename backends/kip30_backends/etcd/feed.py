@@ -122,7 +122,7 @@ class Feed:
         return events[: len(events) - len(self._fragments)]
 
     def _tick(self) -> None:
-        """Ask how far the watch is, as long as somebody waits; give up a server that is silent."""
+        """Ask how far the watch is, while a caller waits; give up a server that is silent."""
         since = self._waits_since
         if self._stream.is_closed:
             return

@@ -63,7 +63,7 @@ class Reading(ABC):
     def changes(self, events: Iterable[Event]) -> list[Change]:
         """Return what became of the records of the view.
 
-        A record that somebody else replaced by something that is none is gone, as it is to a scan.
+        A record that another program overwrote with foreign bytes is gone, as it is to a scan.
         """
         return [change for event in events for change in self._change(event)]
 
@@ -99,7 +99,7 @@ class Values(Reading):
     """The values of kip30's storage, by the keys of their users.
 
     A view of everything covers what is below the namespace of the configuration and is of no group
-    or service, so that keys that somebody else left there are found.
+    or service, so that foreign keys there are found.
     """
 
     def __init__(self, paths: Paths, under: str) -> None:
@@ -109,7 +109,7 @@ class Values(Reading):
             InvalidNameError: *under* is no namespace.
         """
         root = self.prefix = f"{paths.root}/"
-        # Not of this object's method, which would keep a scanner that nobody has any more.
+        # Not of this object's method, which would keep a scanner without references alive.
         self._before = lru_cache(maxsize=8192)(partial(_before, f"{root}kv/".encode()))
         if check_namespace(under):
             own = paths.namespace(under).encode()

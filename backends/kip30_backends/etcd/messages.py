@@ -104,7 +104,7 @@ class KeyValue(Protocol):
 
 
 class RangeAnswer(Protocol):
-    """What a range answers; *count* is that of all keys of the range, whatever the limit."""
+    """What a range answers; *count* is that of all its keys, also of those beyond the limit."""
 
     header: Header
     kvs: Sequence[KeyValue]

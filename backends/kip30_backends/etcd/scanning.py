@@ -42,7 +42,7 @@ _SERVER_BYTES = 64 * 1024 * 1024
 class _Piece(NamedTuple):
     """The keys from *start* on that are before *end*, of which there are *rows*.
 
-    A server walks all that is left of a range whatever the limit is, so a request is for a piece.
+    A server walks all that is left of a range in spite of a limit, so a request is for a piece.
     """
 
     start: bytes
@@ -190,7 +190,8 @@ class EtcdScanner(ScanDriver):
         self._check_open()
         if not self._keeps_log():
             raise UnsupportedError(
-                "a log of changes is had from etcd 3.4.31, 3.5.13 or 3.6 on, and none of claims"
+                "claims have no log of changes, and only etcd 3.4.31, 3.5.13, 3.6 and newer"
+                " can say where one ends"
             )
         now = self._now()
         for at in (after, until):
@@ -223,7 +224,7 @@ def _identity(header: Header) -> str:
 
 
 def _lost(at: Position, error: Exception) -> PositionLostError:
-    return PositionLostError(f"revision {at.at} cannot be read, begin anew: {error}")
+    return PositionLostError(f"revision {at.at} cannot be read: start again ({error})")
 
 
 def _whole(answer: RangeAnswer, _sent: Mark) -> RangeAnswer:

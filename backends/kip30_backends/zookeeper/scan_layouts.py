@@ -155,7 +155,7 @@ class Claims(_Scoped):
 
 
 class Raw(Nodes):
-    """All nodes, whoever made them."""
+    """All nodes, those of other programs included."""
 
     def __init__(self, chroot: str, under: str) -> None:
         """Cover the node *under* and what is below it.
@@ -216,7 +216,7 @@ def _leader(path: str, service: str, node: Node) -> Row:
 
 
 def _epoch(service: str, node: Node) -> Row | None:
-    """Return the newest epoch of a service; it has none until somebody leads for the first time."""
+    """Return the newest epoch of a service; it has none before its first leader."""
     version = Version(node.stat.version)
     return (
         claim_row("epoch", service, data=None, version=version, owner=None) if version[0] else None

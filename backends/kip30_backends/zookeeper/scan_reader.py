@@ -19,8 +19,8 @@ Found = Node | NoAuth | None
 class Reader:
     """Reads by one engine on behalf of one iterator.
 
-    A session never goes back in time, whatever server it moves to. So it is enough that the first
-    request of each session catches up with the leader.
+    A session never goes back in time, also when it moves to another server. So it is enough that
+    the first request of each session catches up with the leader.
     """
 
     def __init__(self, engine: Engine, top: str, not_before: int = 0) -> None:
@@ -58,7 +58,7 @@ class Reader:
         if answer.zxid < self._not_before:
             raise PositionLostError(
                 f"the servers are at zxid {answer.zxid:#x}, before that of the position:"
-                " they were restored or made anew"
+                " they were restored or set up again"
             )
         self._session = answer.session
         return answer.zxid

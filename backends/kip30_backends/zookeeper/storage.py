@@ -82,7 +82,7 @@ class ZookeeperStorage(StorageDriver):
                 return [self._seen(path, stat) for path, stat in zip(paths, stats, strict=True)]
 
     def _make_above(self, paths: Sequence[str], missing: str) -> Steps[None]:
-        """Create *missing*, and together whatever else is missing above *paths*."""
+        """Create *missing*, and all that is missing above the other *paths* in one request."""
         yield from self._tree.make(missing)
         others = sorted({parent(path) for path in paths} - {missing})
         if not others:

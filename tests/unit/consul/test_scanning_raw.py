@@ -1,4 +1,4 @@
-"""Bulk reading of keys that others write, whatever they are called."""
+"""Bulk reading of keys that others write, with names of any bytes."""
 
 from collections import Counter
 
@@ -21,7 +21,7 @@ REASON = "the key is not UTF-8, and Consul's answers do not say what it is"
 
 @pytest.fixture
 def raw(namespace: str, admin: Admin) -> str:
-    """Return the beginning of keys, of which there are such as nobody should write."""
+    """Return a prefix of keys, some of which are not as kip30 writes them."""
     for key in STRANGE:
         admin.put_exactly(f"{namespace}/{key}", key.encode())
     for key in NOT_UTF_8:

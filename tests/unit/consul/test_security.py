@@ -164,7 +164,7 @@ def test_what_may_not_be_read_is_an_error_to_its_reader_alone(
 def test_who_may_only_read_can_scan(
     open_client: Open, open_scanner: OpenScanner, admin: Admin, token: str, layout: Layout
 ) -> None:
-    """Also where no node of sessions is, which nobody but a client with a session registers."""
+    """Also where no node of sessions is, which only a client with a session registers."""
     client = open_client(**{"plugin.consul.token": token})
     client.storage().set("scanned/k", "v")
     client.close()
