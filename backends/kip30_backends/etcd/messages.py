@@ -111,10 +111,6 @@ class RangeAnswer(Protocol):
     more: bool
     count: int
 
-    def ByteSize(self) -> int:  # noqa: N802  protobuf names its methods
-        """Return how many bytes it had on the wire."""
-        ...
-
 
 class OpAnswer(Protocol):
     """What one operation of a transaction answers; the others are empty."""
