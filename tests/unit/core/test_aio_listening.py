@@ -291,6 +291,7 @@ async def main():
 
 loop = asyncio.new_event_loop()
 loop.set_debug(True)
+loop.slow_callback_duration = 3600  # it tells of slow callbacks, and the machine may be slow
 loop.run_until_complete(main())
 for task in asyncio.all_tasks(loop):
     task.cancel()
