@@ -21,17 +21,21 @@ from kip30.scanning import (
 )
 from kip30_backends.cassandra.kept_tables import KeptTables, tables_of
 from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.raw_table import DEFAULT, RawTable
 from kip30_backends.cassandra.scan_calls import ScanCalls
 from kip30_backends.cassandra.settings import CassandraSettings
 
 _MICROSECONDS = 1_000
 
 
+_Reading = KeptTables | RawTable
+
+
 class _Opened(NamedTuple):
     """The tables as they were when they were found, and what reads them."""
 
     store: str
-    reading: KeptTables
+    reading: _Reading
 
 
 class CassandraScanner(ScanDriver):
@@ -45,18 +49,22 @@ class CassandraScanner(ScanDriver):
         Raises:
             ConfigError: Settings contradict each other, or a file cannot be read. Nothing is sent.
             InvalidNameError: The view is of values below what is no namespace. Nothing is sent.
-            UnsupportedError: The view is of `Layout.RAW`. Nothing is sent.
             AuthenticationError: The cluster wants other credentials.
-            StoreError: Its servers are too old, or their partitioner is not the usual one.
+            StoreError: Its servers are too old, or their partitioner is not the usual one. Or the
+                view is of `Layout.RAW`, and its table is not there or has other columns.
             UnavailableError: No node answered in the connect timeout.
         """
-        if view.layout is Layout.RAW:
-            raise UnsupportedError("raw tables are not read yet")
         self._view = view
-        self._tables = tables_of(view)
+        self._tables = [view.under or DEFAULT] if _is_raw(view) else tables_of(view)
         self._opened: _Opened | None = None
         self._closed = False
         self._calls = ScanCalls(context, settings)
+        try:
+            if _is_raw(view):
+                self._open()
+        except BaseException:
+            self.close()
+            raise
 
     @override
     def position(self) -> Position:
@@ -89,27 +97,35 @@ class CassandraScanner(ScanDriver):
         self._calls.close()
 
     @contextmanager
-    def _reading(self, at: Position) -> Generator[KeptTables]:
+    def _reading(self, at: Position) -> Generator[_Reading]:
         """Check before and after the block that the tables are those that *at* is a moment of."""
-        opened = self._open()
-        _check_store(opened.store, at)
+        opened = self._open(at)
         try:
             yield opened.reading
         except StoreError:
-            _check_store(self._open().store, at)
+            self._open(at)
             raise
-        _check_store(self._open().store, at)
+        self._open(at)
 
-    def _open(self) -> _Opened:
+    def _open(self, at: Position | None = None) -> _Opened:
         """Look which tables are there, and prepare to read them unless that was done."""
         if self._closed:
             raise ClosedError("this scanner is closed: open another one")
         columns = self._calls.columns(self._tables)
         store = self._identity(columns)
+        if at is not None and at.store != store:
+            raise PositionLostError(
+                f"the position is of {at.store}, and this is {store}: the number of a table is"
+                " another one when it was made again"
+            )
         if self._opened is None or self._opened.store != store:
-            there = {row["table_name"] for row in columns}
-            self._opened = _Opened(store, KeptTables(self._calls, self._view, there))
+            self._opened = _Opened(store, self._prepared(columns))
         return self._opened
+
+    def _prepared(self, columns: Sequence[Row]) -> _Reading:
+        if _is_raw(self._view):
+            return RawTable(self._calls, self._tables[0], columns)
+        return KeptTables(self._calls, self._view, {row["table_name"] for row in columns})
 
     def _identity(self, columns: Collection[Row]) -> str:
         """Return what differs once a table was dropped and made again.
@@ -122,8 +138,5 @@ class CassandraScanner(ScanDriver):
         return f"{self._calls.cluster}/{self._calls.keyspace}/{tables}"
 
 
-def _check_store(store: str, at: Position) -> None:
-    if at.store != store:
-        raise PositionLostError(
-            f"the position is of another keyspace than {store}, or its tables were made again"
-        )
+def _is_raw(view: View) -> bool:
+    return view.layout is Layout.RAW
