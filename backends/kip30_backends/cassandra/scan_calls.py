@@ -63,15 +63,12 @@ class ScanCalls:
         """The namespace of the configuration."""
         return self._calls.root
 
-    def check(self) -> None:
-        """Raise unless requests can be made; see `Calls.check`."""
-        self._calls.check()
-
     def prepare(self, cql: Mapping[str, str]) -> Statements:
         """Return *cql* ready to be bound, about tables that are there.
 
         Raises:
-            StoreError: For as long as a request may take a node said that they are not.
+            StoreError: They are not, by what a node said for as long as a request may take.
+            UnavailableError: No node answered in that time.
         """
         build = partial(Statements, self._connection.wire, cql)
         waiting = partial(once_known, build, self._seconds, self._calls.check)
