@@ -7,12 +7,14 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, Limits
+from kip30.scanning import View
 from kip30_backends.cassandra.election import CassandraElection
 from kip30_backends.cassandra.engine import Engine
 from kip30_backends.cassandra.faults import Faults
 from kip30_backends.cassandra.fences import Fences
 from kip30_backends.cassandra.listeners import CassandraObserve
 from kip30_backends.cassandra.membership import CassandraMembership
+from kip30_backends.cassandra.scanning import CassandraScanner
 from kip30_backends.cassandra.schema import ddl
 from kip30_backends.cassandra.settings import CassandraSettings
 from kip30_backends.cassandra.storage import CassandraStorage
@@ -35,6 +37,7 @@ class CassandraBackend(Backend):
             Capability.FENCING,
             Capability.LISTING,
             Capability.FORKING,
+            Capability.SCANNING,
         }
     )
     is_blocking = False
@@ -65,6 +68,11 @@ class CassandraBackend(Backend):
     @override
     def ddl(cls, settings: CassandraSettings) -> Sequence[str]:
         return ddl(settings)
+
+    @classmethod
+    @override
+    def scanner(cls, context: Context, settings: CassandraSettings, view: View) -> CassandraScanner:
+        return CassandraScanner(context, settings, view)
 
     @override
     def describe(self) -> Mapping[str, str]:

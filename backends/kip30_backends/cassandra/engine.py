@@ -4,40 +4,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 
 from kip30 import forks
 from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
-from kip30.errors import Kip30Error, StoreError, UnavailableError
-from kip30.following import attempt, copy
-from kip30.pulse import Pulse
 from kip30.threads import start_eventually, started
-from kip30_backends.cassandra import clocks, knowing, schema
-from kip30_backends.cassandra.call import Answer, Ask, Route
+from kip30_backends.cassandra import clocks, knowing
+from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.cluster import Patience
+from kip30_backends.cassandra.connection import Connection, once_known
 from kip30_backends.cassandra.departed import Departed
-from kip30_backends.cassandra.driver_threads import EventLoopWatchdog
-from kip30_backends.cassandra.errors import is_missing, translate
-from kip30_backends.cassandra.library import Row, Wire, failure_of
-from kip30_backends.cassandra.nodes import Nodes
+from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.settings import CassandraSettings
 from kip30_backends.cassandra.statements import Statements
 from kip30_backends.cassandra.states import States
 from kip30_backends.cassandra.watches import Watches
 
 _log = logging.getLogger(__name__)
-
-_CONNECT = 2.5
-_PAUSE = 0.1
-_RECONNECT = 1.0
-_SILENCE = 1.0
-_SHORTEST_HEARTBEAT = 0.5
-_LONGEST_HEARTBEAT = 5.0
-_LOOK_SECONDS = 0.5
 
 
 class Engine:
@@ -55,32 +40,23 @@ class Engine:
         self._interval = settings.renewal_within(context.session_timeout_seconds)
         self._settings = settings
         self._context = context
-        self.wire = Wire(settings, _patience(context))
-        self.pulse = Pulse("kip30-cassandra")
+        self._connection = Connection(context, settings)
+        self.wire = self._connection.wire
         self._repairing = threading.Lock()
         self._waiting: list[Callable[[], None]] = []
         self._ending = Ending(on_thread_of("kip30-cassandra", "event_loop"))
         forks.register(self)
         begun = time.monotonic()
         try:
-            self.pulse.start()
-            statements = self._connected()
-            self.calls = self._asking(statements)
+            self.calls = self._asking(self._connection.open(self._prepared))
             self._probe(context.connect_timeout_seconds - (time.monotonic() - begun))
         except BaseException:
-            self.pulse.stop()
-            self.wire.close(0)
+            self._connection.close(0)
             raise
-        self._watchdog = EventLoopWatchdog()
-        self._look_after_loop()
         self.claims = Claims(context, self.calls, self._interval)
         self.states = States(self.calls)
         departed = partial(Departed, context.clock, context.session_timeout_seconds)
         self.watches = Watches(self.states, self.calls, settings.pull_seconds, departed)
-
-    def _look_after_loop(self) -> None:
-        self._watchdog.look()
-        self.pulse.after(_LOOK_SECONDS, self._look_after_loop)
 
     def describe(self) -> dict[str, str]:
         """Ask a node who it is, and all of them what time it is.
@@ -123,29 +99,21 @@ class Engine:
         self.watches.stop()
         self.claims.close()
         self.calls.close()
-        self.pulse.stop()
-        self.wire.close(max(0.0, until - time.monotonic()))
+        self._connection.close(max(0.0, until - time.monotonic()))
 
-    def _connected(self) -> Statements:
-        """Connect and prepare, on a thread that is left alone if it takes too long."""
-        opened: Future[Statements] = Future()
-        opening = threading.Thread(
-            target=lambda: copy(attempt(_done, self._open), opened),
-            name="kip30-cassandra-connect",
-            daemon=True,
+    def _prepared(self) -> Statements:
+        """Make the tables unless they are there, and prepare what will be asked of them."""
+        context, keyspace = self._context, self._settings.keyspace
+        knowing.ensure(self.wire, self._settings, context.connect_timeout_seconds / 2)
+        return once_known(
+            lambda: Statements.of_tables(self.wire, keyspace),
+            context.connect_timeout_seconds,
+            self._spread_tables,
         )
-        if not started(opening):
-            raise UnavailableError(f"there is no thread to spare to ask {self._addresses()}")
-        try:
-            return opened.result(self._context.connect_timeout_seconds)
-        except TimeoutError as error:
-            raise UnavailableError(f"no answer from {self._addresses()} in time") from error
 
     def _asking(self, statements: Statements) -> Calls:
-        nodes = Nodes(self.wire.nodes)
-        self.wire.on_up = nodes.trust
-        route = Route(self.wire, nodes, self.pulse, self._repair, self._settings.keyspace)
         seconds, root = self._context.operation_timeout_seconds, self._context.namespace
+        route = self._connection.route(self._repair)
         return Calls(route, statements, seconds=seconds, root=root)
 
     def _probe(self, seconds: float) -> None:
@@ -157,48 +125,6 @@ class Engine:
         for prepared in (self.calls.statements.bind, self.calls.statements.poll):
             ask = Ask(prepared("read_rev", self.calls.root, ""), acknowledged)
             self.calls.send(ask, until).result()
-
-    def _open(self) -> Statements:
-        try:
-            self.wire.connect()
-            schema.check_versions(self.wire.known())
-            seconds = self._context.connect_timeout_seconds / 2
-            knowing.ensure(self.wire, self._settings, seconds)
-            return self._prepared()
-        except Kip30Error:
-            raise
-        except Exception as error:
-            raise self._translated(error) from error
-
-    def _prepared(self) -> Statements:
-        """Prepare, again as long as a node has not heard of tables that others have."""
-        until = time.monotonic() + self._context.connect_timeout_seconds
-        while True:
-            try:
-                return Statements(self.wire, self._settings.keyspace)
-            except Exception as error:
-                if not is_missing(failure_of(error)) or time.monotonic() > until:
-                    raise
-            self._spread_tables()
-            time.sleep(_PAUSE)
-
-    def _translated(self, error: Exception) -> Kip30Error:
-        """Return what kept the backend from opening; where nothing is kept, nothing is unknown."""
-        elsewhere = {node.datacenter for node in self.wire.known() if node.datacenter}
-        if elsewhere and self._settings.datacenter not in {None, *elsewhere}:
-            return StoreError(
-                f"plugin.cassandra.datacenter = {self._settings.datacenter}: there are nodes in"
-                f" {', '.join(sorted(elsewhere))} only"
-            )
-        return translate(
-            failure_of(error),
-            wrote=False,
-            subject=self._settings.keyspace,
-            server=self._addresses(),
-        )
-
-    def _addresses(self) -> str:
-        return ", ".join(map(str, self._settings.contact_points))
 
     def _repair(self, then: Callable[[], None]) -> None:
         """Make tables anew that a cluster without memory has lost, then go on."""
@@ -231,23 +157,5 @@ class Engine:
             go_on()
 
 
-def _done(step: Callable[[], Statements]) -> Future[Statements]:
-    done: Future[Statements] = Future()
-    done.set_result(step())
-    return done
-
-
 def _only(answer: Answer) -> Row:
     return answer.rows[0]
-
-
-def _patience(context: Context) -> Patience:
-    part = context.session_timeout_seconds / 4
-    heartbeat = max(_SHORTEST_HEARTBEAT, min(part, _LONGEST_HEARTBEAT))
-    return Patience(
-        connect=min(context.connect_timeout_seconds / 2, _CONNECT),
-        heartbeat=heartbeat,
-        silence=max(heartbeat, _SILENCE),
-        reconnect=min(part, _RECONNECT),
-        answer=context.connect_timeout_seconds,
-    )

@@ -4,7 +4,7 @@ A write is conditional, and its condition also names columns that hold whatever 
 write answers with the columns of its condition, which saves the question why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from string import Template
 from typing import Any
 
@@ -57,15 +57,22 @@ _POLLS = ("read_records", "read_names", "read_rev", "read_members", "read_leader
 
 
 class Statements:
-    """What can be asked of the tables of one keyspace."""
+    """What is asked, ready to be bound."""
 
-    def __init__(self, wire: Wire, keyspace: str) -> None:
-        """Have the servers prepare everything, so that nothing has to wait for it later."""
-        text = {name: _filled(cql, keyspace) for name, cql in _CQL.items()}
+    def __init__(self, wire: Wire, cql: Mapping[str, str], polls: Iterable[str] = ()) -> None:
+        """Have the servers prepare all *cql*, so that nothing has to wait for it later.
+
+        What is named in *polls* can be asked in either way.
+        """
         self._prepared = {
-            name: wire.prepare(cql, serial=name.startswith(_SERIAL)) for name, cql in text.items()
+            name: wire.prepare(one, serial=name.startswith(_SERIAL)) for name, one in cql.items()
         }
-        self._polls = {name: wire.prepare(text[name]) for name in _POLLS}
+        self._polls = {name: wire.prepare(cql[name]) for name in polls}
+
+    @classmethod
+    def of_tables(cls, wire: Wire, keyspace: str) -> "Statements":
+        """Prepare all that is ever asked of the tables of *keyspace*, but for bulk reading."""
+        return cls(wire, {name: _filled(cql, keyspace) for name, cql in _CQL.items()}, _POLLS)
 
     def bind(self, name: str, *values: Any) -> Statement:
         """Return the statement *name* with *values*; if it reads, nothing decided is missed."""

@@ -42,7 +42,7 @@ class Client:
         self._session: Any = self._cluster.connect()
         self._session.use_client_timestamp = False
         preparing: Any = self
-        self._statements = Statements(preparing, _KEYSPACE)
+        self._statements = Statements.of_tables(preparing, _KEYSPACE)
 
     def prepare(self, cql: str, *, serial: bool = False) -> Any:
         prepared = self._session.prepare(cql)

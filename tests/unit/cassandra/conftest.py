@@ -1,15 +1,20 @@
 """Clients of a real server of the tests' own."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 from kip30 import PluginLocator, StoreError
+from kip30.config import Written
+from kip30.resolution import scanner
+from kip30.scanning import ScanDriver, View
 from kip30_conformance.servers import Ensemble, Link
 from kip30_conformance.servers.needing import needed
-from tests.unit.clients import Open, opening, unused_namespace
+from tests.unit.clients import PATIENT, Open, opening, unused_namespace
 
 from .admin import Admin
+from .scans import EVERYTHING, OpenScanner
 
 OPERATION_SECONDS = 3.0
 
@@ -44,6 +49,24 @@ def open_client(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
     operation_ms = round(1000 * OPERATION_SECONDS)
     with opening(ensemble, namespace, session_ms=3000, operation_ms=operation_ms) as open_one:
         yield open_one
+
+
+@pytest.fixture
+def open_scanner(ensemble: Ensemble, namespace: str) -> Iterator[OpenScanner]:
+    with ExitStack() as scanners:
+
+        def open_one(view: View = EVERYTHING, /, **more: Written) -> ScanDriver:
+            properties = {**PATIENT, **ensemble.settings(), "plugin.namespace": namespace, **more}
+            return scanners.enter_context(scanner(properties, view))
+
+        yield open_one
+
+
+@pytest.fixture
+def keyspace(admin: Admin) -> Iterator[str]:
+    """Yield the name of a keyspace that is not there."""
+    yield "vanishing_one"
+    admin.tell("DROP KEYSPACE IF EXISTS vanishing_one")
 
 
 def is_put(client: PluginLocator) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from kip30 import AuthenticationError
 from kip30.config import Written
+from kip30.scanning import Layout, View
 from kip30_conformance.patience import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
@@ -15,6 +16,7 @@ from tests.unit.clients import Open
 
 from .admin import Admin
 from .doctor import diagnosis, visit
+from .scans import OpenScanner, rows_of
 
 SECRET = "geheim-1"  # noqa: S105  the test's own
 LOGINS = ["authenticator: PasswordAuthenticator", "authorizer: CassandraAuthorizer"]
@@ -141,6 +143,23 @@ def test_who_may_only_read(open_client: Open) -> None:
     assert client.storage().get("k") is None
     with pytest.raises(AuthenticationError, match="grant the role SELECT and MODIFY"):
         client.storage().put("k", "v")
+
+
+@pytest.mark.usefixtures("prepared")
+def test_who_may_only_read_may_read_in_bulk(open_client: Open, open_scanner: OpenScanner) -> None:
+    client = open_client(**_as("user"))
+    client.storage().put("n/k", "v")
+    client.group_membership("g").join("m", "")
+    assert [row.key for row in rows_of(open_scanner(**_as("reader")))] == [b"n/k"]
+    claims = open_scanner(View(layout=Layout.CLAIMS), **_as("reader"))
+    assert [row.key for row in rows_of(claims)] == [b"member/g/m"]
+
+
+@pytest.mark.usefixtures("prepared")
+def test_who_may_not_read_in_bulk(open_scanner: OpenScanner) -> None:
+    store = open_scanner(**_as("nobody"))
+    with pytest.raises(AuthenticationError, match="no SELECT permission"):
+        store.position()
 
 
 @pytest.mark.usefixtures("prepared")

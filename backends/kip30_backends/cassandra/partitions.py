@@ -1,0 +1,241 @@
+"""Reading one of kip30's tables whole: partition by partition, in the order of the ring."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
+from typing import Any, NamedTuple
+
+from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.ring import FIRST, LAST, walk
+from kip30_backends.cassandra.scan_calls import ScanCalls
+from kip30_backends.cassandra.statements import Statements
+
+_AT_ONCE = 100
+_PLACES = 1_000
+_NAMES = 5_000
+
+
+class Table(NamedTuple):
+    """What the columns of a table are called.
+
+    Attributes:
+        name: Of the table.
+        scope: What its partitions are told apart by, beside the root.
+        row: What their rows are ordered by.
+        least: Less than any value of *row*.
+        number: A static column that only grows; ``rev`` is that of versions.
+        columns: What a row holds.
+        is_one: Whether a partition has no more than one row, and counts also without it.
+    """
+
+    name: str
+    scope: str
+    row: str
+    least: Any
+    number: str
+    columns: str
+    is_one: bool = False
+
+
+RECORDS = Table("records", "namespace", "name", "", "rev", "version, data")
+MEMBERS = Table("members", "in_group", "id", "", "rev", "version, nonce, data")
+LEADERS = Table(
+    "leaders", "service", "seat", -128, "epoch", "epoch, candidate, nonce, data", is_one=True
+)
+
+
+class Place(NamedTuple):
+    """How far a table is read: up to and with a row of a partition; None: all of that."""
+
+    ring: int
+    scope: str
+    row: Any = None
+
+    def order(self) -> tuple[int, int, bytes]:
+        """Return what partitions are ordered by, also those that have the same token."""
+        scope = self.scope.encode()
+        return self.ring, len(scope), scope
+
+
+class Run(NamedTuple):
+    """What follows *after*, up to and with *until*. None: the beginning, and the end."""
+
+    after: Place | None = None
+    until: Place | None = None
+
+    @classmethod
+    def of(cls, after: Sequence[Any] | None, until: Sequence[Any] | None) -> "Run":
+        """Return what became lists on its way through JSON."""
+        return cls(
+            None if after is None else Place(*after), None if until is None else Place(*until)
+        )
+
+    def part(self, place: Place) -> "Part | None":
+        """Return what belongs to this of the partition at *place*, if any."""
+        after, until, order = self.after, self.until, place.order()
+        is_first, is_last = _is_at(after, order), _is_at(until, order)
+        if after is not None and (order < after.order() or (is_first and after.row is None)):
+            return None
+        if until is not None and order > until.order():
+            return None
+        return Part(
+            place.scope,
+            after.row if after is not None and is_first else None,
+            until.row if until is not None and is_last else None,
+        )
+
+
+def _is_at(place: Place | None, order: tuple[int, int, bytes]) -> bool:
+    return place is not None and place.order() == order
+
+
+class Part(NamedTuple):
+    """The rows of a partition that follow *after*, up to and with *until*; None: all."""
+
+    scope: str
+    after: Any = None
+    until: Any = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has no ends."""
+        return self.after is None and self.until is None
+
+
+class Tally(NamedTuple):
+    """How many rows a partition has, and where it can be cut."""
+
+    place: Place
+    rows: int
+    cuts: Sequence[Any]
+
+
+class Partitions:
+    """The partitions of one table that belong to the configuration's namespace."""
+
+    def __init__(self, calls: ScanCalls, table: Table, inside: Callable[[str], bool]) -> None:
+        """Read those whose scope is *inside*; the table must be there.
+
+        Raises:
+            StoreError: It is not.
+        """
+        self._ask = calls.ask
+        self._root = calls.root
+        self._table = table
+        self._inside = inside
+        self._statements: Statements = calls.prepare(_cql(table, calls.keyspace))
+
+    def places(self, run: Run) -> Iterator[Sequence[tuple[Place, int | None]]]:
+        """Yield where the partitions of *run* are, and their growing numbers, some at a time."""
+        scope, number = self._table.scope, self._table.number
+        first = FIRST if run.after is None else run.after.ring
+        last = LAST if run.until is None else run.until.ring
+        for found in walk(self._walk, (first, last), lambda: _PLACES, _identity(scope)):
+            yield [
+                (Place(row["ring"], row[scope]), row[number])
+                for row in found
+                if row["root"] == self._root and self._inside(row[scope])
+            ]
+
+    def newest(self) -> int:
+        """Return the greatest version that any write had; 0 if there was none."""
+        if self._table.number != "rev":
+            return 0
+        found = chain.from_iterable(self.places(Run()))
+        return max((number or 0 for _, number in found), default=0)
+
+    def rows(self, run: Run, limit: Callable[[], int]) -> Iterator[Sequence[Row]]:
+        """Yield the rows of *run*, so many at a time; one may have static columns alone."""
+        parts = (run.part(place) for found in self.places(run) for place, _ in found)
+        yield from self._read("rows", filter(None, parts), limit)
+
+    def tallies(self, rows: int) -> Iterator[Tally]:
+        """Count all partitions, in order, and cut each after every *rows* rows."""
+        for found in self.places(Run()):
+            places = iter(place for place, _ in found)
+            while some := list(islice(places, _AT_ONCE)):
+                yield from self._counted(some, rows)
+
+    def _counted(self, places: Sequence[Place], rows: int) -> Iterator[Tally]:
+        counts, cuts = Counter[str](), defaultdict[str, list[Any]](list)
+        scope, name, is_one = self._table.scope, self._table.row, self._table.is_one
+        read = self._read("names", (Part(place.scope) for place in places), lambda: _NAMES)
+        for row in chain.from_iterable(read):
+            if row[name] is None and not is_one:
+                continue
+            counts[row[scope]] += 1
+            if counts[row[scope]] % rows == 0:
+                cuts[row[scope]].append(None if is_one else row[name])
+        for place in places:
+            yield Tally(place, counts[place.scope], cuts[place.scope])
+
+    def _read(
+        self, what: str, parts: Iterable[Part], limit: Callable[[], int]
+    ) -> Iterator[Sequence[Row]]:
+        """Read *parts*, of which whole ones are asked for together."""
+        for is_whole, some in groupby(parts, lambda part: part.is_whole):
+            while is_whole and (scopes := {part.scope for part in islice(some, _AT_ONCE)}):
+                yield from self._read_whole(what, scopes, limit)
+            for part in some:
+                yield from self._read_part(what, part, limit)
+
+    def _read_whole(
+        self, what: str, scopes: set[str], limit: Callable[[], int]
+    ) -> Iterator[Sequence[Row]]:
+        """Read whole partitions; an answer that is cut off lacks rows of its last one alone."""
+        scope, name = self._table.scope, self._table.row
+        while scopes:
+            most = limit()
+            found = self._tell(f"{what}_in", sorted(scopes), most)
+            yield found
+            if len(found) < most:
+                return
+            last = found[-1]
+            scopes = scopes - {row[scope] for row in found}
+            if last[name] is not None and not self._table.is_one:
+                yield from self._read_part(what, Part(last[scope], last[name]), limit)
+
+    def _read_part(
+        self, what: str, part: Part, limit: Callable[[], int]
+    ) -> Iterator[Sequence[Row]]:
+        after = self._table.least if part.after is None else part.after
+        while True:
+            most = limit()
+            if part.until is None:
+                found = self._tell(f"{what}_after", part.scope, after, most)
+            else:
+                found = self._tell(f"{what}_between", part.scope, after, part.until, most)
+            yield found
+            if len(found) < most:
+                return
+            after = found[-1][self._table.row]
+
+    def _tell(self, name: str, *values: Any) -> Sequence[Row]:
+        return self._ask(self._statements.bind(name, self._root, *values))
+
+    def _walk(self, first: int, last: int, most: int) -> Sequence[Row]:
+        return self._ask(self._statements.bind("walk", first, last, most))
+
+
+def _identity(scope: str) -> Callable[[Row], tuple[str, str]]:
+    return lambda row: (row["root"], row[scope])
+
+
+def _cql(table: Table, keyspace: str) -> dict[str, str]:
+    name, scope, row, _, number, columns, _ = table
+    here, ring = f"FROM {keyspace}.{name}", f"token(root, {scope})"
+    ends = {
+        "in": f"{scope} IN ?",
+        "after": f"{scope} = ? AND {row} > ?",
+        "between": f"{scope} = ? AND {row} > ? AND {row} <= ?",
+    }
+    shown = {"names": f"{scope}, {row}", "rows": f"{scope}, {row}, {columns}"}
+    return {
+        "walk": f"SELECT DISTINCT root, {scope}, {number}, {ring} AS ring {here}"
+        f" WHERE {ring} >= ? AND {ring} <= ? LIMIT ?",
+        **{
+            f"{what}_{end}": f"SELECT {some} {here} WHERE root = ? AND {rows} LIMIT ?"
+            for what, some in shown.items()
+            for end, rows in ends.items()
+        },
+    }

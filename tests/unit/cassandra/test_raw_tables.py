@@ -1,0 +1,117 @@
+"""Reading tables in bulk that kip30 did not make."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kip30 import PositionLostError, StoreError
+from kip30.scanning import Layout, PageSize, ScanDriver, View
+from kip30_backends.cassandra import raw_table
+
+from .admin import Admin
+from .scans import OpenScanner, is_there, located, rows_of, sizes_of
+
+ROWS = 40
+
+OpenRaw = Callable[[str], ScanDriver]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def raw(admin: Admin) -> Iterator[None]:
+    """Have a keyspace for tables of any shape."""
+    admin.tell(
+        "CREATE KEYSPACE raw_tables WITH replication ="
+        " {'class': 'SimpleStrategy', 'replication_factor': 1}"
+    )
+    yield
+    admin.tell("DROP KEYSPACE raw_tables")
+
+
+@pytest.fixture
+def open_raw(open_scanner: OpenScanner) -> OpenRaw:
+    return lambda table: open_scanner(View(layout=Layout.RAW, under=table), **located("raw_tables"))
+
+
+@pytest.mark.parametrize("limit", [1, 5, 5_000])
+def test_keys_and_values_as_they_are(
+    open_raw: OpenRaw,
+    admin: Admin,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+) -> None:
+    admin.tell("CREATE TABLE IF NOT EXISTS raw_tables.kv (key text PRIMARY KEY, value text)")
+    for number in range(ROWS):
+        admin.tell(
+            "INSERT INTO raw_tables.kv (key, value) VALUES (%s, %s) USING TIMESTAMP %s",
+            f"k/{number}/é",
+            f"v{number}",
+            number + 1,
+        )
+    admin.tell("INSERT INTO raw_tables.kv (key) VALUES ('no value')")
+    monkeypatch.setattr(raw_table, "PageSize", lambda: PageSize(limit))
+    monkeypatch.setattr(raw_table, "_KEYS", limit)
+    store = open_raw("")
+    for rows in (1, 7, ROWS + 1, 1_000):
+        found = {row.key.decode(): row for row in rows_of(store, rows)}
+        assert len(found) == sum(sizes_of(store, rows)) == ROWS + 1
+        none = found.pop("no value")
+        assert (none.data, none.modified) == (None, None)
+        for number in range(ROWS):
+            row = found[f"k/{number}/é"]
+            assert (row.data, row.modified) == (f"v{number}".encode(), number + 1)
+    assert sizes_of(store, 7)[:-1] == [7] * 5
+
+
+def test_blobs_in_columns_of_any_name(open_raw: OpenRaw, admin: Admin) -> None:
+    admin.tell('CREATE TABLE raw_tables."Odd" ("the $ ""key" blob PRIMARY KEY, "select" blob)')
+    admin.tell('INSERT INTO raw_tables."Odd" ("the $ ""key", "select") VALUES (0xff00, 0x)')
+    (row,) = rows_of(open_raw("Odd"))
+    assert (row.key, row.data) == (b"\xff\x00", b"")
+
+
+@pytest.mark.parametrize(
+    ("columns", "named"),
+    [
+        ("key text, part text, value text, PRIMARY KEY (key, part)", r"part text \(cluster"),
+        ("key text, more text, value text, PRIMARY KEY ((key, more))", "more text"),
+        ("key int PRIMARY KEY, value text", r"key int \(partition_key\)"),
+        ("key text PRIMARY KEY, value text, other text", "other text"),
+        ("key text PRIMARY KEY, value counter", "value counter"),
+        ("key text PRIMARY KEY", "key text"),
+    ],
+)
+def test_a_table_of_another_shape(
+    open_raw: OpenRaw,
+    admin: Admin,
+    columns: str,
+    named: str,
+) -> None:
+    admin.tell("DROP TABLE IF EXISTS raw_tables.other")
+    admin.tell(f"CREATE TABLE raw_tables.other ({columns})")
+    with pytest.raises(StoreError, match=f"{named}.*Spark's Cassandra connector"):
+        open_raw("other")
+
+
+def test_a_table_that_is_not_there(
+    open_raw: OpenRaw, open_scanner: OpenScanner, admin: Admin
+) -> None:
+    with pytest.raises(StoreError, match=r"there is no table raw_tables\.absent"):
+        open_raw("absent")
+    with pytest.raises(StoreError, match=r"there is no table absent\.kv"):
+        open_scanner(View(layout=Layout.RAW), **located("absent"))
+    assert not is_there(admin, "absent")
+
+
+def test_a_table_that_is_made_again(open_raw: OpenRaw, admin: Admin) -> None:
+    admin.tell("CREATE TABLE raw_tables.again (key text PRIMARY KEY, value text)")
+    admin.tell("INSERT INTO raw_tables.again (key, value) VALUES ('k', 'v')")
+    store = open_raw("again")
+    at = store.position()
+    (span,) = store.plan(at, 10)
+    admin.tell("DROP TABLE raw_tables.again")
+    with pytest.raises(PositionLostError):
+        list(store.scan(span, at))
+    admin.tell("CREATE TABLE raw_tables.again (key blob PRIMARY KEY, value text)")
+    with pytest.raises(PositionLostError):
+        list(store.scan(span, at))
+    assert rows_of(store) == []

@@ -1,0 +1,212 @@
+"""Reading in bulk: what the suite of all stores cannot know of tables, partitions and tokens."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+
+from kip30 import BYTES, ClosedError, PositionLostError, Version
+from kip30.scanning import Layout, PageSize, View
+from kip30_backends.cassandra import kept_tables, partitions
+from kip30_backends.cassandra.ring import walk
+from kip30_conformance.patience import TIME_SCALE, eventually
+from tests.unit.clients import PATIENT, Open
+
+from .admin import Admin
+from .scans import OpenScanner, is_there, keys_of, located, pages_of, rows_of, sizes_of
+
+NAMES = 6000
+NAMESPACES = 350
+FAR = 10**17
+"""A number of microseconds in the year 5138."""
+
+
+@pytest.mark.parametrize("layout", [Layout.KIP30, Layout.CLAIMS])
+def test_a_missing_keyspace_is_empty_and_stays_missing(
+    open_scanner: OpenScanner, admin: Admin, keyspace: str, layout: Layout
+) -> None:
+    store = open_scanner(View(layout=layout), **located(keyspace))
+    at = store.position()
+    assert [*store.plan(at, 1)] == []
+    assert not is_there(admin, keyspace)
+
+
+def test_missing_tables_are_made_while_a_scanner_is_open(
+    open_scanner: OpenScanner, open_client: Open, keyspace: str
+) -> None:
+    store = open_scanner(**located(keyspace))
+    before = store.position()
+    open_client(**PATIENT, **located(keyspace)).storage().put("n/k", "v")
+    assert keys_of(rows_of(store)) == {"n/k": 1}
+    with pytest.raises(PositionLostError):
+        list(store.plan(before, 1))
+
+
+@pytest.mark.parametrize("rows", [700, 6000, 100_000])
+def test_a_large_namespace_among_small_ones(
+    open_scanner: OpenScanner, open_client: Open, rows: int
+) -> None:
+    storage = open_client(**PATIENT).storage(BYTES)
+    keys = [f"large/{number:04d} é" for number in range(NAMES)]
+    keys += [f"small/{number}/{name}" for number in range(NAMESPACES) for name in "ab"]
+    versions = dict[str, Version]()
+    for at in range(0, len(keys), 1_000):
+        versions |= storage.put_many({key: key.encode() for key in keys[at : at + 1_000]})
+    store = open_scanner()
+    found = rows_of(store, rows)
+    assert Counter(row.key.decode() for row in found) == Counter(keys)
+    assert all(row.data == row.key for row in found)
+    assert {row.key.decode(): (row.major, row.minor) for row in found} == versions
+    planned = sizes_of(store, rows)
+    assert sum(planned) == len(keys)
+    assert max(planned) <= rows
+    assert len(planned) <= 2 * len(keys) // rows + 1
+    assert len(rows_of(open_scanner(View(under="small")), rows)) == 2 * NAMESPACES
+
+
+def test_the_seams_of_all_pages(
+    open_scanner: OpenScanner, open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = open_client(**PATIENT).storage()
+    keys = [f"n{number}/k{name}" for number in range(12) for name in range(number)]
+    storage.put_many(dict.fromkeys(keys, "v"))
+    store = open_scanner()
+    for most, places, names, at_once in [(1, 1, 1, 1), (2, 3, 2, 5), (7, 4, 3, 2)]:
+        monkeypatch.setattr(kept_tables, "PageSize", lambda most=most: PageSize(most))
+        monkeypatch.setattr(partitions, "_PLACES", places)
+        monkeypatch.setattr(partitions, "_NAMES", names)
+        monkeypatch.setattr(partitions, "_AT_ONCE", at_once)
+        for rows in (4, 7, 1_000):
+            assert keys_of(rows_of(store, rows)) == Counter(keys)
+
+
+@pytest.mark.parametrize("limit", range(1, 9))
+def test_partitions_with_the_same_token(limit: int) -> None:
+    ring = [(1, "a"), (2, "b"), (2, "c"), (2, "d"), (2, "e"), (3, "f"), (4, "g"), (4, "h")]
+
+    def read(first: int, last: int, most: int) -> list[dict[str, object]]:
+        found = [{"ring": at, "key": key} for at, key in ring if first <= at <= last]
+        return found[:most]
+
+    def identify(row: Mapping[str, object]) -> object:
+        return row["key"]
+
+    pages = [*walk(read, (1, 4), lambda: limit, identify)]
+    assert [row["key"] for found in pages for row in found] == [*"abcdefgh"]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 1_000])
+def test_deleted_keys_and_new_ones_of_the_same_name(
+    open_scanner: OpenScanner, open_client: Open, rows: int
+) -> None:
+    storage = open_client().storage()
+    storage.put_many({f"n/{number}": "old" for number in range(10)} | {"gone/k": "old"})
+    for key in ("n/2", "n/4", "n/9", "gone/k"):
+        storage.delete(key)
+    storage.put("n/4", "new")
+    storage.update("n/5", "new")
+    found = {
+        row.key.decode(): (row.data, (row.major, row.minor))
+        for row in rows_of(open_scanner(), rows)
+    }
+    assert found.keys() == set(storage.list("n"))
+    for key, (data, version) in found.items():
+        shown = storage.get(key)
+        assert shown is not None
+        assert (data, version) == (shown.value.encode(), shown.version)
+
+
+def test_a_position_is_not_below_what_was_written_by_a_clock_that_is_ahead(
+    open_scanner: OpenScanner, open_client: Open, admin: Admin, namespace: str
+) -> None:
+    storage = open_client().storage()
+    storage.put("n/k", "v")
+    admin.tell(
+        "UPDATE kip30.records SET rev = %s WHERE root = %s AND namespace = 'n' IF rev > 0",
+        FAR,
+        namespace,
+    )
+    version = storage.update("n/k", "w")
+    assert version.major > FAR
+    assert int(open_scanner().position().at) >= version.major
+    assert int(open_scanner(View(under="elsewhere")).position().at) < FAR
+
+
+def test_what_somebody_else_wrote_is_rejected(
+    open_scanner: OpenScanner, open_client: Open, admin: Admin, namespace: str
+) -> None:
+    open_client().storage().put("n/k", "v")
+    for name, version in (("no version", None), ("a/b", 1)):
+        admin.tell(
+            "INSERT INTO kip30.records (root, namespace, name, version, data)"
+            " VALUES (%s, 'n', %s, %s, 0x00)",
+            namespace,
+            name,
+            version,
+        )
+    pages = [*pages_of(open_scanner(), 1_000)]
+    assert [row.key for page in pages for row in page.rows] == [b"n/k"]
+    rejected = sorted(one for page in pages for one in page.rejected)
+    assert [one.key for one in rejected] == [b"n/a/b", b"n/no version"]
+    assert "has no version" in rejected[1].reason
+
+
+@pytest.mark.parametrize("rows", [1, 2, 1_000])
+def test_claims_of_many_groups_and_of_services_that_nobody_leads(
+    open_scanner: OpenScanner, open_client: Open, rows: int
+) -> None:
+    client = open_client(**PATIENT)
+    for number in range(5):
+        client.group_membership("g").join(f"m{number}", "data")
+    led, left = client.leader_election("led"), client.leader_election("left")
+    for election in (led, left):
+        election.nominate("c", "")
+        assert election.wait_elected("c", 20 * TIME_SCALE)
+    left.resign("c")
+    claims = View(layout=Layout.CLAIMS)
+
+    def seen() -> Counter[str]:
+        return keys_of(rows_of(open_scanner(claims), rows))
+
+    members = {f"member/g/m{number}" for number in range(5)}
+    expected = Counter({*members, "leader/led/c", "epoch/led", "epoch/left"})
+    assert eventually(lambda: seen() == expected, what="all claims are shown")
+    store = open_scanner(View(layout=Layout.CLAIMS, under="epoch/le"))
+    at = store.position()
+    spans = [*store.plan(at, rows)]
+    led.resign("c")
+    epochs = {"epoch/led": 1, "epoch/left": 1}
+    eventually(lambda: "leader/led/c" not in seen(), what="nobody leads")
+    found = [page for span in spans for page in store.scan(span, at)]
+    assert keys_of(row for page in found for row in page.rows) == epochs
+    assert keys_of(rows_of(store, rows)) == epochs
+
+
+def test_an_expired_claim_is_not_shown(
+    open_scanner: OpenScanner, open_client: Open, admin: Admin, namespace: str
+) -> None:
+    open_client()
+    admin.tell(
+        "INSERT INTO kip30.members (root, in_group, id, version, nonce, data)"
+        " VALUES (%s, 'g', 'm', 1, 'nonce', 0x00) USING TTL 2",
+        namespace,
+    )
+    store = open_scanner(View(layout=Layout.CLAIMS))
+    (row,) = rows_of(store)
+    assert (row.key, row.major, row.owner) == (b"member/g/m", 1, "nonce")
+    eventually(lambda: not rows_of(store), what="it is gone")
+
+
+def test_closed_in_the_middle_of_a_span(
+    open_scanner: OpenScanner, open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_tables, "PageSize", lambda: PageSize(3))
+    open_client().storage().put_many({f"n/{number}": "v" for number in range(10)})
+    store = open_scanner()
+    at = store.position()
+    (span,) = store.plan(at, 10)
+    pages = store.scan(span, at)
+    next(pages)
+    store.close()
+    with pytest.raises(ClosedError):
+        next(pages)
