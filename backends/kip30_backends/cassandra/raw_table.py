@@ -1,4 +1,4 @@
-"""One table that somebody else wrote, with a key and a value: by arcs of the ring, as it is."""
+"""One table of another program, with a key and a value: by arcs of the ring, as it is."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence

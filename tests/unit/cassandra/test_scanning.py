@@ -132,7 +132,7 @@ def test_a_position_is_not_below_what_was_written_by_a_clock_that_is_ahead(
     assert int(open_scanner(View(under="elsewhere")).position().at) < FAR
 
 
-def test_what_somebody_else_wrote_is_rejected(
+def test_what_others_wrote_is_rejected(
     open_scanner: OpenScanner, open_client: Open, admin: Admin, namespace: str
 ) -> None:
     open_client().storage().put("n/k", "v")
@@ -152,7 +152,7 @@ def test_what_somebody_else_wrote_is_rejected(
 
 
 @pytest.mark.parametrize("rows", [1, 2, 1_000])
-def test_claims_of_many_groups_and_of_services_that_nobody_leads(
+def test_claims_of_many_groups_and_of_services_without_a_leader(
     open_scanner: OpenScanner, open_client: Open, rows: int
 ) -> None:
     client = open_client(**PATIENT)
@@ -176,7 +176,7 @@ def test_claims_of_many_groups_and_of_services_that_nobody_leads(
     spans = [*store.plan(at, rows)]
     led.resign("c")
     epochs = {"epoch/led": 1, "epoch/left": 1}
-    eventually(lambda: "leader/led/c" not in seen(), what="nobody leads")
+    eventually(lambda: "leader/led/c" not in seen(), what="the service has no leader")
     found = [page for span in spans for page in store.scan(span, at)]
     assert keys_of(row for page in found for row in page.rows) == epochs
     assert keys_of(rows_of(store, rows)) == epochs
