@@ -178,7 +178,9 @@ class EmbeddedScanner(ScanDriver):
             raise ClosedError("this scanner is closed: open another one")
 
     def _identity(self) -> str:
-        found = self._file.stat()
+        found = _found(self._file)
+        if found is None:
+            raise StoreError(f"{self._file} was removed while it was open: open it again")
         return f"{found.st_dev:x}-{found.st_ino:x}"
 
     def _check_identity(self, at: Position) -> None:
@@ -221,9 +223,17 @@ def _signature(file: Path) -> object:
     """Return what differs once a transaction was committed to *file*."""
     log = file.with_name(f"{file.name}-wal")
     return [
-        (found.st_ino, found.st_mtime_ns, found.st_size)
-        for found in (path.stat() for path in (file, log) if path.exists())
+        found and (found.st_ino, found.st_mtime_ns, found.st_size)
+        for found in map(_found, (file, log))
     ]
+
+
+def _found(file: Path) -> os.stat_result | None:
+    """Look at *file* once: SQLite removes its log as soon as the last connection is closed."""
+    try:
+        return file.stat()
+    except FileNotFoundError:
+        return None
 
 
 def _ranges(under: str) -> list[_Range]:

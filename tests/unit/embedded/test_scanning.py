@@ -17,9 +17,10 @@ from kip30.errors import PositionLostError, StoreError, UnsupportedError
 from kip30.names import Key
 from kip30.records import Condition, Write
 from kip30.scanning import Change, Layout, Position, Row, ScanDriver, Span, View
-from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
+from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings, scanning
 from kip30_backends.embedded.pinned_copy import path_of
 from kip30_conformance.child import in_forked_child
+from tests.unit.removed_files import removed_again_and_again
 
 OpenScanner = Callable[..., ScanDriver]
 ALL = 1_000_000
@@ -188,6 +189,32 @@ def test_another_database_at_the_same_path_is_another_store(
     put(open_backend(), "k")
     with pytest.raises(PositionLostError, match="of another database"):
         names_of(open_scanner(scratch=tmp_path), at)
+
+
+def test_a_log_that_sqlite_removes_meanwhile_is_a_change(
+    backend: EmbeddedBackend, directory: Path, tmp_path: Path
+) -> None:
+    put(backend, "k")
+    file = tmp_path / "kip30.db"
+    file.write_bytes((directory / "kip30.db").read_bytes())
+    with removed_again_and_again(tmp_path / "kip30.db-wal"):
+        seen = [scanning._signature(file) for _ in range(20_000)]
+    assert any(one != seen[0] for one in seen)
+
+
+def test_a_database_that_is_removed_is_an_error(
+    open_backend: Any, open_scanner: OpenScanner, directory: Path, tmp_path: Path
+) -> None:
+    backend = open_backend()
+    put(backend, "k")
+    store = open_scanner(scratch=tmp_path)
+    at = store.position()
+    backend.close()
+    (directory / "kip30.db").unlink()
+    with pytest.raises(StoreError):
+        store.position()
+    with pytest.raises(StoreError, match="was removed"):
+        names_of(store, at)
 
 
 def test_a_copy_that_cannot_be_written_is_an_error(
