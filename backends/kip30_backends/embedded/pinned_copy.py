@@ -12,6 +12,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 
 from kip30.errors import StoreError, UnavailableError
 from kip30_backends.embedded.errors import stayed_locked, translate
@@ -27,7 +28,6 @@ try:
 except sqlite3.Error as error:
     sys.exit(f"{getattr(error, 'sqlite_errorcode', 1)} {error}")
 """
-_ATTEMPTS = 3
 _REV = "SELECT max(rev) FROM change"
 
 
@@ -64,7 +64,8 @@ def open_copy(copy: Path) -> sqlite3.Connection:
 
 
 def _copy(file: Path, copy: Path, seconds: float) -> None:
-    for _ in range(_ATTEMPTS):
+    until = monotonic() + seconds
+    while True:
         before = _unused(file)
         # A database without a log has no connection. It is read without locks then: a reader that
         # takes them would make a log and an index beside it, and could not remove them.
@@ -72,8 +73,9 @@ def _copy(file: Path, copy: Path, seconds: float) -> None:
         _run(f"{file.as_uri()}?{mode}", copy, seconds, file)
         if before is None or _unused(file) == before:
             return
-        copy.unlink()
-    raise UnavailableError(stayed_locked(file))
+        copy.unlink()  # a process opened the file meanwhile, so the copy may be a mixture
+        if monotonic() > until:
+            raise UnavailableError(stayed_locked(file))
 
 
 def _unused(file: Path) -> tuple[int, int] | None:
