@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,13 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.errors import ClosedError, PositionLostError, StoreError, UnsupportedError
+from kip30.errors import (
+    ClosedError,
+    LifecycleError,
+    PositionLostError,
+    StoreError,
+    UnsupportedError,
+)
 from kip30.records import Kind, Version
 from kip30.scanning import (
     Change,
@@ -84,7 +91,7 @@ class _Range(NamedTuple):
 
 
 class EmbeddedScanner(ScanDriver):
-    """One directory. A fork changes nothing, and a child that inherits this may use it."""
+    """One directory. A copy of its own is deleted with it, by the process that made it alone."""
 
     consistency = Consistency.POINT_IN_TIME
     completeness = Completeness.FINAL_STATES
@@ -101,8 +108,11 @@ class EmbeddedScanner(ScanDriver):
         self._context = context
         self._view = view
         self._file = _existing(settings.directory)
-        self._private = None if view.scratch else tempfile.mkdtemp(prefix="kip30-scan-")
-        self._directory = view.scratch or Path(self._private or "")
+        self._pid = os.getpid()
+        self._is_private = view.scratch is None
+        self._directory = view.scratch or Path(tempfile.mkdtemp(prefix="kip30-scan-"))
+        private = self._directory if self._is_private else None
+        self._drop = weakref.finalize(self, _remove, private, self._pid)
         # What the newest copy was made of, so that none is made while nothing changes.
         self._newest: tuple[object, Position] | None = None
         self._connections: set[sqlite3.Connection] = set()
@@ -124,7 +134,7 @@ class EmbeddedScanner(ScanDriver):
             return self._newest[1]
         rev = pin(self._file, self._directory, self._context.operation_timeout_seconds)
         at = Position(self._identity(), str(rev))
-        if self._private and self._newest and self._newest[1] != at:
+        if self._is_private and self._newest and self._newest[1] != at:
             path_of(self._directory, int(self._newest[1].at)).unlink(missing_ok=True)
         self._newest = seen, at
         return at
@@ -170,10 +180,11 @@ class EmbeddedScanner(ScanDriver):
         self._closed = True
         for connection in list(self._connections):
             connection.close()
-        if self._private:
-            shutil.rmtree(self._private, ignore_errors=True)
+        self._drop()
 
     def _check_open(self) -> None:
+        if os.getpid() != self._pid:
+            raise LifecycleError("this scanner belongs to a parent process: open one here")
         if self._closed:
             raise ClosedError("this scanner is closed: open another one")
 
@@ -209,6 +220,12 @@ class EmbeddedScanner(ScanDriver):
         """Return the number of the namespace, or -1 for one that was never used."""
         row = copy.execute(_ROOT, (self._context.namespace.encode(),)).fetchone()
         return -1 if row is None else int(row[0])
+
+
+def _remove(private: Path | None, pid: int) -> None:
+    """Delete a directory of copies, but not in a forked child: the parent may be reading them."""
+    if private is not None and os.getpid() == pid:
+        shutil.rmtree(private, ignore_errors=True)
 
 
 def _existing(directory: Path) -> Path:

@@ -1,5 +1,6 @@
 """Bulk reading of the embedded store: from copies of one moment, with nothing made beside it."""
 
+import gc
 import os
 import sqlite3
 import stat
@@ -16,6 +17,7 @@ from kip30.driver import Context
 from kip30.errors import PositionLostError, StoreError, UnsupportedError
 from kip30.names import Key
 from kip30.records import Condition, Write
+from kip30.resolution import scanner
 from kip30.scanning import Change, Layout, Position, Row, ScanDriver, Span, View
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings, scanning
 from kip30_backends.embedded.pinned_copy import path_of
@@ -164,6 +166,32 @@ def test_without_a_directory_the_copy_ends_with_the_scanner(
     assert len(list(private.iterdir())) == 1
     store.close()
     assert not private.exists()
+
+
+def test_a_forked_child_neither_reads_nor_deletes_the_copy(
+    backend: EmbeddedBackend, open_scanner: OpenScanner
+) -> None:
+    put(backend, "k")
+    store = open_scanner()
+    at = store.position()
+    assert in_forked_child(store.position) == "LifecycleError"
+    assert in_forked_child(store.close) == "None"
+    assert names_of(store, at) == [b"n/k"]
+
+
+def test_a_scanner_that_is_dropped_leaves_no_copy(
+    backend: EmbeddedBackend, directory: Path, monkeypatch: Any, tmp_path: Path
+) -> None:
+    put(backend, "k")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    config = {"plugin.backend": "embedded", "plugin.embedded.directory": str(directory)}
+    store = scanner(config)
+    store.position()
+    before = [entry for entry in tmp_path.iterdir() if entry.name.startswith("kip30-scan")]
+    assert len(before) == 1
+    del store
+    gc.collect()
+    assert not before[0].exists()
 
 
 def test_a_removed_copy_is_a_lost_position(
