@@ -11,7 +11,7 @@ from kip30.records import Entry
 from kip30_backends.consul import transactions
 from kip30_backends.consul.call import Call
 from kip30_backends.consul.crew import Crew
-from kip30_backends.consul.records import Record, at_key, entry_of
+from kip30_backends.consul.records import FILTERED, Record, at_key, entry_of
 from kip30_backends.consul.talk import Talk
 
 _MAX_UNDER_WAY = 3
@@ -90,15 +90,17 @@ def _read(reads: Sequence[Read]) -> None:
         reads[0].run()
         return
     try:
-        records = min((read.talk for read in reads), key=_end).ask(
-            transactions.read([read.key for read in reads])
-        )
+        talk = min((read.talk for read in reads), key=_end)
+        records = talk.ask(transactions.read_granted([read.key for read in reads]))
     except Exception:  # noqa: BLE001  each tells what is the matter with it alone
         _read(reads[: len(reads) // 2])
         _read(reads[len(reads) // 2 :])
-    else:
-        for read, record in zip(reads, records, strict=True):
-            read.answer(record)
+        return
+    for read in reads:
+        if read.key in records:
+            read.answer(records[read.key])
+        else:
+            read.fail(talk.refusal(FILTERED))
 
 
 def _end(talk: Talk) -> float:

@@ -94,6 +94,11 @@ class Talk:
         if self.left <= 0:
             raise UnavailableError("the store did not take the operation in time")
 
+    def refusal(self, failure: Failure) -> Kip30Error:
+        """Return the error for *failure*, which the last answer to this contained."""
+        server = self.answered_by.server if self.answered_by is not None else "no server"
+        return translate(failure, wrote=False, server=server)
+
     @property
     def left(self) -> float:
         """How many seconds there are until this is over."""

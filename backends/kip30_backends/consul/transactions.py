@@ -126,6 +126,14 @@ def read(keys: Sequence[str]) -> Ask[list[Record | None]]:
     return _reading(map(get_or_empty, keys), partial(_records, keys))
 
 
+def read_granted(keys: Sequence[str]) -> Ask[dict[str, Record | None]]:
+    """Return the request for those records at *keys* that may be read, as of one moment.
+
+    A key that the token may not read is not in the result.
+    """
+    return _reading(map(get_or_empty, keys), _granted_records)
+
+
 def read_all(operations: Iterable[Operation]) -> Ask[list[Record]]:
     """Return the request for what *operations* tell of, all of it as of one moment.
 
@@ -163,6 +171,10 @@ def _records(keys: Sequence[str], answer: Answer) -> list[Record | None]:
     if len(outcome.records) < len(keys):
         raise TroubleError(FILTERED)
     return [one if one.modified else None for one in outcome.records]
+
+
+def _granted_records(answer: Answer) -> dict[str, Record | None]:
+    return {one.key: one if one.modified else None for one in _outcome(answer).records}
 
 
 def _all_records(answer: Answer) -> list[Record]:

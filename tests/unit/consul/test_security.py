@@ -153,7 +153,7 @@ def test_what_may_not_be_read_is_an_error_to_its_reader_alone(
     token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE} {DARK}")
     storage = open_client(**{"plugin.consul.token": token}).storage()
     storage.put("bright/k", "v")
-    futures = [storage.fetch(key) for _ in range(100) for key in ("bright/k", "dark/k")]
+    futures = [storage.fetch(key) for _ in range(1_000) for key in ("bright/k", "dark/k")]
     for future in futures:
         future.add_done_callback(lambda _done: None)
     assert {future.result() for future in futures[::2]} == {"v"}
