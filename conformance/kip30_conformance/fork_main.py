@@ -4,6 +4,7 @@ It reads one line of JSON, a verb and the arguments of `rounds` or of `stand_by`
 the same way.
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -183,6 +184,7 @@ def _say(answer: object) -> None:
 
 def main() -> None:
     """Do what the first line of the input asks for."""
+    faulthandler.enable()  # a child that crashes says where
     warnings.simplefilter("ignore", DeprecationWarning)  # forking among threads is the point
     request = json.loads(sys.stdin.readline())
     if request.pop("verb") == "rounds":
