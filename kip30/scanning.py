@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from typing_extensions import override
 
@@ -208,10 +208,12 @@ class ScanDriver(Closing):
     Attributes:
         consistency: What the rows of a scan have in common.
         completeness: What `changes` shows; None if the store keeps no log of changes.
+        needs_scratch: Whether other scanners find a position only with the same `View.scratch`.
     """
 
     consistency: Consistency
     completeness: Completeness | None = None
+    needs_scratch: ClassVar[bool] = False
 
     @override
     def __reduce__(self) -> NoReturn:
@@ -245,6 +247,15 @@ class ScanDriver(Closing):
         Raises:
             PositionLostError: The store has forgotten *at*, or *at* is of another store.
         """
+
+    def changed_since(self, page: Page, at: Position) -> Sequence[bool]:
+        """Say of each record of *page* whether it may have been changed after *at*.
+
+        The others are certain to be as they were at *at*. *page* was yielded by `scan` with *at*.
+        A store that does not tell them apart leaves this as it is.
+        """
+        del at
+        return [self.consistency is not Consistency.POINT_IN_TIME] * len(page.keys)
 
     @abstractmethod
     def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:

@@ -219,6 +219,23 @@ class ScanningTests(Suite):
         if store.consistency is Consistency.POINT_IN_TIME:
             assert seen == dict.fromkeys(_FEW, b"v")
 
+    def test_P05_moving_records_are_marked(
+        self, blobs: Storage[bytes], open_scanner: OpenScanner
+    ) -> None:
+        """A record that was changed after the position, and shows it, is marked."""
+        blobs.put_many(dict.fromkeys(_FEW, b"v"))
+        store = open_scanner()
+        at = store.position()
+        (span,) = store.plan(at, _WHOLE)
+        blobs.update(_FEW[3], b"changed")
+        (page,) = store.scan(span, at)
+        marks = dict(zip(page.data, store.changed_since(page, at), strict=True))
+        assert len(store.changed_since(page, at)) == len(page.keys)
+        if store.consistency is Consistency.POINT_IN_TIME:
+            assert marks == {b"v": False}
+        else:
+            assert marks[b"changed"]
+
     def test_P06_foreign_position(self, blobs: Storage[bytes], open_scanner: OpenScanner) -> None:
         """A position of another store is refused, and no row is read at it."""
         blobs.put("n/k", b"v")

@@ -23,6 +23,7 @@ from kip30.config.parsers import (
 from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties, Value, Written
 from kip30.config.settings import Row, reference, setting
+from kip30.config.shipping import shippable
 from kip30.config.spelling import did_you_mean
 from kip30.config.trust import TRUSTED_VARIABLE, distrust_chain, distrust_tree
 
@@ -52,5 +53,6 @@ __all__ = [
     "paths",
     "reference",
     "setting",
+    "shippable",
     "text",
 ]

@@ -90,6 +90,14 @@ class CassandraScanner(ScanDriver):
             yield from reading.scan(span.token)
 
     @override
+    def changed_since(self, page: Page, at: Position) -> Sequence[bool]:
+        # Versions and times of writing are both microseconds, and a version is never before its
+        # writing. A raw table has no versions.
+        newest = int(at.at)
+        written = zip(page.majors, page.modified, strict=True)
+        return [max(major, modified or 0) > newest for major, modified in written]
+
+    @override
     def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
         raise UnsupportedError("Cassandra keeps no log of changes that kip30 could read")
 

@@ -94,6 +94,11 @@ class ConsulScanner(ScanDriver):
             yield page
 
     @override
+    def changed_since(self, page: Page, at: Position) -> Sequence[bool]:
+        newest = int(at.at)
+        return [modified is None or modified > newest for modified in page.modified]
+
+    @override
     def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
         raise UnsupportedError("Consul keeps no log of changes: compare two scans")
 

@@ -95,6 +95,7 @@ class EmbeddedScanner(ScanDriver):
 
     consistency = Consistency.POINT_IN_TIME
     completeness = Completeness.FINAL_STATES
+    needs_scratch = True
 
     def __init__(self, context: Context, settings: EmbeddedSettings, view: View) -> None:
         """Look whether there is a database to read.

@@ -99,6 +99,11 @@ class ZooKeeperScanner(ScanDriver):
                 self._check_open()
 
     @override
+    def changed_since(self, page: Page, at: Position) -> Sequence[bool]:
+        newest = int(at.at)
+        return [modified is None or modified > newest for modified in page.modified]
+
+    @override
     def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
         raise UnsupportedError("ZooKeeper keeps no log of changes that clients can read")
 

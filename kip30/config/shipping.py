@@ -1,0 +1,38 @@
+"""A configuration that leaves its machine: as it is written, and without secrets."""
+
+from typing import Any
+
+from kip30.config.expansion import refers
+from kip30.config.plugin import CommonSettings
+from kip30.config.properties import Properties
+from kip30.config.settings import Row, reference
+from kip30.errors import ConfigError
+
+
+def shippable(properties: Properties, settings_class: type[Any]) -> dict[str, str]:
+    """Return the settings of *properties* by key, as they are written, references unexpanded.
+
+    Keys of another program that mean nothing here are left out. The receiver
+    expands references in its own environment.
+
+    Args:
+        properties: What the operator wrote.
+        settings_class: The settings of the store that it chooses.
+
+    Raises:
+        ConfigError: A secret is written out; the message names the key and what to write instead.
+    """
+    rows = _rows_by_key(settings_class)
+    kept = {key: one.text for key, one in properties.items() if key in rows or not one.borrowed}
+    for key, text in kept.items():
+        if key in rows and rows[key].secret and not refers(text):
+            raise ConfigError(
+                f"{key} ({properties[key].origin}) is a secret and is written out, so it may not"
+                " leave this machine: write ${env:NAME} or ${file:/path}, and provide that there"
+            )
+    return kept
+
+
+def _rows_by_key(settings_class: type[Any]) -> dict[str, Row]:
+    rows = [*reference(CommonSettings), *reference(settings_class)]
+    return {key: row for row in rows for key in (row.key, *row.aliases)}

@@ -1,0 +1,142 @@
+"""The manifest of a run: what it is about, and what of it is done.
+
+A file that the manifest does not list does not exist for readers: a job lists a file after it has
+read it back.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kip30.errors import StoreError
+
+MANIFEST_NAME = "manifest.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of a wave: its path below the run directory, and its size."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What identifies a set of rows whatever their order.
+
+    Attributes:
+        rows: How many there are.
+        total: The sum of their hashes.
+        xor: The exclusive or of their hashes.
+    """
+
+    rows: int = 0
+    total: int = 0
+    xor: int = 0
+
+    def __add__(self, other: "Digest") -> "Digest":
+        """Return the digest of both sets together."""
+        return Digest(self.rows + other.rows, self.total + other.total, self.xor ^ other.xor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Spans that were read and entered together.
+
+    Attributes:
+        number: Which wave it is; its files are in the folder of that number.
+        spans: The numbers of its spans in the plan.
+        attempts: How many Spark jobs it took.
+        digest: Of its records.
+        counts: Numbers of the job's own, such as rejected keys, by name.
+        files: Its files.
+        seconds: How long its last attempt took.
+    """
+
+    number: int
+    spans: tuple[int, ...]
+    attempts: int
+    digest: Digest
+    counts: Mapping[str, int]
+    files: tuple[DataFile, ...]
+    seconds: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Manifest:
+    """All that is known of a run.
+
+    Attributes:
+        job: Which job it is of.
+        run: The run's id: a UUID whose beginning grows with time.
+        arguments: What the job was called with, as far as it decides the result.
+        created: When it began, in seconds since 1970.
+        versions: Of kip30, Spark, Python.
+        source: What is read: store or snapshot, layout, part, position, consistency.
+        planned: How many spans there are; None until the plan is complete.
+        waves: What is done.
+        counts: Totals of the job's own, by name.
+        done: Whether the run is over. A manifest that is done never changes.
+    """
+
+    job: str
+    run: str
+    arguments: dict[str, Any]
+    created: float
+    versions: dict[str, str]
+    source: dict[str, Any] = field(default_factory=dict[str, Any])
+    planned: int | None = None
+    waves: list[Wave] = field(default_factory=list[Wave])
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    done: bool = False
+
+    @property
+    def digest(self) -> Digest:
+        """The digest of all waves."""
+        return sum((wave.digest for wave in self.waves), Digest())
+
+    @property
+    def finished_spans(self) -> frozenset[int]:
+        """The numbers of the spans that are done."""
+        return frozenset(span for wave in self.waves for span in wave.spans)
+
+    @property
+    def next_wave(self) -> int:
+        """A number that no wave has had."""
+        return max((wave.number for wave in self.waves), default=-1) + 1
+
+    def total(self, count: str) -> int:
+        """Return the sum of the waves' *count*."""
+        return sum(wave.counts.get(count, 0) for wave in self.waves)
+
+    def to_json(self) -> str:
+        """Return the text that `of_json` reads."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+
+    @classmethod
+    def of_json(cls, text: str, name: str) -> "Manifest":
+        """Return the manifest that *text* holds; *name* is its file's, for errors.
+
+        Raises:
+            StoreError: It is no manifest, or of a newer format.
+        """
+        try:
+            found = json.loads(text)
+            number = found.pop("format")
+            if number == FORMAT:
+                return cls(**{**found, "waves": [_wave(one) for one in found["waves"]]})
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise StoreError(f"{name} is damaged, or no manifest of kip30's: {error}") from error
+        raise StoreError(f"{name} has the format {number!r}: this kip30 reads format {FORMAT}")
+
+
+def _wave(found: dict[str, Any]) -> Wave:
+    parts: dict[str, Any] = {
+        "spans": tuple(found["spans"]),
+        "digest": Digest(**found["digest"]),
+        "files": tuple(DataFile(**one) for one in found["files"]),
+    }
+    return Wave(**(found | parts))

@@ -1,0 +1,82 @@
+"""How a job ended, for people and for programs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+from kip30.pipeline.manifest import Manifest, Wave
+
+MOST_FINDINGS = 1_000
+"""How many keys a report names at most."""
+
+
+class Ending(Enum):
+    """How a job ended."""
+
+    DONE = "done"
+    """All is done, and there is nothing to look at."""
+    FINDINGS = "findings"
+    """All is done, and there are rejected keys, conflicts or differences."""
+    INCOMPLETE = "incomplete"
+    """It stopped before its end: the same call with ``--resume`` goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a job did.
+
+    Attributes:
+        job: Which job.
+        run: The id of its run.
+        ending: How it ended.
+        counts: What it counted, by name.
+        facts: What else there is to know, by name: store, position, consistency.
+        waves: A record for each wave: rows, bytes, seconds.
+        findings: Up to `MOST_FINDINGS` keys to look at, each with what is the matter.
+        reason: Why it is incomplete.
+    """
+
+    job: str
+    run: str
+    ending: Ending
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    waves: Sequence[Mapping[str, Any]] = ()
+    findings: Sequence[Mapping[str, str]] = ()
+    reason: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        manifest: Manifest,
+        ending: Ending,
+        findings: Sequence[Mapping[str, str]] = (),
+        reason: str = "",
+    ) -> "Report":
+        """Return the report on the run of *manifest*."""
+        return cls(
+            job=manifest.job,
+            run=manifest.run,
+            ending=ending,
+            counts=manifest.counts,
+            facts=manifest.source,
+            waves=[_wave(one) for one in manifest.waves],
+            findings=findings,
+            reason=reason,
+        )
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return {**asdict(self), "ending": self.ending.value}
+
+
+def _wave(wave: Wave) -> dict[str, Any]:
+    return {
+        "wave": wave.number,
+        "rows": wave.digest.rows,
+        "bytes": sum(file.size for file in wave.files),
+        "seconds": round(wave.seconds, 3),
+        "attempts": wave.attempts,
+        **wave.counts,
+    }

@@ -1,0 +1,227 @@
+"""The folder of a run: its lock, manifest and plan, and the files of its waves."""
+
+import fcntl
+import json
+import os
+import shutil
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kip30 import __version__
+from kip30.errors import StoreError, UsageError
+from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest
+from kip30.scanning import Span
+
+_LOCK_NAME = "lock"
+_PLAN_NAME = "plan.jsonl"
+_UUID_TIME_BITS = 80
+
+
+class RunDirectory:
+    """The folder of a run, locked until it is closed. One process uses it at a time.
+
+    Its mode is 0700, because it holds all values.
+
+    Attributes:
+        path: The folder.
+        manifest: What is known of the run; `save` makes changes last.
+    """
+
+    def __init__(
+        self, path: Path, job: str, arguments: Mapping[str, Any], *, resume: bool = False
+    ) -> None:
+        """Begin a run in *path*, or go on with the one that is there.
+
+        Args:
+            path: The folder. It must not exist, or be empty, unless *resume* is given.
+            job: The name of the job.
+            arguments: What decides the result; a run is resumed with the same ones.
+            resume: Whether to go on with a run that stopped before its end.
+
+        Raises:
+            UsageError: The folder holds something else, or another process works in it, or
+                there is nothing to resume, or the arguments differ. Nothing was changed.
+        """
+        self.path = path.absolute()
+        found = self.path / MANIFEST_NAME
+        if resume and not found.exists():
+            raise UsageError(f"{path} holds no run to resume: leave out --resume")
+        if not resume:
+            _check_unused(path)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = _locked(self.path / _LOCK_NAME, path)
+        try:
+            if resume:
+                self.manifest = self._resumed(job, arguments)
+            else:
+                self.manifest = _new_manifest(job, arguments)
+                self.save()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """Return the directory."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Release the lock."""
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock. Idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def save(self) -> None:
+        """Replace the manifest's file as a whole."""
+        write_whole(self.path / MANIFEST_NAME, self.manifest.to_json())
+
+    def save_plan(self, spans: Iterable[Span]) -> None:
+        """Keep the plan for waves to come and for resumes."""
+        lines = [json.dumps([b64encode(span.token).decode(), span.rows]) for span in spans]
+        write_whole(self.path / _PLAN_NAME, "".join(f"{line}\n" for line in lines))
+        self.manifest.planned = len(lines)
+        self.save()
+
+    def plan(self) -> list[Span]:
+        """Return the plan that was kept."""
+        lines = (self.path / _PLAN_NAME).read_text().splitlines()
+        return [Span(b64decode(token), rows) for token, rows in map(json.loads, lines)]
+
+    def wave_folder(self, kind: str, wave: int) -> Path:
+        """Return the folder for files of *kind* of a wave, without files of earlier attempts."""
+        folder = self.path / kind / f"wave={wave}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def files_in(self, folder: Path) -> tuple[DataFile, ...]:
+        """Return the Parquet files of *folder*."""
+        files = sorted(folder.glob("*.parquet"))
+        return tuple(DataFile(str(one.relative_to(self.path)), one.stat().st_size) for one in files)
+
+    def _resumed(self, job: str, arguments: Mapping[str, Any]) -> Manifest:
+        manifest = read_manifest(self.path)
+        if manifest.job != job:
+            raise UsageError(f"{self.path} is a run of {manifest.job}: name another folder")
+        if manifest.done:
+            raise UsageError(f"{self.path} is done: there is nothing to resume")
+        wanted = json.loads(json.dumps(dict(arguments)))
+        for name in sorted(wanted.keys() | manifest.arguments.keys()):
+            before, now = manifest.arguments.get(name), wanted.get(name)
+            if before != now:
+                raise UsageError(
+                    f"--resume takes the same arguments: {name} was {before!r} and is {now!r}"
+                )
+        return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest in *folder*.
+
+    Raises:
+        StoreError: It cannot be read, is damaged, or of a newer format.
+    """
+    file = folder / MANIFEST_NAME
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"cannot read {file}: {error}") from error
+    return Manifest.of_json(text, str(file))
+
+
+def check_files(folder: Path, manifest: Manifest) -> None:
+    """Require that all files of *manifest* are in *folder* as they were written.
+
+    Raises:
+        StoreError: One is missing or has another size; the message names it and its wave.
+    """
+    for wave in manifest.waves:
+        for file in wave.files:
+            path = folder / file.name
+            size = path.stat().st_size if path.exists() else None
+            if size != file.size:
+                state = "is missing" if size is None else f"has {size} bytes instead of {file.size}"
+                raise StoreError(f"{path}, of wave {wave.number}, {state}")
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Replace *file* with *text*, in such a way that a crash leaves the old or the new content."""
+    temporary = file.with_name(f"{file.name}.new")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as new:
+        new.write(text)
+        new.flush()
+        os.fsync(new.fileno())
+    temporary.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _check_unused(path: Path) -> None:
+    if (path / MANIFEST_NAME).exists():
+        manifest = read_manifest(path)
+        state = "done" if manifest.done else "not done: --resume goes on with it"
+        raise UsageError(
+            f"{path} holds the run {manifest.run} of {manifest.job}, which is {state};"
+            " or name another folder"
+        )
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path} exists and is no run of kip30's: name another folder")
+
+
+def _locked(file: Path, shown: Path) -> int:
+    lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(lock, 20).decode(errors="replace").strip()
+        os.close(lock)
+        raise UsageError(f"another process works in {shown}: its pid is {pid}") from None
+    os.truncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
+    return lock
+
+
+def _new_manifest(job: str, arguments: Mapping[str, Any]) -> Manifest:
+    return Manifest(
+        job=job,
+        run=_new_run_id(),
+        arguments=dict(arguments),
+        created=time.time(),
+        versions={
+            "kip30": __version__,
+            "spark": _installed("pyspark"),
+            "python": sys.version.split()[0],
+        },
+    )
+
+
+def _new_run_id() -> str:
+    """Return a UUID of version 7 (RFC 9562): its first 48 bits are the time in milliseconds."""
+    random = int.from_bytes(os.urandom(10)) & ~(0xF << 76) & ~(0b11 << 62)
+    number = time.time_ns() // 1_000_000 << _UUID_TIME_BITS | 7 << 76 | 0b10 << 62 | random
+    text = f"{number:032x}"
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from a zip file
+        return ""

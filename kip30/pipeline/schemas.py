@@ -1,0 +1,55 @@
+"""The columns of what a scan yields, for Arrow and for Spark.
+
+Spark requires that the batches of a data source have the declared schema exactly, nullability
+included.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from kip30.scanning import Layout
+
+
+def _required(name: str, kind: pa.DataType) -> "pa.Field[Any]":
+    return pa.field(name, kind, nullable=False)
+
+
+VERSION = pa.struct([_required("major", pa.int64()), _required("minor", pa.int64())])
+
+_COMMON = (
+    _required("version", VERSION),
+    pa.field("created", pa.int64()),
+    pa.field("modified", pa.int64()),
+    pa.field("owner", pa.string()),
+    _required("moving", pa.bool_()),
+    pa.field("rejected", pa.string()),
+)
+
+RECORDS = pa.schema([_required("key", pa.string()), _required("value", pa.binary()), *_COMMON])
+"""Records of kip30's storage. *moving*: changed after the position, so perhaps not as of it.
+*rejected*: why what is at the key is no record; null for records."""
+
+RAW_RECORDS = pa.schema(
+    [
+        _required("path", pa.binary()),
+        pa.field("text", pa.string()),
+        pa.field("value", pa.binary()),
+        _required("kind", pa.string()),
+        *_COMMON,
+    ]
+)
+"""Records of any program. *text* is the path, null if it is not UTF-8; *value* is null for a node
+without data."""
+
+
+def arrow_schema(layout: Layout) -> pa.Schema:
+    """Return the columns of a scan with *layout*."""
+    return RAW_RECORDS if layout is Layout.RAW else RECORDS
+
+
+def spark_schema(layout: Layout) -> StructType:
+    """Return the same for Spark."""
+    return from_arrow_schema(arrow_schema(layout))

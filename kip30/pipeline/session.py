@@ -1,0 +1,95 @@
+"""The one place that builds a session of Spark."""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from kip30.pipeline.source import Kip30DataSource
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which then has decided on the master."""
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.eventLog.enabled": "false",
+    "spark.speculation": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.hadoop.fs.permissions.umask-mode": "077",
+    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.]?key|store|config",
+    "spark.python.worker.faulthandler.enabled": "true",
+}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+_TASK_ATTEMPTS = 3
+
+
+def open_session(
+    master: str | None = None,
+    *,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return a session with the data source ``kip30``; the caller stops it.
+
+    Args:
+        master: Spark's master; all cores of this machine if it is not given, unless spark-submit
+            has chosen one.
+        remote: The address of a Spark Connect server in place of a master.
+        conf: Settings of Spark's over those that kip30 chooses.
+    """
+    builder = SparkSession.builder.appName("kip30")
+    if remote is not None:
+        session = builder.remote(remote).getOrCreate()
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        master = master or (None if _SUBMITTED in os.environ else "local[*]")
+        settings = {**_DEFAULTS, **_for_master(master), **(conf or {})}
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+    register(session)
+    return session
+
+
+def register(session: SparkSession) -> None:
+    """Make the data source ``kip30`` known to *session*, for notebooks."""
+    session.dataSource.register(Kip30DataSource)
+
+
+def slots(session: SparkSession) -> int:
+    """Return how many tasks *session* runs at a time."""
+    try:
+        return max(1, session.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001  a session of Spark Connect has no context
+        return int(session.conf.get("spark.sql.shuffle.partitions", "2") or "2")
+
+
+def is_local(master: str | None) -> bool:
+    """Say whether workers of *master* share files and network with this process."""
+    return master is None or master.startswith("local")
+
+
+def _for_master(master: str | None) -> dict[str, str]:
+    if master is None:
+        return {}
+    if not is_local(master):
+        return {"spark.master": master}
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return {"spark.master": _with_retries(master), **_LOCAL}
+
+
+def _with_retries(master: str) -> str:
+    """Let failed tasks be tried again, which Spark does on a local master only if it says so."""
+    if master == "local":
+        return f"local[1,{_TASK_ATTEMPTS}]"
+    if master.startswith("local[") and "," not in master:
+        return f"{master[:-1]},{_TASK_ATTEMPTS}]"
+    return master

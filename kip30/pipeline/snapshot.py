@@ -1,0 +1,128 @@
+"""The job ``snapshot``: a view of a store into Parquet files that a manifest lists."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kip30.errors import StoreError
+from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.frames import digest_of, measured, with_digest
+from kip30.pipeline.manifest import DataFile
+from kip30.pipeline.progress import NoProgress, Progress
+from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.run_directory import RunDirectory
+from kip30.pipeline.session import slots
+from kip30.pipeline.snapshot_files import read_files, rejected_rows
+from kip30.pipeline.source import SPAN_ROWS
+from kip30.pipeline.spark_errors import translating
+from kip30.pipeline.view_reader import ViewReader
+from kip30.pipeline.wave_runner import IncompleteRunError, WaveResult, run_waves
+from kip30.scanning import Layout, Span
+
+JOB = "snapshot"
+_DATA = "data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotOptions:
+    """What to take a snapshot of.
+
+    Attributes:
+        source: The part of a store.
+        out: The folder of the run.
+        resume: Whether to go on with the run in *out*.
+        span_rows: About how many rows a span has.
+        request_seconds: How long a request of a scan may take.
+        show_claims: Whether to write members, leaders and epochs for people to look at.
+    """
+
+    source: StoreEndpoint
+    out: Path
+    resume: bool = False
+    span_rows: int = SPAN_ROWS
+    request_seconds: float | None = None
+    show_claims: bool = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the result."""
+        return {
+            "source": self.source.text,
+            "span_rows": self.span_rows,
+            "show_claims": self.show_claims,
+        }
+
+
+def run(spark: SparkSession, options: SnapshotOptions, progress: Progress | None = None) -> Report:
+    """Take the snapshot.
+
+    Every record of the view is in it exactly once, with the consistency that the store offers. A
+    run that stopped before its end goes on with *resume*; a snapshot that is done never changes.
+
+    Raises:
+        UsageError: The folder cannot be used. Nothing was read.
+        Kip30Error: The store cannot be read. Nothing is in the snapshot yet.
+    """
+    arguments = options.arguments()
+    with RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory:
+        return _Snapshot(spark, options, directory).run(progress or NoProgress())
+
+
+class _Snapshot:
+    """One run of the job."""
+
+    def __init__(
+        self, spark: SparkSession, options: SnapshotOptions, directory: RunDirectory
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._run = directory
+        self._view = ViewReader(
+            spark,
+            options.source,
+            directory,
+            span_rows=options.span_rows,
+            request_seconds=options.request_seconds,
+        )
+
+    def run(self, progress: Progress) -> Report:
+        self._view.begin()
+        if self._options.source.layout is Layout.KIP30:
+            self._view.note_claims(show=self._options.show_claims)
+        manifest = self._run.manifest
+        progress.begin(manifest)
+        try:
+            run_waves(self._run, self._wave, slots(self._spark), progress)
+        except IncompleteRunError as error:
+            return self._report(Ending.INCOMPLETE, str(error))
+        self._view.finish()
+        names = ("moving", "rejected", "value_bytes")
+        manifest.counts = {"rows": manifest.digest.rows} | {
+            name: manifest.total(name) for name in names
+        }
+        manifest.done = True
+        self._run.save()
+        return self._report(Ending.FINDINGS if manifest.counts["rejected"] else Ending.DONE)
+
+    def _wave(self, number: int, spans: Sequence[Span]) -> WaveResult:
+        """Write *spans*, and read back what is on the disk: it must be what was scanned."""
+        folder = self._run.wave_folder(_DATA, number)
+        with translating():
+            scanned, expected = measured(with_digest(self._view.frame(spans)), number)
+            scanned.write.mode("overwrite").option("compression", "zstd").parquet(str(folder))
+            files = self._run.files_in(folder)
+            found = digest_of(self._read(files))
+        if found != expected.get:
+            raise StoreError(f"{folder} holds other rows than were written: {found}")
+        return WaveResult(found.digest, found.counts, files)
+
+    def _read(self, files: Sequence[DataFile]) -> DataFrame:
+        return read_files(self._spark, self._run.path, files, self._options.source.layout)
+
+    def _report(self, ending: Ending, reason: str = "") -> Report:
+        manifest = self._run.manifest
+        files = [file for wave in manifest.waves for file in wave.files]
+        findings = rejected_rows(self._read(files)) if manifest.total("rejected") else ()
+        return Report.of(manifest, ending, findings, reason)

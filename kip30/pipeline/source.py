@@ -1,0 +1,178 @@
+"""The data source ``kip30``: ``spark.read.format("kip30").option("config", FILE).load()``.
+
+Options: *config*, a properties file (else *store*, a configuration in the words of `StoreConfig`);
+*layout* (kip30, raw, claims); *under*; *rows*, the size of a span; *request.seconds*. A job also
+gives the *position* and the *partitions* of its plan, so that all its waves read one plan.
+
+Filters are not pushed down: Spark 4.1 to 4.3 applies a filter that was pushed down to the next
+query of the same DataFrame, too.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from kip30.errors import UsageError
+from kip30.pipeline.pages import batches
+from kip30.pipeline.schemas import spark_schema
+from kip30.pipeline.store_config import StoreConfig
+from kip30.resolution import scanner
+from kip30.scanning import Layout, Position, ScanDriver, Span, View
+
+FORMAT = "kip30"
+SPAN_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """What the options of a read mean.
+
+    Attributes:
+        config: The store.
+        view: What of it.
+        rows: About how many rows a span has.
+        request_seconds: How long a request may take; None: the store's operation timeout.
+        planned: The position, and the spans of each partition; None: the reader plans.
+    """
+
+    config: StoreConfig
+    view: View
+    rows: int = SPAN_ROWS
+    request_seconds: float | None = None
+    planned: tuple[Position, list[list[Span]]] | None = None
+
+    def texts(self) -> dict[str, str]:
+        """Return the options that `parse` reads."""
+        texts = {"store": self.config.text(), "layout": self.view.layout.value}
+        texts |= {"under": self.view.under, "rows": str(self.rows)}
+        if self.view.scratch is not None:
+            texts["scratch"] = str(self.view.scratch)
+        if self.request_seconds is not None:
+            texts["request.seconds"] = str(self.request_seconds)
+        if self.planned is not None:
+            position, partitions = self.planned
+            texts["position"] = json.dumps(position)
+            texts["partitions"] = json.dumps([list(map(_span_text, one)) for one in partitions])
+        return texts
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "ScanOptions":
+        """Return the meaning of *options*, whose names Spark compares without regard to case.
+
+        Raises:
+            UsageError: No store is named, or a value is wrong.
+        """
+        seconds = options.get("request.seconds")
+        scratch = options.get("scratch")
+        try:
+            layout = Layout(options.get("layout", Layout.KIP30.value))
+            rows = int(options.get("rows", SPAN_ROWS))
+            request_seconds = None if seconds is None else float(seconds)
+        except ValueError as error:
+            raise UsageError(f"an option of the source {FORMAT} is wrong: {error}") from error
+        return cls(
+            _config(options),
+            View(
+                layout=layout,
+                under=options.get("under", ""),
+                scratch=None if scratch is None else Path(scratch),
+            ),
+            rows,
+            request_seconds,
+            _planned(options),
+        )
+
+    def open(self) -> ScanDriver:
+        """Open the store for the scan."""
+        return scanner(self.config.properties(), self.view, request_seconds=self.request_seconds)
+
+
+class Kip30DataSource(DataSource):
+    """Reads a store in bulk."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return FORMAT
+
+    @override
+    def schema(self) -> StructType:
+        return spark_schema(Layout(self.options.get("layout", Layout.KIP30.value)))
+
+    @override
+    def reader(self, schema: StructType) -> "Kip30Reader":
+        del schema
+        return Kip30Reader(ScanOptions.parse(self.options))
+
+
+class _Partition(InputPartition):
+    """The spans that one task reads; None: it plans for itself, and reads all."""
+
+    def __init__(self, at: Position | None, spans: list[Span]) -> None:
+        super().__init__((at, spans))
+        self.at = at
+        self.spans = spans
+
+
+class Kip30Reader(DataSourceReader):
+    """Plans where the job did not, and reads."""
+
+    def __init__(self, options: ScanOptions) -> None:
+        """Read as *options* say."""
+        self._options = options
+
+    @override
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what the tasks read. Spark asks once for each ``load()``."""
+        if self._options.planned is not None:
+            at, groups = self._options.planned
+            return [_Partition(at, group) for group in groups]
+        with self._options.open() as store:
+            if store.needs_scratch and self._options.view.scratch is None:
+                return [_Partition(None, [])]
+            at = store.position()
+            return [_Partition(at, [span]) for span in store.plan(at, self._options.rows)] or [
+                _Partition(at, [])
+            ]
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the records of *partition*, a page at a time."""
+        assert isinstance(partition, _Partition)  # noqa: S101  what `partitions` returned
+        layout = self._options.view.layout
+        with self._options.open() as store:
+            at, spans = partition.at, iter(partition.spans)
+            if at is None:
+                at = store.position()
+                spans = store.plan(at, self._options.rows)
+            for span in spans:
+                for page in store.scan(span, at):
+                    yield from batches(page, store.changed_since(page, at), layout)
+
+
+def _config(options: Mapping[str, str]) -> StoreConfig:
+    if "store" in options:
+        return StoreConfig.parse(options["store"])
+    if "config" in options:
+        return StoreConfig.of_file(Path(options["config"]))
+    raise UsageError(f"the source {FORMAT} takes the option 'config', a properties file")
+
+
+def _planned(options: Mapping[str, str]) -> tuple[Position, list[list[Span]]] | None:
+    if "position" not in options:
+        return None
+    groups: list[list[list[Any]]] = json.loads(options["partitions"])
+    spans = [[Span(b64decode(token), rows) for token, rows in group] for group in groups]
+    return Position(*json.loads(options["position"])), spans
+
+
+def _span_text(span: Span) -> list[Any]:
+    return [b64encode(span.token).decode(), span.rows]

@@ -1,0 +1,56 @@
+"""What went wrong in a job of Spark, in kip30's words.
+
+An error of a task arrives in the driver as text: the traceback of the worker. An error of kip30's
+in it is raised again here as what it was.
+"""
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+
+from kip30 import errors
+from kip30.errors import Kip30Error, PartialWriteError
+
+_ERROR = re.compile(r"^(?:kip30\.errors\.)(\w+): (.*)$", re.MULTILINE)
+_TEXT_LIMIT = 500
+
+
+class JobFailedError(Exception):
+    """A job of Spark failed for a reason that is not one of kip30's errors."""
+
+
+@contextmanager
+def translating() -> Generator[None]:
+    """Raise errors of Spark as those of kip30 that caused them, or as `JobFailedError`."""
+    try:
+        yield
+    except PySparkException as error:
+        raise translated(str(error)) from error
+    except Exception as error:
+        if type(error).__module__.startswith("py4j"):
+            raise translated(str(error)) from error
+        raise
+
+
+def translated(text: str) -> Exception:
+    """Return the error of kip30's that *text*, of an error of Spark's, tells of."""
+    found = _ERROR.findall(text)
+    if found:
+        name, message = found[-1]
+        kind: object = getattr(errors, name, None)
+        if (
+            isinstance(kind, type)
+            and issubclass(kind, Kip30Error)
+            and kind is not PartialWriteError
+        ):
+            return kind(message)
+    return JobFailedError(_summary(text))
+
+
+def _summary(text: str) -> str:
+    """Return the last line of a worker's traceback, or the first line of *text*."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    return (causes[-1] if causes else lines[0] if lines else "no reason given")[:_TEXT_LIMIT]

@@ -1,0 +1,73 @@
+"""The configuration of a store, as the workers of a job receive it.
+
+On a local master workers read the same file as the driver: only its path travels. Elsewhere its
+settings travel as they are written, references unexpanded; a secret that is written out does not.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from kip30.config import Properties, load, shippable
+from kip30.resolution import Resolved, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """Exactly one of *file* and *settings* is given.
+
+    Attributes:
+        file: A properties file.
+        settings: Settings by key, as they are written, references unexpanded.
+    """
+
+    file: Path | None = None
+    settings: tuple[tuple[str, str], ...] | None = None
+
+    @classmethod
+    def of_file(cls, file: Path) -> "StoreConfig":
+        """Return the configuration in *file*."""
+        return cls(file=file.absolute())
+
+    @classmethod
+    def of_properties(cls, properties: Properties) -> "StoreConfig":
+        """Return *properties* without their file.
+
+        Raises:
+            ConfigError: A secret is written out, or a value may not leave its file; the message
+                names the key and says what to write.
+        """
+        settings_class = resolve(properties).choice.backend.settings_class
+        return cls(settings=tuple(shippable(properties, settings_class).items()))
+
+    @classmethod
+    def parse(cls, text: str) -> "StoreConfig":
+        """Return what `text` made a text of."""
+        found = json.loads(text)
+        if "file" in found:
+            return cls(file=Path(found["file"]))
+        return cls(settings=tuple(found["settings"].items()))
+
+    def text(self) -> str:
+        """Return it as one line without secrets, which `parse` reads."""
+        if self.file is not None:
+            return json.dumps({"file": str(self.file)})
+        return json.dumps({"settings": dict(self.settings or ())})
+
+    def shipped(self) -> "StoreConfig":
+        """Return the same without its file; raises as `of_properties` does."""
+        return self if self.file is None else self.of_properties(self.properties())
+
+    def properties(self) -> Properties:
+        """Read it.
+
+        Raises:
+            ConfigError: The file cannot be read.
+        """
+        if self.file is not None:
+            return load(self.file)
+        return load(dict(self.settings or ()), origin="the job's configuration")
+
+    def resolve(self) -> Resolved:
+        """Return what it means; raises `ConfigError` as `kip30.resolution.resolve` does."""
+        return resolve(self.properties())

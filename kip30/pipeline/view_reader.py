@@ -1,0 +1,121 @@
+"""Reading a view of a live store in the waves of a run: its position, plan and DataFrames."""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.run_directory import RunDirectory, write_whole
+from kip30.pipeline.session import slots
+from kip30.pipeline.source import FORMAT, ScanOptions
+from kip30.pipeline.waves import partitions
+from kip30.resolution import scanner
+from kip30.scanning import Layout, Position, Row, ScanDriver, Span, View
+
+_SCRATCH = "scratch"
+_CLAIMS = "claims.jsonl"
+_EPOCH = b"epoch/"
+
+
+class ViewReader:
+    """One view, read for one run. The run's manifest remembers the position and what it means."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        endpoint: StoreEndpoint,
+        directory: RunDirectory,
+        *,
+        span_rows: int,
+        request_seconds: float | None = None,
+    ) -> None:
+        """Read *endpoint* in spans of about *span_rows* rows."""
+        self._spark = spark
+        self._endpoint = endpoint
+        self._run = directory
+        self._span_rows = span_rows
+        self._request_seconds = request_seconds
+        self._scratch = directory.path / _SCRATCH
+
+    def begin(self) -> None:
+        """Take a position, plan, and note both in the run; a run that has a plan keeps it."""
+        if self._run.manifest.planned is not None:
+            return
+        self._scratch.mkdir(mode=0o700, exist_ok=True)
+        with self._open() as store:
+            at = store.position()
+            spans = list(store.plan(at, self._span_rows))
+            self._run.manifest.source = self._facts(store, at)
+        self._run.save_plan(spans)
+
+    def frame(self, spans: Sequence[Span]) -> DataFrame:
+        """Return the records of *spans*, in about as many partitions as tasks run at a time."""
+        at = Position(*self._run.manifest.source["position"])
+        options = ScanOptions(
+            self._endpoint.config,
+            self._endpoint.view(self._scratch),
+            request_seconds=self._request_seconds,
+            planned=(at, partitions(spans, slots(self._spark))),
+        )
+        return self._spark.read.format(FORMAT).options(**options.texts()).load()
+
+    def finish(self) -> None:
+        """Note the position at the end, and delete what the store kept for this run."""
+        with self._open() as store:
+            if not store.needs_scratch:
+                self._run.manifest.source["until"] = list(store.position())
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def note_claims(self, *, show: bool) -> None:
+        """Note the epochs, which no job copies; with *show* write down all claims for people."""
+        view = View(layout=Layout.CLAIMS)
+        with scanner(self._endpoint.config.properties(), view) as store:
+            claims = list(_rows(store))
+        epochs = {
+            row.key.removeprefix(_EPOCH).decode(): row.major
+            for row in claims
+            if row.key.startswith(_EPOCH)
+        }
+        self._run.manifest.source["epochs"] = epochs
+        if show:
+            lines = (json.dumps(_claim(row)) for row in claims)
+            write_whole(self._run.path / _CLAIMS, "".join(f"{line}\n" for line in lines))
+        self._run.save()
+
+    def _open(self) -> ScanDriver:
+        properties = self._endpoint.config.properties()
+        view = self._endpoint.view(self._scratch)
+        return scanner(properties, view, request_seconds=self._request_seconds)
+
+    def _facts(self, store: ScanDriver, at: Position) -> dict[str, Any]:
+        resolved = self._endpoint.config.resolve()
+        return {
+            "endpoint": self._endpoint.text,
+            "store": resolved.choice.backend.name,
+            "namespace": resolved.context.namespace,
+            "layout": self._endpoint.layout.value,
+            "under": self._endpoint.under,
+            "position": list(at),
+            "consistency": store.consistency.value,
+        }
+
+
+def _rows(store: ScanDriver) -> Iterator[Row]:
+    at = store.position()
+    for span in store.plan(at, 1_000_000):
+        for page in store.scan(span, at):
+            yield from page.rows
+
+
+def _claim(row: Row) -> dict[str, Any]:
+    kind, *names = row.key.decode().split("/")
+    return {
+        "kind": kind,
+        "names": names,
+        "version": f"{row.major}.{row.minor}" if row.minor else str(row.major),
+        "owner": row.owner,
+        "bytes": None if row.data is None else len(row.data),
+    }

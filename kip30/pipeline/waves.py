@@ -1,0 +1,64 @@
+"""Waves: the spans of a plan in a shuffled order, run in groups that take about half a minute.
+
+A wave is one Spark job. It is long enough for Spark's own costs not to matter, and short enough
+for little to be lost when a run stops. Waves begin small, because nothing is known of the speed.
+"""
+
+import random
+from collections.abc import Collection, Sequence
+
+from kip30.scanning import Span
+
+WAVE_SECONDS = 30.0
+
+
+class Waves:
+    """Which spans are read next.
+
+    Spans of one region of a store are next to each other in the plan, so the order is shuffled:
+    each wave then loads all servers, and its speed tells something about the next wave.
+    """
+
+    def __init__(
+        self, spans: Sequence[Span], finished: Collection[int], seed: str, slots: int
+    ) -> None:
+        """Leave out the spans whose numbers are *finished*; *seed* decides the order."""
+        left = [number for number in range(len(spans)) if number not in finished]
+        random.Random(seed).shuffle(left)  # noqa: S311  no secret
+        self._spans = spans
+        self._left = left
+        self._slots = slots
+        self._wanted_rows = 0.0
+
+    def next(self) -> list[int]:
+        """Return the numbers of the spans of the next wave; none if all are done."""
+        taken: list[int] = []
+        rows = 0
+        while self._left and (len(taken) < self._slots or rows < self._wanted_rows):
+            taken.append(self._left.pop())
+            rows += self._spans[taken[-1]].rows
+        return taken
+
+    def adapt(self, numbers: Sequence[int], seconds: float) -> None:
+        """Take note that the wave of *numbers* took *seconds*."""
+        rows = sum(self._spans[number].rows for number in numbers)
+        fitting = rows * WAVE_SECONDS / max(seconds, 0.001)
+        self._wanted_rows = min(fitting, 4 * max(rows, 1))
+
+    def halve(self, numbers: Sequence[int]) -> None:
+        """Run the spans of a wave that failed once more, in two waves."""
+        self._left.extend(numbers)
+        # Of the two halves, the next wave takes the one from the end.
+        self._wanted_rows = 0.0
+        self._slots = max(1, len(numbers) // 2)
+
+
+def partitions(spans: Sequence[Span], slots: int) -> list[list[Span]]:
+    """Return *spans* in up to *slots* groups of about as many rows, the largest spans first."""
+    groups: list[list[Span]] = [[] for _ in range(min(slots, len(spans)))]
+    rows = [0] * len(groups)
+    for span in sorted(spans, key=lambda one: one.rows, reverse=True):
+        least = rows.index(min(rows))
+        groups[least].append(span)
+        rows[least] += span.rows
+    return groups
