@@ -127,7 +127,8 @@ class Manifest:
             found = json.loads(text)
             number = found.pop("format")
             if number == FORMAT:
-                return cls(**{**found, "waves": [_wave(one) for one in found["waves"]]})
+                waves: Any = [_wave(one) for one in found["waves"]]
+                return cls(**(found | {"waves": waves}))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise StoreError(f"{name} is damaged, or no manifest of kip30's: {error}") from error
         raise StoreError(f"{name} has the format {number!r}: this kip30 reads format {FORMAT}")

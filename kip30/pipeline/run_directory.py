@@ -48,7 +48,7 @@ class RunDirectory:
             UsageError: The folder holds something else, or another process works in it, or
                 there is nothing to resume, or the arguments differ. Nothing was changed.
         """
-        self.path = path.absolute()
+        self.path: Path = path.absolute()
         found = self.path / MANIFEST_NAME
         if resume and not found.exists():
             raise UsageError(f"{path} holds no run to resume: leave out --resume")
@@ -57,11 +57,10 @@ class RunDirectory:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _locked(self.path / _LOCK_NAME, path)
         try:
-            if resume:
-                self.manifest = self._resumed(job, arguments)
-            else:
-                self.manifest = _new_manifest(job, arguments)
-                self.save()
+            self.manifest: Manifest = (
+                self._resumed(job, arguments) if resume else _new_manifest(job, arguments)
+            )
+            self.save()
         except BaseException:
             self.close()
             raise
