@@ -18,8 +18,8 @@ class Kind(Enum):
     """How long a record lives."""
 
     PERSISTENT = "persistent"
-    """Until it is deleted. ZooKeeper's containers and nodes with a time to live are among these: a
-    `Row` does not tell them apart."""
+    """Until it is deleted. ZooKeeper's containers and nodes with a time to live are among these:
+    its servers show them to clients as they show any other node."""
     EPHEMERAL = "ephemeral"
     """As long as a session or a lease."""
 
