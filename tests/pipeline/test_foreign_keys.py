@@ -1,0 +1,83 @@
+"""P45: keys of other programs in etcd and Consul, some of which can be no keys of kip30's.
+
+That scanners read such keys as they are is tested with each store.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kip30.pipeline.mapping import Mapping, Skipped
+from kip30_conformance.servers import Ensemble, start
+from tests.unit.consul.admin import Admin as ConsulAdmin
+from tests.unit.etcd.admin import Admin as EtcdAdmin
+from tests.unit.etcd.admin import encoded
+
+from .trees import Mapped, mapped, scanned
+
+_TOP = "old/app"
+_GOOD = ["a", "a b", "a%2Fb", "..", "a/../b", "a\0b", "é", "a/b", "a/b?c#d", "=2F", "n" * 255]
+_EMPTY_PARTS = ["", "/x", "x/", "x//y"]
+_LONG = ["n" * 256, "é" * 43, f"{'n' * 250}/k"]
+_NOT_UTF_8 = b"x\xff"
+
+
+def _check(found: Mapped, not_utf_8: bytes) -> None:
+    """Check what becomes of the keys that both stores were given."""
+    assert found.values == {f"new/{key}": key.encode() for key in _GOOD}
+    assert found.skipped == {f"{_TOP}/held".encode(): Skipped.EPHEMERAL}
+    reasons = {
+        "empty part": [f"{_TOP}/{key}".encode() for key in _EMPTY_PARTS],
+        "after escaping": [f"{_TOP}/{key}".encode() for key in _LONG],
+        "not UTF-8": [not_utf_8],
+        "not below": [_TOP.encode(), f"{_TOP}2/a".encode()],
+    }
+    assert {key: _reason(found.rejected[key], reasons) for key in found.rejected} == {
+        key: reason for reason, keys in reasons.items() for key in keys
+    }
+
+
+def test_keys_of_etcd(etcd: Ensemble) -> None:
+    admin = EtcdAdmin(etcd.nodes[0].address)
+    lease = admin.tell("lease/grant", TTL="600")["ID"]
+    for key in (*_GOOD, *_EMPTY_PARTS, *_LONG):
+        admin.put(f"{_TOP}/{key}", key.encode())
+    admin.put(_TOP, b"")
+    admin.put(f"{_TOP}2/a", b"")
+    admin.tell("kv/put", key=encoded(f"{_TOP}/held".encode()), lease=lease)
+    strange = f"{_TOP}/".encode() + _NOT_UTF_8
+    admin.tell("kv/put", key=encoded(strange))
+    found = scanned(etcd.settings(), _TOP, rows=3)
+    _check(mapped(Mapping("new", _TOP, is_tree=False), found), strange)
+
+
+def test_keys_of_consul(consul: Ensemble) -> None:
+    admin = ConsulAdmin(consul.nodes[0].port)
+    for key in (*_GOOD, *_EMPTY_PARTS, *_LONG):
+        admin.put_exactly(f"{_TOP}/{key}", key.encode())
+    admin.put_exactly(_TOP, b"")
+    admin.put_exactly(f"{_TOP}2/a", b"")
+    session = admin.tell("PUT", "session/create", {"Behavior": "delete"})["ID"]
+    assert admin.take(f"{_TOP}/held", session)
+    admin.put(f"{_TOP}/x%FF", b"")
+    found = scanned(consul.settings(), _TOP, rows=3)
+    shown = f"{_TOP}/x\ufffd".encode()
+    _check(mapped(Mapping("new", _TOP, is_tree=False), found), shown)
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with start("etcd", folder=tmp_path_factory.mktemp("etcd")) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module")
+def consul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with start("consul", folder=tmp_path_factory.mktemp("consul")) as servers:
+        yield servers
+
+
+def _reason(told: str, reasons: dict[str, list[bytes]]) -> str:
+    """Return which of *reasons* was *told*."""
+    (reason,) = (one for one in reasons if one in told)
+    return reason
