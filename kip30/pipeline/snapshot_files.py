@@ -9,34 +9,77 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 
 from kip30.errors import StoreError
 from kip30.pipeline.endpoints import SnapshotEndpoint
+from kip30.pipeline.frames import digest_of, with_digest
 from kip30.pipeline.manifest import DataFile, Manifest
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import spark_schema
-from kip30.scanning import Layout
+from kip30.scanning import Layout, Span
 
 _JOB = "snapshot"
 
 
-def read_snapshot(endpoint: SnapshotEndpoint) -> Manifest:
-    """Return the manifest of a snapshot whose files are all there.
+class SnapshotFiles:
+    """A snapshot that is done.
 
-    Raises:
-        StoreError: It is not done, of a newer format, or a file is missing or of another size; the
-            message names the file and its wave.
+    Attributes:
+        manifest: Its manifest.
+        layout: That of its records.
+        under: The part that the endpoint names, or else the whole of what the snapshot is of.
     """
-    manifest = read_manifest(endpoint.folder)
-    if manifest.job != _JOB:
-        raise StoreError(f"{endpoint.folder} holds a run of {manifest.job}, not a snapshot")
-    if not manifest.done:
-        raise StoreError(f"{endpoint.folder} is not done: finish it with --resume")
-    check_files(endpoint.folder, manifest)
-    return manifest
 
+    def __init__(self, spark: SparkSession, endpoint: SnapshotEndpoint) -> None:
+        """Read the manifest of *endpoint*.
 
-def layout_of(manifest: Manifest) -> Layout:
-    """Return the layout of a snapshot."""
-    return Layout(manifest.source["layout"])
+        Raises:
+            StoreError: It is not done, of a newer format, or a file is missing or of another size;
+                the message names the file and its wave.
+        """
+        self.manifest: Manifest = read_manifest(endpoint.folder)
+        if self.manifest.job != _JOB:
+            raise StoreError(f"{endpoint.folder} is a run of {self.manifest.job}, not a snapshot")
+        if not self.manifest.done:
+            raise StoreError(f"{endpoint.folder} is not done: finish it with --resume")
+        check_files(endpoint.folder, self.manifest)
+        self.layout: Layout = Layout(self.manifest.source["layout"])
+        self.under: str = endpoint.under or self.manifest.source["under"]
+        self._spark = spark
+        self._endpoint = endpoint
+
+    def verify(self) -> None:
+        """Read all of it, and compare each wave with the manifest.
+
+        Raises:
+            StoreError: A file was changed; the message names its wave.
+        """
+        for wave in self.manifest.waves:
+            rows = read_files(self._spark, self._endpoint.folder, wave.files, self.layout)
+            if digest_of(with_digest(rows)).digest != wave.digest:
+                raise StoreError(
+                    f"{self._endpoint.folder}: the files of wave {wave.number} were changed after"
+                    " the snapshot was taken"
+                )
+
+    def spans(self) -> list[Span]:
+        """Return a span for each file."""
+        return [
+            Span(file.name.encode(), wave.digest.rows // len(wave.files))
+            for wave in self.manifest.waves
+            for file in wave.files
+        ]
+
+    def rows(self, spans: Sequence[Span] | None = None) -> DataFrame:
+        """Return the rows of *spans*, or all: those of the endpoint's part, rejected included."""
+        names = [span.token.decode() for span in self.spans() if spans is None]
+        names += [span.token.decode() for span in spans or ()]
+        rows = read_files(
+            self._spark, self._endpoint.folder, [DataFile(name, 0) for name in names], self.layout
+        )
+        under = self._endpoint.under
+        if not under:
+            return rows
+        key = f.col("path").cast("string") if self.layout is Layout.RAW else f.col("key")
+        return rows.where(key.startswith(under if self.layout is Layout.RAW else f"{under}/"))
 
 
 def read_files(
@@ -47,11 +90,6 @@ def read_files(
     if not names:
         return spark.createDataFrame([], _file_schema(layout))
     return spark.read.schema(_file_schema(layout)).parquet(*names)
-
-
-def records_of(rows: DataFrame) -> DataFrame:
-    """Return *rows* without the rejected ones."""
-    return rows.where(f.col("rejected").isNull()).drop("rejected")
 
 
 def rejected_rows(rows: DataFrame) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from kip30 import errors
 from kip30.errors import Kip30Error, PartialWriteError
@@ -23,9 +23,14 @@ class JobFailedError(Exception):
 
 @contextmanager
 def translating() -> Generator[None]:
-    """Raise errors of Spark as those of kip30 that caused them, or as `JobFailedError`."""
+    """Raise errors of running jobs as those of kip30 that caused them, or as `JobFailedError`.
+
+    An `AnalysisException` stays as it is: the job itself is wrong, and fails whenever it is run.
+    """
     try:
         yield
+    except AnalysisException:
+        raise
     except PySparkException as error:
         raise translated(str(error)) from error
     except Exception as error:

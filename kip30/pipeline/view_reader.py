@@ -100,6 +100,7 @@ class ViewReader:
             "under": self._endpoint.under,
             "position": list(at),
             "consistency": store.consistency.value,
+            "is_tree": store.is_tree,
         }
 
 

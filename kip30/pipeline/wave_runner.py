@@ -8,6 +8,7 @@ from typing import NamedTuple
 from kip30.errors import (
     AuthenticationError,
     ConfigError,
+    FencedError,
     Kip30Error,
     PositionLostError,
     UnsupportedError,
@@ -22,7 +23,7 @@ from kip30.scanning import Span
 _log: logging.Logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 2
-_FINAL = (PositionLostError, AuthenticationError, ConfigError, UnsupportedError)
+_FINAL = (PositionLostError, AuthenticationError, ConfigError, FencedError, UnsupportedError)
 """Another attempt would end in the same way."""
 
 

@@ -48,6 +48,7 @@ class ZooKeeperScanner(ScanDriver):
     """
 
     consistency = Consistency.FUZZY
+    is_tree = True
 
     def __init__(self, context: Context, settings: ZookeeperSettings, view: View) -> None:
         """Connect.

@@ -1,0 +1,125 @@
+"""Writing a DataFrame into a store: what each task does, and what its outcomes are.
+
+The outcomes are rows of their own: one for each key that was neither written nor equal, and for
+each batch the number of keys of each outcome. They are files, so that a wave can be read back.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from kip30.pipeline.applier import Applier
+from kip30.pipeline.outcomes import Outcome, Record
+from kip30.pipeline.report import MOST_FINDINGS
+from kip30.pipeline.store_config import StoreConfig
+from kip30.records import Fence
+
+OUTCOMES = "outcome string, number long, key string, detail string"
+"""The columns of outcomes. *key* is null in the rows that count; *number* is 1 in the others."""
+
+SKIPPED = ("ephemeral", "directory")
+"""Outcomes of records of other programs that have no place in the storage, and need none."""
+
+_SCHEMA = pa.schema(
+    [
+        ("outcome", pa.string()),
+        ("number", pa.int64()),
+        ("key", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+ALL_OUTCOMES = (*(outcome.value for outcome in Outcome), *SKIPPED)
+_UNREMARKABLE = frozenset({Outcome.WRITTEN.value, Outcome.SAME.value, *SKIPPED})
+
+
+class Decided(NamedTuple):
+    """What became of one row."""
+
+    key: str
+    outcome: str
+    detail: str
+
+
+Write = Callable[[Applier, pa.RecordBatch], list[Decided]]
+"""Writes what a batch says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkWrite:
+    """What the tasks of a job need to write into a store.
+
+    Attributes:
+        target: The store.
+        run: The id of the run, which makes a write of a task that runs again the same write.
+        fence: Refuses writes of a driver that another one has replaced; None: nothing does.
+        rate: How many writes a second one task may do; None: as many as it can.
+    """
+
+    target: StoreConfig
+    run: str
+    fence: Fence | None
+    rate: float | None
+
+    def outcomes(self, rows: DataFrame, write: Write) -> DataFrame:
+        """Return the outcomes of writing *rows*. Each action on the result writes again."""
+
+        def apply(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return self._apply(found, write)
+
+        return rows.mapInArrow(apply, OUTCOMES)
+
+    def _apply(self, found: Iterator[pa.RecordBatch], write: Write) -> Iterator[pa.RecordBatch]:
+        resolved = self.target.resolve()
+        backend = resolved.open()
+        try:
+            seconds = resolved.context.operation_timeout_seconds
+            applier = Applier(backend, self.run, seconds=seconds, fence=self.fence, rate=self.rate)
+            for batch in found:
+                yield _batch(write(applier, batch))
+        finally:
+            backend.close()
+
+
+def create_records(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
+    """Create the records of *batch*.
+
+    Its columns are key, value, source, outcome and detail; a row that has an outcome already is
+    not written.
+    """
+    rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    records = [Record(key, value, source) for key, value, source, outcome, _ in rows if not outcome]
+    applied = [Decided(one.key, one.outcome.value, one.detail) for one in applier.create(records)]
+    return applied + [Decided(key, outcome, why) for key, _, _, outcome, why in rows if outcome]
+
+
+def outcome_counts(outcomes: DataFrame) -> dict[str, int]:
+    """Return how many keys had each outcome."""
+    counted = (
+        outcomes.where(f.col("key").isNull())
+        .groupBy("outcome")
+        .agg(f.sum("number").alias("number"))
+    )
+    zero = dict.fromkeys(ALL_OUTCOMES, 0)
+    return zero | {row["outcome"]: row["number"] for row in counted.collect()}
+
+
+def outcome_findings(outcomes: DataFrame) -> list[dict[str, str]]:
+    """Return up to `MOST_FINDINGS` keys that were neither written nor equal."""
+    found = outcomes.where(f.col("key").isNotNull()).select("key", "outcome", "detail")
+    return [row.asDict() for row in found.limit(MOST_FINDINGS).collect()]
+
+
+def _batch(decided: Sequence[Decided]) -> pa.RecordBatch:
+    counts = Counter(one.outcome for one in decided)
+    rows: list[tuple[object, ...]] = [(*one, None, None) for one in counts.items()]
+    rows += [
+        (one.outcome, 1, one.key, one.detail) for one in decided if one.outcome not in _UNREMARKABLE
+    ]
+    columns = list(zip(*rows, strict=True)) or [()] * len(_SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)

@@ -1,0 +1,254 @@
+"""The jobs ``restore`` and ``migrate``: records of a snapshot, or of a store, into a store."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kip30.errors import FencedError, UnavailableError, UsageError
+from kip30.locator import PluginLocator
+from kip30.pipeline import snapshot
+from kip30.pipeline.bulk_write import (
+    ALL_OUTCOMES,
+    OUTCOMES,
+    BulkWrite,
+    create_records,
+    outcome_counts,
+    outcome_findings,
+)
+from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint
+from kip30.pipeline.manifest import DataFile, Digest
+from kip30.pipeline.mapped_view import Place, mapped
+from kip30.pipeline.progress import NoProgress, Progress
+from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.run_lock import driving
+from kip30.pipeline.session import slots
+from kip30.pipeline.snapshot_files import SnapshotFiles
+from kip30.pipeline.source import SPAN_ROWS
+from kip30.pipeline.spark_errors import translating
+from kip30.pipeline.wave_runner import IncompleteRunError, WaveResult, run_waves
+from kip30.records import Fence
+from kip30.scanning import Layout, Span
+
+RESTORE = "restore"
+MIGRATE = "migrate"
+SNAPSHOT_FOLDER = "snapshot"
+_OUTCOMES = "outcomes"
+_SESSIONS = 1.5
+"""How many session timeouts to wait for a driver that crashed."""
+
+_TO_LOOK_AT = ("conflict", "rejected")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOptions:
+    """What to write where.
+
+    Attributes:
+        source: A snapshot, or part of a store.
+        target: The store. Nothing that is there is overwritten.
+        out: The folder of the run.
+        resume: Whether to go on with the run in *out*.
+        into: The namespace for the records of another program; required for these.
+        rate: How many writes a second all tasks together may do; None: as many as they can.
+        fence: Whether a former driver of this run can write nothing once another has begun.
+        span_rows: About how many rows of a store are a span.
+        request_seconds: How long a request of a scan may take.
+    """
+
+    source: SnapshotEndpoint | StoreEndpoint
+    target: StoreEndpoint
+    out: Path
+    resume: bool = False
+    into: str | None = None
+    rate: float | None = None
+    fence: bool = True
+    span_rows: int = SPAN_ROWS
+    request_seconds: float | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the result."""
+        return {"source": self.source.text, "target": self.target.text, "into": self.into}
+
+    def check(self) -> None:
+        """Raise if these contradict each other.
+
+        Raises:
+            UsageError: They do; the message says what to write.
+        """
+        if self.target.under:
+            raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
+        if self.rate is not None and not self.rate > 0:
+            raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
+        if _layout(self.source) is Layout.RAW and self.into is None:
+            raise UsageError(f"{self.source.text} is raw: --into NAMESPACE says where it goes")
+        if _layout(self.source) is not Layout.RAW and self.into is not None:
+            raise UsageError(f"{self.source.text} is not raw: its keys keep their namespaces")
+
+
+def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None = None) -> Report:
+    """Write the records of the source into the target.
+
+    Each record is created unless its key is there: an equal value counts as *same*, another one as
+    *conflict*, and neither is changed. Members, leaders and epochs are never copied. A store as
+    the source is read into a snapshot in the run's folder first, which a feed can begin at.
+
+    Raises:
+        UsageError: The folder or the arguments cannot be used, or another process runs this run.
+            Nothing was written.
+        StoreError: A file of the snapshot is missing or was changed. Nothing was written.
+        Kip30Error: A store cannot be used.
+    """
+    options.check()
+    job = RESTORE if isinstance(options.source, SnapshotEndpoint) else MIGRATE
+    arguments = options.arguments()
+    with RunDirectory(options.out, job, arguments, resume=options.resume) as directory:
+        return _Restore(spark, options, directory, progress or NoProgress()).run()
+
+
+def _layout(source: SnapshotEndpoint | StoreEndpoint) -> Layout:
+    if isinstance(source, StoreEndpoint):
+        return source.layout
+    return Layout(read_manifest(source.folder).source.get("layout", Layout.KIP30.value))
+
+
+class _Restore:
+    """One run of the job."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: RestoreOptions,
+        directory: RunDirectory,
+        progress: Progress,
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._run = directory
+        self._progress = progress
+
+    def run(self) -> Report:
+        folder, incomplete = self._snapshot()
+        if incomplete is not None:
+            return self._report(Ending.INCOMPLETE, incomplete)
+        source = SnapshotFiles(self._spark, folder)
+        source.verify()
+        manifest = self._run.manifest
+        if manifest.planned is None:
+            manifest.source = dict(source.manifest.source)
+            self._run.save_plan(source.spans())
+        self._progress.begin(manifest)
+        try:
+            with self._fence() as fence:
+                self._write_waves(source, fence)
+        except IncompleteRunError as error:
+            return self._report(Ending.INCOMPLETE, str(error))
+        return self._finished()
+
+    def _snapshot(self) -> tuple[SnapshotEndpoint, str | None]:
+        """Return the snapshot to write, and why it is not complete."""
+        source = self._options.source
+        if isinstance(source, SnapshotEndpoint):
+            return source, None
+        folder = self._run.path / SNAPSHOT_FOLDER
+        endpoint = SnapshotEndpoint(source.text, folder, "")
+        if folder.exists() and read_manifest(folder).done:
+            return endpoint, None
+        report = snapshot.run(
+            self._spark,
+            snapshot.SnapshotOptions(
+                source=source,
+                out=folder,
+                resume=folder.exists(),
+                span_rows=self._options.span_rows,
+                request_seconds=self._options.request_seconds,
+            ),
+            self._progress,
+        )
+        return endpoint, report.reason if report.ending is Ending.INCOMPLETE else None
+
+    @contextmanager
+    def _fence(self) -> Iterator[Fence | None]:
+        """Lead the run on the target. A driver that crashed leads up to its session timeout."""
+        if not self._options.fence:
+            yield None
+            return
+        resolved = self._options.target.config.resolve()
+        patience = _SESSIONS * resolved.context.session_timeout_seconds
+        run = self._run.manifest.run
+        with (
+            PluginLocator().startup(self._options.target.config.properties()) as locator,
+            driving(locator, run, timeout_seconds=patience) as lock,
+        ):
+            yield lock.fence
+
+    def _write_waves(self, source: SnapshotFiles, fence: Fence | None) -> None:
+        rate = self._options.rate
+        tasks = slots(self._spark)
+        writing = BulkWrite(
+            target=self._options.target.config,
+            run=self._run.manifest.run,
+            fence=fence,
+            rate=None if rate is None else rate / tasks,
+        )
+
+        def wave(number: int, spans: Sequence[Span]) -> WaveResult:
+            return self._wave(writing, source, number, spans)
+
+        run_waves(self._run, wave, tasks, self._progress)
+
+    def _wave(
+        self, writing: BulkWrite, source: SnapshotFiles, number: int, spans: Sequence[Span]
+    ) -> WaveResult:
+        folder = self._run.wave_folder(_OUTCOMES, number)
+        with translating():
+            rows = self._to_write(source, spans)
+            outcomes = writing.outcomes(rows, create_records)
+            outcomes.write.mode("overwrite").parquet(str(folder))
+            files = self._run.files_in(folder)
+            counts = outcome_counts(self._read(files))
+        if counts["fenced"]:
+            raise FencedError(f"another process took over this run: {counts['fenced']} writes")
+        if counts["unknown"]:
+            raise UnavailableError(f"{counts['unknown']} writes had no certain answer")
+        return WaveResult(Digest(sum(counts.values())), counts, files)
+
+    def _to_write(self, source: SnapshotFiles, spans: Sequence[Span]) -> DataFrame:
+        rows = source.rows(spans)
+        skipped = f.lit(None).cast("string")
+        if self._options.into is not None:
+            rows = mapped(rows, source.rows(), self._place(source, self._options.into))
+            skipped = f.col("skipped")
+        version = f.concat_ws(".", "version.major", "version.minor").alias("source")
+        outcome = f.when(f.col("rejected").isNotNull(), "rejected").otherwise(skipped)
+        detail = f.col("rejected").alias("detail")
+        return rows.select("key", "value", version, outcome.alias("outcome"), detail)
+
+    def _place(self, source: SnapshotFiles, into: str) -> Place:
+        facts = source.manifest.source
+        return Place(into=into, under=source.under, is_tree=facts["is_tree"])
+
+    def _read(self, files: Sequence[DataFile]) -> DataFrame:
+        if not files:
+            return self._spark.createDataFrame([], OUTCOMES)
+        names = [str(self._run.path / file.name) for file in files]
+        return self._spark.read.schema(OUTCOMES).parquet(*names)
+
+    def _finished(self) -> Report:
+        manifest = self._run.manifest
+        manifest.counts = {name: manifest.total(name) for name in ALL_OUTCOMES}
+        manifest.counts["rows"] = manifest.digest.rows
+        manifest.done = True
+        self._run.save()
+        found = any(manifest.counts[name] for name in _TO_LOOK_AT)
+        return self._report(Ending.FINDINGS if found else Ending.DONE)
+
+    def _report(self, ending: Ending, reason: str = "") -> Report:
+        manifest = self._run.manifest
+        files = [file for wave in manifest.waves for file in wave.files]
+        return Report.of(manifest, ending, outcome_findings(self._read(files)), reason)
