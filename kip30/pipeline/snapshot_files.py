@@ -10,10 +10,11 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 from kip30.errors import StoreError
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.frames import digest_of, with_digest
-from kip30.pipeline.manifest import DataFile, Manifest
+from kip30.pipeline.manifest import DataFile, Digest, Manifest, Wave
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import spark_schema
+from kip30.pipeline.spark_errors import JobFailedError, translating
 from kip30.scanning import Layout, Span
 
 _JOB = "snapshot"
@@ -53,12 +54,20 @@ class SnapshotFiles:
             StoreError: A file was changed; the message names its wave.
         """
         for wave in self.manifest.waves:
-            rows = read_files(self._spark, self._endpoint.folder, wave.files, self.layout)
-            if digest_of(with_digest(rows)).digest != wave.digest:
-                raise StoreError(
-                    f"{self._endpoint.folder}: the files of wave {wave.number} were changed after"
-                    " the snapshot was taken"
-                )
+            if self._digest(wave) != wave.digest:
+                raise StoreError(self._damage(wave))
+
+    def _digest(self, wave: Wave) -> Digest:
+        rows = read_files(self._spark, self._endpoint.folder, wave.files, self.layout)
+        try:
+            with translating():
+                return digest_of(with_digest(rows)).digest
+        except JobFailedError as error:
+            raise StoreError(f"{self._damage(wave)}: {error}") from error
+
+    def _damage(self, wave: Wave) -> str:
+        folder = self._endpoint.folder
+        return f"{folder}: the files of wave {wave.number} are not those that were written"
 
     def spans(self) -> list[Span]:
         """Return a span for each file."""

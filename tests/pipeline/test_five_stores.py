@@ -1,0 +1,114 @@
+"""From each store into each, and from a real Kafka into each: what arrives is what was there."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kip30.pipeline import diff, restore, snapshot
+from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.report import Ending
+
+from .corpus import corpus
+from .kafka_broker import broker_on
+from .stores import STORES, Stores, contents, fill, stores_in
+
+CORPUS = corpus()
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    with stores_in(tmp_path_factory.mktemp("stores")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def snapshots(
+    stores: Stores, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, SnapshotEndpoint]:
+    """Return a snapshot of the corpus in each store."""
+    folder = tmp_path_factory.mktemp("snapshots")
+    taken: dict[str, SnapshotEndpoint] = {}
+    for store in STORES:
+        config = stores.config(store, "corpus")
+        fill(config, CORPUS)
+        source = target_endpoint(parse_endpoint(str(config)))
+        options = snapshot.SnapshotOptions(source=source, out=folder / store, span_rows=50)
+        report = snapshot.run(spark, options)
+        assert (report.ending, report.counts["rows"]) == (Ending.DONE, len(CORPUS)), report
+        taken[store] = SnapshotEndpoint(store, folder / store, "")
+    return taken
+
+
+@pytest.mark.parametrize("target", STORES)
+@pytest.mark.parametrize("source", STORES)
+def test_a_snapshot_of_one_store_is_restored_in_another(  # noqa: PLR0913, PLR0917  fixtures
+    spark: SparkSession,
+    stores: Stores,
+    snapshots: dict[str, SnapshotEndpoint],
+    source: str,
+    target: str,
+    tmp_path: Path,
+) -> None:
+    """P01."""
+    config = stores.config(target, f"from-{source}")
+    endpoint = target_endpoint(parse_endpoint(str(config)))
+    options = restore.RestoreOptions(
+        source=snapshots[source], target=endpoint, out=tmp_path / "restore"
+    )
+    report = restore.run(spark, options)
+    assert report.ending is Ending.DONE, report
+    assert report.counts["written"] == report.counts["rows"] == len(CORPUS)
+    compared = diff.DiffOptions(left=snapshots[source], right=endpoint, out=tmp_path / "diff")
+    assert diff.run(spark, compared).ending is Ending.DONE
+    if source == target:  # once, by the storage that users have
+        assert contents(config, sorted(CORPUS)) == CORPUS
+
+
+@pytest.fixture(scope="module")
+def kafka(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the server.properties of a Kafka with topics, on the ZooKeeper of the stores."""
+    address = stores.settings("zookeeper")["plugin.zookeeper.connect"]
+    with broker_on(f"{address}/kafka", tmp_path_factory.mktemp("kafka")) as broker:
+        broker.create_topic("t1", 2, retention_ms="60000")
+        broker.create_topic("t-2.x")
+        broker.add_user("alice", "geheim")
+        yield broker.properties
+
+
+@pytest.mark.parametrize("target", STORES)
+def test_the_tree_of_a_kafka_is_taken_over(
+    spark: SparkSession, stores: Stores, kafka: Path, target: str, tmp_path: Path
+) -> None:
+    """P41."""
+    source = parse_endpoint(f"raw:{kafka}#/config")
+    endpoint = target_endpoint(parse_endpoint(str(stores.config(target, "kafka"))))
+    options = restore.RestoreOptions(
+        source=source, target=endpoint, into="kafka", out=tmp_path / "run"
+    )
+    report = restore.run(spark, options)
+    assert report.ending is Ending.DONE, report
+    topics = contents(stores.config(target, "kafka"), ["kafka/topics/t1", "kafka/users/alice"])
+    assert json.loads(topics["kafka/topics/t1"])["config"] == {"retention.ms": "60000"}
+    assert b"SCRAM-SHA-256" in topics["kafka/users/alice"]
+    assert report.counts["directory"] > 3
+    compared = diff.DiffOptions(left=source, right=endpoint, into="kafka", out=tmp_path / "diff")
+    assert diff.run(spark, compared).ending is Ending.DONE
+
+
+def test_ephemeral_nodes_of_a_kafka_are_skipped(
+    spark: SparkSession, stores: Stores, kafka: Path, tmp_path: Path
+) -> None:
+    """P41: its brokers and its controller are there as long as their sessions."""
+    options = restore.RestoreOptions(
+        source=parse_endpoint(f"raw:{kafka}"),
+        target=target_endpoint(parse_endpoint(str(stores.config("embedded", "whole")))),
+        into="kafka",
+        out=tmp_path / "run",
+    )
+    report = restore.run(spark, options)
+    assert (report.ending, report.counts["ephemeral"]) == (Ending.DONE, 2), report
+    found = contents(stores.config("embedded", "whole"), ["kafka/controller", "kafka/cluster/id"])
+    assert found.keys() == {"kafka/cluster/id"}

@@ -1,0 +1,216 @@
+"""Restoring and migrating: nothing is overwritten, nothing lost, nothing counted twice."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kip30 import BYTES, KeyExistsError, PluginLocator, StoreError, UsageError
+from kip30.pipeline import dataframes, restore, snapshot
+from kip30.pipeline.endpoints import (
+    SnapshotEndpoint,
+    StoreEndpoint,
+    parse_endpoint,
+    target_endpoint,
+)
+from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.run_directory import read_manifest
+from kip30_conformance.patience import TIME_SCALE, eventually
+
+from .stores import contents, fill
+
+VALUES = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(100)}
+
+
+def embedded(folder: Path, name: str) -> Path:
+    (folder / name).mkdir(mode=0o700)
+    file = folder / f"{name}.properties"
+    file.write_text(f"plugin.backend=embedded\nplugin.embedded.directory={folder / name}\n")
+    return file
+
+
+def endpoint(file: Path) -> StoreEndpoint:
+    return target_endpoint(parse_endpoint(str(file)))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    file = embedded(tmp_path, "source")
+    fill(file, VALUES)
+    return file
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return embedded(tmp_path, "target")
+
+
+@pytest.fixture
+def taken(spark: SparkSession, source: Path, tmp_path: Path) -> SnapshotEndpoint:
+    options = snapshot.SnapshotOptions(source=endpoint(source), out=tmp_path / "s", span_rows=10)
+    snapshot.run(spark, options)
+    return SnapshotEndpoint("s", tmp_path / "s", "")
+
+
+def restored(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, out: Path, **more: object
+) -> Report:
+    options = {"source": taken, "target": endpoint(target), "out": out, **more}
+    return restore.run(spark, restore.RestoreOptions(**options))  # type: ignore[arg-type]
+
+
+def test_a_store_is_migrated(
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path
+) -> None:
+    options = restore.RestoreOptions(
+        source=endpoint(source), target=endpoint(target), out=tmp_path / "run", span_rows=10
+    )
+    report = restore.run(spark, options)
+    assert report.ending is Ending.DONE
+    assert report.counts["written"] == report.counts["rows"] == len(VALUES)
+    assert contents(target, list(VALUES)) == VALUES
+    position = read_manifest(tmp_path / "run" / restore.SNAPSHOT_FOLDER).source["position"]
+    assert read_manifest(tmp_path / "run").source["position"] == position
+
+
+def test_other_values_stay_and_are_named(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    """P10."""
+    fill(target, {"n0/k000": b"other", "n1/k001": VALUES["n1/k001"], "mine": b"stays"})
+    report = restored(spark, taken, target, tmp_path / "run")
+    assert report.ending is Ending.FINDINGS
+    assert (report.counts["conflict"], report.counts["same"]) == (1, 1)
+    assert report.counts["written"] == len(VALUES) - 2
+    (finding,) = report.findings
+    assert (finding["key"], finding["outcome"]) == ("n0/k000", "conflict")
+    expected = VALUES | {"n0/k000": b"other", "mine": b"stays"}
+    assert contents(target, list(expected)) == expected
+    (row,) = dataframes.outcomes(spark, tmp_path / "run").collect()
+    assert (row.key, row.outcome) == ("n0/k000", "conflict")
+
+
+def test_part_of_a_snapshot(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    part = SnapshotEndpoint("s", taken.folder, "n1")
+    report = restored(spark, part, target, tmp_path / "run")
+    wanted = {key: value for key, value in VALUES.items() if key.startswith("n1/")}
+    assert report.counts["written"] == report.counts["rows"] == len(wanted)
+    assert contents(target, list(VALUES)) == wanted
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "changed"])
+def test_a_damaged_snapshot_writes_nothing(
+    spark: SparkSession,
+    taken: SnapshotEndpoint,
+    target: Path,
+    tmp_path: Path,
+    damage: str,
+) -> None:
+    """Also where a file is whole and of the right size, but another one."""
+    first, *_, last = (
+        taken.folder / file.name
+        for wave in read_manifest(taken.folder).waves
+        for file in wave.files
+    )
+    if damage == "missing":
+        last.unlink()
+    elif damage == "short":
+        os.truncate(last, last.stat().st_size - 1)
+    else:
+        text = (taken.folder / "manifest.json").read_text()
+        sizes = f'"size": {last.stat().st_size}', f'"size": {first.stat().st_size}'
+        last.write_bytes(first.read_bytes())
+        (taken.folder / "manifest.json").write_text(text.replace(*sizes))
+    with pytest.raises(StoreError, match="wave"):
+        restored(spark, taken, target, tmp_path / "run")
+    assert contents(target, list(VALUES)) == {}
+
+
+def test_a_snapshot_that_is_not_done_is_refused(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    file = taken.folder / "manifest.json"
+    file.write_text(file.read_text().replace('"done": true', '"done": false'))
+    with pytest.raises(StoreError, match="--resume"):
+        restored(spark, taken, target, tmp_path / "run")
+
+
+@pytest.mark.parametrize("rate", [0, -1.0])
+def test_a_rate_that_is_none(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path, rate: float
+) -> None:
+    with pytest.raises(UsageError, match="rate"):
+        restored(spark, taken, target, tmp_path / "run", rate=rate)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_namespace_without_need_of_one(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="not raw"):
+        restored(spark, taken, target, tmp_path / "run", into="n")
+
+
+_DRIVER = """
+import sys
+from pathlib import Path
+from kip30.pipeline import restore
+from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.session import open_session
+taken, target, out = sys.argv[1:]
+options = restore.RestoreOptions(
+    source=SnapshotEndpoint("s", Path(taken), ""),
+    target=target_endpoint(parse_endpoint(target)),
+    out=Path(out),
+    rate=20.0,
+)
+restore.run(open_session("local[2]"), options)
+"""
+
+
+def test_a_killed_driver_is_resumed(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    """P12: each key is written once, and counts as written."""
+    words = [str(taken.folder), str(target), str(tmp_path / "run")]
+    driver = subprocess.Popen([sys.executable, "-c", _DRIVER, *words], start_new_session=True)
+    try:
+        eventually(
+            lambda: len(contents(target, list(VALUES))) > 5,
+            within=60 * TIME_SCALE,
+            what="some keys are there",
+        )
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    before = contents(target, list(VALUES))
+    assert 5 < len(before) < len(VALUES)
+    report = restored(spark, taken, target, tmp_path / "run", resume=True, rate=20.0)
+    assert report.ending is Ending.DONE
+    assert report.counts["written"] == len(VALUES)
+    assert contents(target, list(VALUES)) == VALUES
+
+
+def test_a_run_without_a_fence(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    report = restored(spark, taken, target, tmp_path / "run", fence=False)
+    assert (report.ending, report.counts["written"]) == (Ending.DONE, len(VALUES))
+    with PluginLocator().startup(target) as locator, pytest.raises(KeyExistsError):
+        locator.storage(BYTES).put("n0/k000", b"")
+
+
+def test_the_records_of_an_endpoint_for_a_notebook(
+    spark: SparkSession, taken: SnapshotEndpoint, source: Path
+) -> None:
+    live = dataframes.records(spark, f"{source}#n1")
+    kept = dataframes.records(spark, f"{taken.folder}#n1")
+    expected = {key: value for key, value in VALUES.items() if key.startswith("n1/")}
+    for found in (live, kept):
+        assert {row.key: bytes(row.value) for row in found.collect()} == expected
