@@ -26,12 +26,12 @@ SKIPPED = ("ephemeral", "directory")
 """Outcomes of records of other programs that have no place in the storage, and need none."""
 
 _SCHEMA = pa.schema(
-    [
-        ("outcome", pa.string()),
-        ("number", pa.int64()),
-        ("key", pa.string()),
-        ("detail", pa.string()),
-    ]
+    {
+        "outcome": pa.string(),
+        "number": pa.int64(),
+        "key": pa.string(),
+        "detail": pa.string(),
+    }
 )
 ALL_OUTCOMES = (*(outcome.value for outcome in Outcome), *SKIPPED)
 _UNREMARKABLE = frozenset({Outcome.WRITTEN.value, Outcome.SAME.value, *SKIPPED})

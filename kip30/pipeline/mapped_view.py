@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kip30.pipeline.mapping import Mapping, Skipped, value_of
+from kip30.pipeline.schemas import VERSION
 from kip30.scanning import Rejected, Row
 
 _COLUMNS = (
@@ -20,14 +21,14 @@ _COLUMNS = (
     " skipped string, rejected string"
 )
 _SCHEMA = pa.schema(
-    [
-        ("key", pa.string()),
-        ("value", pa.binary()),
-        ("version", pa.struct([("major", pa.int64()), ("minor", pa.int64())])),
-        ("moving", pa.bool_()),
-        ("skipped", pa.string()),
-        ("rejected", pa.string()),
-    ]
+    {
+        "key": pa.string(),
+        "value": pa.binary(),
+        "version": VERSION,
+        "moving": pa.bool_(),
+        "skipped": pa.string(),
+        "rejected": pa.string(),
+    }
 )
 
 
@@ -97,7 +98,8 @@ def _mapped(mapping: Mapping, found: _Found) -> tuple[object, ...]:
     shown = found.path.decode(errors="backslashreplace")
     if found.rejected is not None:
         return shown, b"", version, found.moving, None, found.rejected
-    row = Row(found.path, found.value, *version.values(), None, None, found.owner)
+    numbers = version["major"], version["minor"]
+    row = Row(found.path, found.value, *numbers, None, None, found.owner)
     match mapping.key_of(row, has_children=found.has_children):
         case Skipped() as skipped:
             return shown, b"", version, found.moving, skipped.value, None

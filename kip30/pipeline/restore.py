@@ -1,6 +1,6 @@
 """The jobs ``restore`` and ``migrate``: records of a snapshot, or of a store, into a store."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,7 +173,7 @@ class _Restore:
         return endpoint, report.reason if report.ending is Ending.INCOMPLETE else None
 
     @contextmanager
-    def _fence(self) -> Iterator[Fence | None]:
+    def _fence(self) -> Generator[Fence | None]:
         """Lead the run on the target. A driver that crashed leads up to its session timeout."""
         if not self._options.fence:
             yield None

@@ -62,5 +62,4 @@ def fill(config: Path, values: dict[str, bytes]) -> None:
 def contents(config: Path, keys: list[str]) -> dict[str, bytes]:
     """Return the values at those of *keys* that are there."""
     with PluginLocator().startup(config) as locator:
-        found = locator.storage(BYTES).fetch_many(keys).result()
-    return {key: value for key, value in found.items() if value is not None}
+        return dict(locator.storage(BYTES).fetch_many(keys).result())
