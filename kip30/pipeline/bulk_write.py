@@ -25,14 +25,13 @@ OUTCOMES = "outcome string, number long, key string, detail string"
 SKIPPED = ("ephemeral", "directory")
 """Outcomes of records of other programs that have no place in the storage, and need none."""
 
-_SCHEMA = pa.schema(
-    {
-        "outcome": pa.string(),
-        "number": pa.int64(),
-        "key": pa.string(),
-        "detail": pa.string(),
-    }
-)
+_COLUMN_TYPES: dict[str, pa.DataType] = {
+    "outcome": pa.string(),
+    "number": pa.int64(),
+    "key": pa.string(),
+    "detail": pa.string(),
+}
+_SCHEMA = pa.schema(_COLUMN_TYPES)
 ALL_OUTCOMES = (*(outcome.value for outcome in Outcome), *SKIPPED)
 _UNREMARKABLE = frozenset({Outcome.WRITTEN.value, Outcome.SAME.value, *SKIPPED})
 

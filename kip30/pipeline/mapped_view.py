@@ -20,16 +20,15 @@ _COLUMNS = (
     "key string, value binary, version struct<major: bigint, minor: bigint>, moving boolean,"
     " skipped string, rejected string"
 )
-_SCHEMA = pa.schema(
-    {
-        "key": pa.string(),
-        "value": pa.binary(),
-        "version": VERSION,
-        "moving": pa.bool_(),
-        "skipped": pa.string(),
-        "rejected": pa.string(),
-    }
-)
+_COLUMN_TYPES: dict[str, pa.DataType] = {
+    "key": pa.string(),
+    "value": pa.binary(),
+    "version": VERSION,
+    "moving": pa.bool_(),
+    "skipped": pa.string(),
+    "rejected": pa.string(),
+}
+_SCHEMA = pa.schema(_COLUMN_TYPES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
