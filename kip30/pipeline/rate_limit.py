@@ -8,6 +8,9 @@ from kip30.errors import UsageError
 
 _BURST_SECONDS = 0.05
 
+_ROUNDING = 1e-6
+"""Of a write: without it the last wait of several could be too short for any clock to see."""
+
 
 class RateLimit:
     """Grants so many writes a second. One thread uses it at a time.
@@ -34,11 +37,11 @@ class RateLimit:
     def take(self, wanted: int) -> int:
         """Wait until a write is granted; return how many may be sent now, up to *wanted*."""
         self._refill()
-        while self._tokens < 1:
+        while self._tokens < 1 - _ROUNDING:
             with self._waiting:
                 self._clock.wait(self._waiting, (1 - self._tokens) / self._rate)
             self._refill()
-        granted = min(wanted, int(self._tokens))
+        granted = min(wanted, int(self._tokens + _ROUNDING))
         self._tokens -= granted
         return granted
 

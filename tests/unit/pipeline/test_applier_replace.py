@@ -76,8 +76,8 @@ def test_the_last_change_of_a_key_counts(client: PluginLocator, requests: Reques
         applied = replace(client, *changes)
         assert outcomes(applied) == [Outcome.SAME, Outcome.SAME, Outcome.WRITTEN]
         assert "later" in applied[0].detail
-    assert data(client, "k") == b"3"
     assert requests.counted() == ([1, 1], [1])
+    assert data(client, "k") == b"3"
 
 
 def test_the_last_of_two_repairs_counts_and_the_other_conflicts(client: PluginLocator) -> None:
