@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from itertools import islice
 
 from kip30.deadline_wait import DeadlineWait
 from kip30.driver import Backend
@@ -93,16 +92,17 @@ class BatchWriter:
             return [_found(wait, one) for one in alone]
 
     def _send(self, batch: "_Batch") -> None:
-        """Send all writes that are left, as fast as the rate allows."""
-        rest = iter(list(batch.left.items()))
-        unsent = len(batch.left)
-        while unsent and not self._fenced:
-            granted = unsent if self._limit is None else self._limit.take(unsent)
-            self._send_now(dict(islice(rest, granted)), batch)
-            unsent -= granted
+        """Send all writes that are left, as fast as the rate allows, while there are answers."""
+        unsent = list(batch.left.items())
+        while unsent and not self._fenced and not batch.silence:
+            granted = len(unsent) if self._limit is None else self._limit.take(len(unsent))
+            self._send_now(dict(unsent[:granted]), batch)
+            del unsent[:granted]
         if self._fenced:
-            waiting = {n: one for n, one in batch.left.items() if n not in batch.refused}
-            batch.decide_all(waiting, Outcome.FENCED, self._fenced)
+            undecided = [number for number in batch.left if number not in batch.refused]
+            batch.decide_all(undecided, Outcome.FENCED, self._fenced)
+        elif batch.silence:
+            batch.fail([number for number, _ in unsent], batch.silence)
 
     def _send_now(self, writes: Writes, batch: "_Batch") -> None:
         wait = self._wait(OutcomeUnknownError)
@@ -121,6 +121,7 @@ class BatchWriter:
                 batch.fail((number,), error)
         if lost:
             self._settle(writes, lost, batch)
+        batch.note_silence(writes)
 
     def _futures(self, writes: Sequence[Write]) -> Sequence[Future[Version]]:
         try:
@@ -168,6 +169,7 @@ class _Batch:
         refused: Those of them that the store refused because of what is at their keys.
         decisions: What became of the others.
         met: Whether anything was found at any key.
+        silence: Why the store did not answer any of the writes that were sent last, if so.
     """
 
     def __init__(self, writes: Writes) -> None:
@@ -175,7 +177,8 @@ class _Batch:
         self.refused: Writes = {}
         self.decisions: dict[int, Decision] = {}
         self.met = False
-        self._unusable: dict[int, Kip30Error] = {}
+        self.silence: Kip30Error | None = None
+        self._failures: dict[int, Kip30Error] = {}
 
     def decide(self, number: int, decision: Decision) -> None:
         """Take note of what became of one write."""
@@ -191,13 +194,19 @@ class _Batch:
         """Take note that *error* is all that is known of these writes."""
         failed_now = list(numbers)
         self.decide_all(failed_now, Outcome.UNKNOWN, str(error))
-        if not isinstance(error, _NO_ANSWER):
-            self._unusable.update(dict.fromkeys(failed_now, error))
+        self._failures.update(dict.fromkeys(failed_now, error))
+
+    def note_silence(self, sent: Iterable[int]) -> None:
+        """Take note if all of the writes that were just *sent* have failed."""
+        errors = [self._failures.get(number) for number in sent]
+        self.silence = errors[0] if all(errors) else None
 
     def raise_if_unusable(self) -> None:
         """Raise what all writes failed with, unless it is that there was no answer."""
-        if self._unusable and len(self._unusable) == len(self.decisions):
-            raise next(iter(self._unusable.values()))
+        if self._failures and len(self._failures) == len(self.decisions):
+            for error in self._failures.values():
+                if not isinstance(error, _NO_ANSWER):
+                    raise error
 
 
 def _found(wait: Wait, future: Future[list[Entry | None]]) -> Found:
