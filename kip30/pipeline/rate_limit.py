@@ -35,17 +35,19 @@ class RateLimit:
         self._waiting = threading.Condition()
 
     def take(self, wanted: int) -> int:
-        """Wait until a write is granted; return how many may be sent now, up to *wanted*."""
-        self._refill()
-        while self._tokens < 1 - _ROUNDING:
+        """Wait until several writes are granted; return how many may be sent, up to *wanted*.
+
+        It waits for a whole burst: requests of one write each would cost the store more.
+        """
+        granted = min(wanted, int(self._most))
+        while (missing := granted - self._refilled()) > _ROUNDING:
             with self._waiting:
-                self._clock.wait(self._waiting, (1 - self._tokens) / self._rate)
-            self._refill()
-        granted = min(wanted, int(self._tokens + _ROUNDING))
+                self._clock.wait(self._waiting, missing / self._rate)
         self._tokens -= granted
         return granted
 
-    def _refill(self) -> None:
+    def _refilled(self) -> float:
         now = self._clock.now()
         self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
         self._at = now
+        return self._tokens

@@ -1,7 +1,7 @@
 """One ensemble of each store with servers, shared by all tests here, and the embedded store."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,13 +19,11 @@ class Target(NamedTuple):
     """A namespace of a store that nothing else uses.
 
     Attributes:
-        name: Of the store.
         properties: What opens it.
         ensemble: Its servers; None if it is embedded.
         open_client: Opens a client with more properties, which is closed when the test ends.
     """
 
-    name: str
     properties: dict[str, Written]
     ensemble: Ensemble | None
     open_client: Callable[..., PluginLocator]
@@ -58,4 +56,4 @@ def target(servers: Ensemble | None, tmp_path: Path) -> Iterator[Target]:
         def open_client(**more: Written) -> PluginLocator:
             return clients.enter_context(PluginLocator().startup({**properties, **more}))
 
-        yield Target("embedded" if servers is None else servers.name, properties, servers, open_client)
+        yield Target(properties, servers, open_client)

@@ -223,7 +223,7 @@ def test_a_driver_that_is_superseded_meanwhile_stops(
     applied = writer.create(RECORDS)
     assert count(applied) == {Outcome.CONFLICT: 1, Outcome.WRITTEN: 4, Outcome.FENCED: 5}
     assert outcomes(applied)[0] is Outcome.CONFLICT
-    assert requests.writes == [5, 1]
+    assert requests.writes == [5, 5]
 
 
 @pytest.mark.parametrize("error", [AuthenticationError, StoreError, ClosedError])
