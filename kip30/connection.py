@@ -6,15 +6,13 @@ Internal: users meet it as the `PluginLocator` that made it.
 import atexit
 import os
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, Protocol, TypeVar
 
-from typing_extensions import override
-
 from kip30.callbacks import Callbacks
+from kip30.deadline_wait import SLACK, DeadlineWait
 from kip30.dispatch import Dispatcher
 from kip30.driver import Backend, Capability, Context
 from kip30.errors import (
@@ -34,8 +32,6 @@ from kip30.settlement import Wait
 
 T = TypeVar("T")
 E = TypeVar("E")
-
-_SLACK = 1.05
 
 
 class Pursuit(Protocol):
@@ -61,7 +57,7 @@ class Connection:
         self.callbacks: Callbacks = Callbacks(self.dispatcher)
         self.observations: Observations = Observations(backend.observe)
         self.sessions: Sessions = Sessions(self.dispatcher)
-        self._patience = context.operation_timeout_seconds * _SLACK
+        self._patience = context.operation_timeout_seconds * SLACK
         self._pid = os.getpid()
         self._closed = False
         self._gone = threading.Event()
@@ -116,7 +112,7 @@ class Connection:
         if isinstance(future, Completed):  # as all are of the store that is quickest
             answer: T = future.result()
             return answer
-        return self._result(future, time.monotonic() + self._patience, UnavailableError)
+        return self._until_timeout(UnavailableError)(future)
 
     def future(self) -> Future[Any]:
         """Return a future whose callbacks run on threads where they may block."""
@@ -128,21 +124,11 @@ class Connection:
         It raises `OutcomeUnknownError` for a write that was not answered in time, and
         `ClosedError` if closed meanwhile.
         """
-        return _Asking(self._result, self._patience)
+        return self._until_timeout(OutcomeUnknownError)
 
-    def _result(self, future: Future[T], until: float, late: type[Kip30Error]) -> T:
-        try:
-            return future.result(max(0.0, until - time.monotonic()))
-        except CancelledError as error:
-            raise ClosedError("closed while waiting for the store") from error
-        except TimeoutError as error:
-            if time.monotonic() < until:
-                raise  # by a signal handler of the program: it says nothing about the store
-            if future.done():
-                return future.result()
-            future.cancel()
-            limit = self.context.operation_timeout_seconds
-            raise late(f"no answer from store {self.backend.name!r} in {limit:g} s") from error
+    def _until_timeout(self, late: type[Kip30Error]) -> DeadlineWait:
+        limit = self.context.operation_timeout_seconds
+        return DeadlineWait(self.backend.name, limit, late)
 
     def subscribe(
         self,
@@ -221,26 +207,3 @@ class Connection:
             for pursuit in pursuits:
                 last_first.callback(pursuit.close)
             last_first.callback(self.sessions.close)
-
-
-class _Asking(Wait):
-    """The waiting of one call."""
-
-    def __init__(
-        self, result: Callable[[Future[Any], float, type[Kip30Error]], Any], seconds: float
-    ) -> None:
-        self._result = result
-        self._until = time.monotonic() + seconds
-
-    @override
-    def __call__(self, future: Future[T]) -> T:
-        answer: T
-        if isinstance(future, Completed):
-            answer = future.result()
-        else:
-            answer = self._result(future, self._until, OutcomeUnknownError)
-        return answer
-
-    @override
-    def is_over(self) -> bool:
-        return time.monotonic() >= self._until

@@ -112,6 +112,11 @@ class RangeAnswer(Protocol):
     count: int
 
 
+def only(answer: RangeAnswer) -> KeyValue | None:
+    """Return the key that a range of one key found, or None."""
+    return answer.kvs[0] if answer.kvs else None
+
+
 class OpAnswer(Protocol):
     """What one operation of a transaction answers; the others are empty."""
 

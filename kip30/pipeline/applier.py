@@ -1,0 +1,158 @@
+"""Writing records in bulk into any store, so that a repetition does no harm and counts right.
+
+Each write carries a nonce that is derived from the run, the key and the source's version. What
+finds that nonce at its key has been written by this run before: in an attempt of the same task, or
+before the run was resumed. So the counts of outcomes are exact over any number of repetitions.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from kip30.clock import Clock, SystemClock
+from kip30.driver import Backend, Capability
+from kip30.errors import UnsupportedError, UsageError
+from kip30.names import Key
+from kip30.pipeline.admission import (
+    Admitted,
+    Decision,
+    Prefers,
+    admit,
+    judge_repeated,
+    prefers_last,
+    prefers_smallest,
+)
+from kip30.pipeline.batch_writer import BatchWriter
+from kip30.pipeline.outcomes import Applied, Nonces, Outcome, Record, Replacement
+from kip30.pipeline.rate_limit import RateLimit
+from kip30.records import Condition, Fence, Version, Write, check_fence
+
+__all__ = ["MOST_IN_FLIGHT", "Applied", "Applier", "Outcome", "Record", "Replacement"]
+
+MOST_IN_FLIGHT = 3_200
+"""How many writes are sent before their answers are waited for."""
+
+
+class Applier:
+    """Writes the records of one run into an open store. One thread uses it at a time.
+
+    Every method answers one `Applied` for each record, in the order given. Where a method does not
+    say otherwise:
+
+    * A key that is not valid, or data over the store's limit, is rejected before any I/O.
+    * Of several records for one key in one call one is written; see `kip30.pipeline.admission`.
+    * A lost answer is looked up. What cannot be found out, and what the store did not take because
+      it did not answer, is unknown: the run is incomplete, and the same call decides it anew.
+    * Once the store refuses the fence nothing more is sent, by this call and all later ones:
+      whatever was not answered otherwise is fenced.
+    * If all writes of a batch fail because the store cannot be used at all (`AuthenticationError`,
+      `StoreError`, `ClosedError`, `LifecycleError`), that error is raised: nobody could do anything
+      with so many unknown outcomes. If only some fail so, those are unknown, and say why. What was
+      written before counts as written when the call is repeated.
+
+    A deletion leaves no nonce behind. If it is repeated, the key is gone already: same.
+    """
+
+    def __init__(  # noqa: PLR0913  each says one thing about the run
+        self,
+        backend: Backend,
+        run: str,
+        *,
+        seconds: float,
+        fence: Fence | None = None,
+        rate: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Write to *backend*, which stays its owner's.
+
+        Args:
+            backend: The open target.
+            run: What names the run, the same in all its tasks and when it is resumed.
+            seconds: How long the answers of a batch may take, and as long again what finds out
+                about lost ones.
+            fence: Have every write refused unless this leadership is the newest.
+            rate: The greatest number of writes per second; without it there is no limit.
+            clock: What *rate* is measured by; for tests.
+
+        Raises:
+            UsageError: *seconds* or *rate* is no number greater than 0, or *fence* is no fence.
+            UnsupportedError: The store has no ``fencing``, and *fence* is given.
+        """
+        if not seconds > 0:
+            raise UsageError(f"answers cannot come within {seconds} s: give more than 0")
+        self._backend = backend
+        self._fence = None if fence is None else check_fence(fence)
+        if fence is not None:
+            self._require(Capability.FENCING)
+        limit = None if rate is None else RateLimit(rate, clock or SystemClock())
+        self._nonces = Nonces(run)
+        self._writer = BatchWriter(backend, seconds, limit)
+
+    def create(self, records: Iterable[Record]) -> list[Applied]:
+        """Create each of *records* whose key is not there yet.
+
+        A key that is there is read: it was written by this run, it is the same, or it is a
+        conflict. Once a batch met such keys the next one reads before it writes, until one meets
+        none: a run that is repeated reads and does not write.
+
+        Raises:
+            AuthenticationError, StoreError, ClosedError, LifecycleError: See `Applier`.
+        """
+        absent = Condition.ABSENT
+        changes = [Replacement(*record, absent) for record in records]
+        return self._apply(changes, prefers_smallest)
+
+    def replace(self, changes: Iterable[Replacement]) -> list[Applied]:
+        """Replace or delete what each of *changes* names, if it is as expected.
+
+        With `Condition.ANY` the key is read first, so that a batch that is replayed writes nothing;
+        and equal data is not written again. With a version the write is refused if the key has
+        another one by now: then it was written by this run, it is the same, or it is a conflict.
+        To delete a key that is not there is the same.
+
+        Raises:
+            UnsupportedError: A version is expected, and the store has no ``compare-and-set``.
+                Nothing was sent.
+            AuthenticationError, StoreError, ClosedError, LifecycleError: See `Applier`.
+        """
+        given = list(changes)
+        if any(isinstance(change.expected, Version) for change in given):
+            self._require(Capability.COMPARE_AND_SET)
+        return self._apply(given, prefers_last)
+
+    def _require(self, capability: Capability) -> None:
+        if capability not in self._backend.capabilities:
+            raise UnsupportedError(
+                f"store {self._backend.name!r} does not offer {capability.value}"
+            )
+
+    def _apply(self, changes: Sequence[Replacement], prefers: Prefers) -> list[Applied]:
+        admitted = admit(changes, self._backend.limits.value_bytes, prefers)
+        decisions = admitted.rejected
+        for batch in _batches(admitted.chosen):
+            decisions.update(self._writer.write(self._writes(changes, batch)))
+        _judge_repeated(changes, admitted, decisions)
+        return [Applied(change.key, *decisions[number]) for number, change in enumerate(changes)]
+
+    def _writes(
+        self, changes: Sequence[Replacement], batch: Sequence[tuple[Key, int]]
+    ) -> dict[int, Write]:
+        fence, nonce = self._fence, self._nonces.of
+        writes: dict[int, Write] = {}
+        for key, number in batch:
+            text, data, source, expected = changes[number]
+            writes[number] = Write(key, nonce(text, source), data, expected, fence)
+        return writes
+
+
+def _batches(chosen: dict[Key, int]) -> Iterator[list[tuple[Key, int]]]:
+    rest = iter(chosen.items())
+    while batch := list(islice(rest, MOST_IN_FLIGHT)):
+        yield batch
+
+
+def _judge_repeated(
+    changes: Sequence[Replacement], admitted: Admitted, decisions: dict[int, Decision]
+) -> None:
+    for number, key in admitted.repeated.items():
+        chosen = admitted.chosen[key]
+        decisions[number] = judge_repeated(changes[number], changes[chosen], decisions[chosen])

@@ -1,0 +1,216 @@
+"""One batch of writes: look, send, look at what was refused, and find out about lost answers."""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+
+from kip30.deadline_wait import DeadlineWait
+from kip30.driver import Backend
+from kip30.errors import (
+    FencedError,
+    KeyExistsError,
+    KeyMissingError,
+    Kip30Error,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+    VersionConflictError,
+)
+from kip30.futures import failed
+from kip30.names import Key
+from kip30.pipeline.admission import Decision
+from kip30.pipeline.decisions import Found, decide, decide_refused
+from kip30.pipeline.outcomes import Outcome
+from kip30.pipeline.rate_limit import RateLimit
+from kip30.records import Condition, Entry, Version, Write
+from kip30.settlement import Wait, settle
+
+_ROUNDS = 3
+"""How often a write is sent whose refusal does not fit what is read afterwards."""
+
+_REFUSED_BY_CONDITION = (KeyExistsError, KeyMissingError, VersionConflictError)
+_NO_ANSWER = (UnavailableError, OutcomeUnknownError)
+
+Writes = dict[int, Write]
+
+
+class BatchWriter:
+    """Writes one batch after the other. One thread uses it at a time."""
+
+    def __init__(self, backend: Backend, seconds: float, limit: RateLimit | None) -> None:
+        """Write to *backend*; the answers of a batch may take *seconds*."""
+        self._name = backend.name
+        self._driver = backend.storage
+        self._seconds = seconds
+        self._limit = limit
+        self._looks_first = False
+        self._fenced = ""
+
+    def write(self, writes: Writes) -> dict[int, Decision]:
+        """Return what became of each of *writes*, by its number. No key is in them twice.
+
+        Raises:
+            Kip30Error: All of them failed with it or its like.
+        """
+        batch = _Batch(writes)
+        if not self._fenced and self._must_look(writes):
+            self._look(batch, refused=False)
+        for _ in range(_ROUNDS):
+            self._send(batch)
+            if not batch.refused:
+                break
+            self._look(batch, refused=True)
+        batch.decide_all(batch.left, Outcome.CONFLICT, "the key changes all the time")
+        batch.raise_if_unusable()
+        self._looks_first = batch.met
+        return batch.decisions
+
+    def _must_look(self, writes: Writes) -> bool:
+        return self._looks_first or any(one.condition is Condition.ANY for one in writes.values())
+
+    def _look(self, batch: "_Batch", *, refused: bool) -> None:
+        """Decide, by what is at their keys, about all writes that are left, or those refused."""
+        asked = batch.refused if refused else batch.left
+        rule = decide_refused if refused else decide
+        try:
+            found = self._read([write.key for write in asked.values()])
+        except Kip30Error as error:
+            batch.fail(asked, error)
+            found = []
+        batch.refused = {}
+        for (number, write), one in zip(list(asked.items()), found, strict=False):
+            batch.met = batch.met or one is not None
+            decision = rule(write, one)
+            if decision is not None:
+                batch.decide(number, decision)
+
+    def _read(self, keys: Sequence[Key]) -> Sequence[Found]:
+        wait = self._wait(UnavailableError)
+        try:
+            return wait(self._driver.read(keys))
+        except StoreError:  # perhaps one of them is no record of kip30's
+            alone = [self._driver.read((key,)) for key in keys]
+            return [_found(wait, one) for one in alone]
+
+    def _send(self, batch: "_Batch") -> None:
+        """Send all writes that are left, as fast as the rate allows, while there are answers."""
+        unsent = list(batch.left.items())
+        while unsent and not self._fenced and not batch.silence:
+            granted = len(unsent) if self._limit is None else self._limit.take(len(unsent))
+            self._send_now(dict(unsent[:granted]), batch)
+            del unsent[:granted]
+        if self._fenced:
+            undecided = [number for number in batch.left if number not in batch.refused]
+            batch.decide_all(undecided, Outcome.FENCED, self._fenced)
+        elif batch.silence:
+            batch.fail([number for number, _ in unsent], batch.silence)
+
+    def _send_now(self, writes: Writes, batch: "_Batch") -> None:
+        wait = self._wait(OutcomeUnknownError)
+        lost: dict[int, OutcomeUnknownError] = {}
+        futures = self._futures([*writes.values()])
+        for number, future in zip(writes, futures, strict=True):
+            try:
+                batch.decide(number, Decision(Outcome.WRITTEN, wait(future)))
+            except _REFUSED_BY_CONDITION:
+                batch.refused[number] = writes[number]
+            except FencedError as error:
+                self._fenced = str(error)
+            except OutcomeUnknownError as error:
+                lost[number] = error
+            except Kip30Error as error:
+                batch.fail((number,), error)
+        if lost:
+            self._settle(writes, lost, batch)
+        batch.note_silence(writes)
+
+    def _futures(self, writes: Sequence[Write]) -> Sequence[Future[Version]]:
+        try:
+            return self._driver.write_many(writes)
+        except Kip30Error as error:
+            return [failed(error) for _ in writes]
+
+    def _settle(
+        self, writes: Writes, lost: dict[int, OutcomeUnknownError], batch: "_Batch"
+    ) -> None:
+        """Find out what became of writes whose answers were lost: with one request for most."""
+        try:
+            found = self._read([writes[number].key for number in lost])
+        except Kip30Error:
+            for number, error in lost.items():
+                batch.fail((number,), error)
+            return
+        wait = self._wait(OutcomeUnknownError)
+        for (number, error), one in zip(lost.items(), found, strict=True):
+            write = writes[number]
+            if isinstance(one, Entry) and one.nonce == write.nonce:
+                batch.decide(number, Decision(Outcome.WRITTEN, one.version))
+            else:
+                self._settle_one(number, write, wait, error, batch)
+
+    def _settle_one(
+        self, number: int, write: Write, wait: Wait, error: OutcomeUnknownError, batch: "_Batch"
+    ) -> None:
+        try:
+            version = settle(self._driver, write, wait, error)
+        except OutcomeUnknownError as still:
+            batch.fail((number,), still)
+        else:
+            batch.decide(number, Decision(Outcome.WRITTEN, version))
+
+    def _wait(self, late: type[Kip30Error]) -> DeadlineWait:
+        return DeadlineWait(self._name, self._seconds, late, slack=1.0)
+
+
+class _Batch:
+    """How far the writes of one batch are.
+
+    Attributes:
+        left: Those that are not decided.
+        refused: Those of them that the store refused because of what is at their keys.
+        decisions: What became of the others.
+        met: Whether anything was found at any key.
+        silence: Why the store did not answer any of the writes that were sent last, if so.
+    """
+
+    def __init__(self, writes: Writes) -> None:
+        self.left = dict(writes)
+        self.refused: Writes = {}
+        self.decisions: dict[int, Decision] = {}
+        self.met = False
+        self.silence: Kip30Error | None = None
+        self._failures: dict[int, Kip30Error] = {}
+
+    def decide(self, number: int, decision: Decision) -> None:
+        """Take note of what became of one write."""
+        del self.left[number]
+        self.decisions[number] = decision
+
+    def decide_all(self, numbers: Iterable[int], outcome: Outcome, why: str) -> None:
+        """Take note of the same for several writes."""
+        for number in list(numbers):
+            self.decide(number, Decision(outcome, None, why))
+
+    def fail(self, numbers: Iterable[int], error: Kip30Error) -> None:
+        """Take note that *error* is all that is known of these writes."""
+        failed_now = list(numbers)
+        self.decide_all(failed_now, Outcome.UNKNOWN, str(error))
+        self._failures.update(dict.fromkeys(failed_now, error))
+
+    def note_silence(self, sent: Iterable[int]) -> None:
+        """Take note if all of the writes that were just *sent* have failed."""
+        errors = [self._failures.get(number) for number in sent]
+        self.silence = errors[0] if all(errors) else None
+
+    def raise_if_unusable(self) -> None:
+        """Raise what all writes failed with, unless it is that there was no answer."""
+        if self._failures and len(self._failures) == len(self.decisions):
+            for error in self._failures.values():
+                if not isinstance(error, _NO_ANSWER):
+                    raise error
+
+
+def _found(wait: Wait, future: Future[list[Entry | None]]) -> Found:
+    try:
+        return wait(future)[0]
+    except StoreError as error:
+        return error

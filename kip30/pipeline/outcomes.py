@@ -1,0 +1,101 @@
+"""What a bulk writer is given and what it answers: one outcome for each record."""
+
+from enum import Enum
+from hashlib import blake2b
+from typing import NamedTuple
+
+from kip30.records import Condition, Version
+
+_NONCE_BYTES = 8
+
+
+class Outcome(Enum):
+    """What became of one record.
+
+    Of every number of records that were given, written, same, conflict, rejected, fenced and
+    unknown are the exact sum.
+
+    Attributes:
+        WRITTEN: This run wrote it: just now, or in an attempt before that was interrupted.
+        SAME: The target had it already, written by others. Nothing was written.
+        CONFLICT: The target has something else there. Nothing was written.
+        REJECTED: The target cannot have it: not a valid key, or too much data.
+        FENCED: Somebody else drives the run by now. Nothing was written.
+        UNKNOWN: The target did not answer: it was written or not. The run is incomplete; when it
+            is resumed, the same record is decided anew.
+    """
+
+    WRITTEN = "written"
+    SAME = "same"
+    CONFLICT = "conflict"
+    REJECTED = "rejected"
+    FENCED = "fenced"
+    UNKNOWN = "unknown"
+
+
+class Record(NamedTuple):
+    """A record to be created.
+
+    Attributes:
+        key: As its user writes it, ``namespace/name``.
+        data: Without kip30's envelope.
+        source: The text of the version that it has at the source, or whatever else tells two
+            states of the key apart. A repetition must have the same one.
+    """
+
+    key: str
+    data: bytes
+    source: str
+
+
+class Replacement(NamedTuple):
+    """A record to be replaced or deleted.
+
+    Attributes:
+        key: As its user writes it, ``namespace/name``.
+        data: Without kip30's envelope; None deletes the key.
+        source: As that of a `Record`.
+        expected: What the target must have there: a version or, for `Condition.ANY`, whatever it
+            is, also nothing.
+    """
+
+    key: str
+    data: bytes | None
+    source: str
+    expected: Version | Condition
+
+
+class Applied(NamedTuple):
+    """What became of one record, and why.
+
+    Attributes:
+        key: As it was given.
+        outcome: See `Outcome`.
+        version: The one that the target has, if it is known and the key is there.
+        detail: Why, in words; empty for what was written.
+    """
+
+    key: str
+    outcome: Outcome
+    version: Version | None
+    detail: str
+
+
+class Nonces:
+    """The nonces of one run: the same for the same record, however often it is tried."""
+
+    def __init__(self, run: str) -> None:
+        """Derive nonces from *run* and what tells the records of it apart."""
+        self._run = blake2b(_framed(run), digest_size=_NONCE_BYTES)
+
+    def of(self, key: str, source: str) -> str:
+        """Return the nonce of *key* as of its source's version *source*: 16 hexadecimal digits."""
+        nonce = self._run.copy()
+        nonce.update(_framed(key) + _framed(source))
+        return nonce.hexdigest()
+
+
+def _framed(text: str) -> bytes:
+    """Return *text* behind its length, so that no two sequences of texts look the same."""
+    raw = text.encode("utf-8", "surrogatepass")
+    return len(raw).to_bytes(4, "big") + raw

@@ -1,0 +1,53 @@
+"""A limit of writes per second: a token bucket, small enough that no second has much more."""
+
+import math
+import threading
+
+from kip30.clock import Clock
+from kip30.errors import UsageError
+
+_BURST_SECONDS = 0.05
+
+_ROUNDING = 1e-6
+"""Of a write: without it the last wait of several could be too short for any clock to see."""
+
+
+class RateLimit:
+    """Grants so many writes a second. One thread uses it at a time.
+
+    After a pause there is no more than a twentieth of a second's share at once, or one write: no
+    second has more than 1.05 times the rate, rounded up.
+    """
+
+    def __init__(self, rate: float, clock: Clock) -> None:
+        """Grant *rate* writes a second by *clock*, from one write on.
+
+        Raises:
+            UsageError: *rate* is no number greater than 0.
+        """
+        if not 0 < rate < math.inf:
+            raise UsageError(f"a rate of {rate} writes/s is not possible: give more than 0")
+        self._rate = rate
+        self._clock = clock
+        self._most = max(1.0, rate * _BURST_SECONDS)
+        self._tokens = self._most
+        self._at = clock.now()
+        self._waiting = threading.Condition()
+
+    def take(self, wanted: int) -> int:
+        """Wait until several writes are granted; return how many may be sent, up to *wanted*.
+
+        It waits for a whole burst: requests of one write each would cost the store more.
+        """
+        granted = min(wanted, int(self._most))
+        while (missing := granted - self._refilled()) > _ROUNDING:
+            with self._waiting:
+                self._clock.wait(self._waiting, missing / self._rate)
+        self._tokens -= granted
+        return granted
+
+    def _refilled(self) -> float:
+        now = self._clock.now()
+        self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        return self._tokens
