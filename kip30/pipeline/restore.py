@@ -26,7 +26,7 @@ from kip30.pipeline.mapped_view import Place, mapped
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.run_lock import driving
+from kip30.pipeline.run_lock import drive_run
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.source import SPAN_ROWS
@@ -183,7 +183,7 @@ class _Restore:
         run = self._run.manifest.run
         with (
             PluginLocator().startup(self._options.target.config.properties()) as locator,
-            driving(locator, run, timeout_seconds=patience) as lock,
+            drive_run(locator, run, timeout_seconds=patience) as lock,
         ):
             yield lock.fence
 

@@ -66,7 +66,7 @@ def _parts(places: Sequence[Place], numbers: Sequence[int]) -> Iterator[list[int
         full = len(part) == _MOST or size + bytes_more > _MOST_BYTES
         if part and (full or place.key in keys):
             yield part
-            part, keys, size = [], set(), 0
+            part, keys, size = [], set[bytes](), 0
         part.append(number)
         keys.add(place.key)
         size += bytes_more
@@ -116,7 +116,7 @@ def _after_creation(
 ) -> _Outcomes | Future[_Outcomes]:
     """Return what became of each creation; those that nothing speaks against are sent again."""
     if answer.succeeded:
-        return [Version(answer.header.revision)] * len(places)
+        return [Version(answer.header.revision) for _ in places]
     refusals = _refusals(places, answer)
     left = [place for place in places if place.key not in refusals]
     if not left:
