@@ -5,7 +5,7 @@ finds that nonce at its key has been written by this run before: in an attempt o
 before the run was resumed. So the counts of outcomes are exact over any number of repetitions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from kip30.clock import Clock, SystemClock
@@ -30,6 +30,10 @@ __all__ = ["MOST_IN_FLIGHT", "Applied", "Applier", "Outcome", "Record", "Replace
 
 MOST_IN_FLIGHT = 3_200
 """How many writes are sent before their answers are waited for."""
+
+
+_FIRST = 100
+"""How many writes the first batch of an applier has: whether it meets keys decides how to go on."""
 
 
 class Applier:
@@ -86,13 +90,14 @@ class Applier:
         limit = None if rate is None else RateLimit(rate, clock or SystemClock())
         self._nonces = Nonces(run)
         self._writer = BatchWriter(backend, seconds, limit)
+        self._most = _FIRST
 
     def create(self, records: Iterable[Record]) -> list[Applied]:
         """Create each of *records* whose key is not there yet.
 
         A key that is there is read: it was written by this run, it is the same, or it is a
         conflict. Once a batch met such keys the next one reads before it writes, until one meets
-        none: a run that is repeated reads and does not write.
+        none: a run that is repeated reads and does not write. The first batch is a small one.
 
         Raises:
             AuthenticationError, StoreError, ClosedError, LifecycleError: See `Applier`.
@@ -128,8 +133,10 @@ class Applier:
     def _apply(self, changes: Sequence[Replacement], prefers: Prefers) -> list[Applied]:
         admitted = admit(changes, self._backend.limits.value_bytes, prefers)
         decisions = admitted.rejected
-        for batch in _batches(admitted.chosen):
+        rest = iter(admitted.chosen.items())
+        while batch := list(islice(rest, self._most)):
             decisions.update(self._writer.write(self._writes(changes, batch)))
+            self._most = MOST_IN_FLIGHT
         _judge_repeated(changes, admitted, decisions)
         return [Applied(change.key, *decisions[number]) for number, change in enumerate(changes)]
 
@@ -142,12 +149,6 @@ class Applier:
             text, data, source, expected = changes[number]
             writes[number] = Write(key, nonce(text, source), data, expected, fence)
         return writes
-
-
-def _batches(chosen: dict[Key, int]) -> Iterator[list[tuple[Key, int]]]:
-    rest = iter(chosen.items())
-    while batch := list(islice(rest, MOST_IN_FLIGHT)):
-        yield batch
 
 
 def _judge_repeated(
