@@ -22,9 +22,9 @@ from kip30.pipeline.admission import (
     prefers_smallest,
 )
 from kip30.pipeline.batch_writer import BatchWriter
-from kip30.pipeline.outcomes import Applied, Nonces, Outcome, Record, Replacement
+from kip30.pipeline.outcomes import Applied, Given, Nonces, Outcome, Record, Replacement
 from kip30.pipeline.rate_limit import RateLimit
-from kip30.records import Condition, Fence, Version, Write, check_fence
+from kip30.records import Fence, Version, Write, check_fence
 
 __all__ = ["MOST_IN_FLIGHT", "Applied", "Applier", "Outcome", "Record", "Replacement"]
 
@@ -102,9 +102,7 @@ class Applier:
         Raises:
             AuthenticationError, StoreError, ClosedError, LifecycleError: See `Applier`.
         """
-        absent = Condition.ABSENT
-        changes = [Replacement(*record, absent) for record in records]
-        return self._apply(changes, prefers_smallest)
+        return self._apply(list(records), prefers_smallest)
 
     def replace(self, changes: Iterable[Replacement]) -> list[Applied]:
         """Replace or delete what each of *changes* names, if it is as expected.
@@ -130,7 +128,7 @@ class Applier:
                 f"store {self._backend.name!r} does not offer {capability.value}"
             )
 
-    def _apply(self, changes: Sequence[Replacement], prefers: Prefers) -> list[Applied]:
+    def _apply(self, changes: Sequence[Given], prefers: Prefers) -> list[Applied]:
         admitted = admit(changes, self._backend.limits.value_bytes, prefers)
         decisions = admitted.rejected
         rest = iter(admitted.chosen.items())
@@ -141,18 +139,18 @@ class Applier:
         return [Applied(change.key, *decisions[number]) for number, change in enumerate(changes)]
 
     def _writes(
-        self, changes: Sequence[Replacement], batch: Sequence[tuple[Key, int]]
+        self, changes: Sequence[Given], batch: Sequence[tuple[Key, int]]
     ) -> dict[int, Write]:
         fence, nonce = self._fence, self._nonces.of
         writes: dict[int, Write] = {}
         for key, number in batch:
-            text, data, source, expected = changes[number]
-            writes[number] = Write(key, nonce(text, source), data, expected, fence)
+            one = changes[number]
+            writes[number] = Write(key, nonce(one.key, one.source), one.data, one.expected, fence)
         return writes
 
 
 def _judge_repeated(
-    changes: Sequence[Replacement], admitted: Admitted, decisions: dict[int, Decision]
+    changes: Sequence[Given], admitted: Admitted, decisions: dict[int, Decision]
 ) -> None:
     for number, key in admitted.repeated.items():
         chosen = admitted.chosen[key]

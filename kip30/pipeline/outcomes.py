@@ -47,6 +47,11 @@ class Record(NamedTuple):
     data: bytes
     source: str
 
+    @property
+    def expected(self) -> Condition:
+        """What the target must have there: nothing."""
+        return Condition.ABSENT
+
 
 class Replacement(NamedTuple):
     """A record to be replaced or deleted.
@@ -63,6 +68,10 @@ class Replacement(NamedTuple):
     data: bytes | None
     source: str
     expected: Version | Condition
+
+
+Given = Record | Replacement
+"""What a bulk writer is given."""
 
 
 class Applied(NamedTuple):
