@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from kip30.errors import InvalidNameError
 from kip30.names import Key, parse_key
-from kip30.pipeline.outcomes import Outcome, Replacement
+from kip30.pipeline.outcomes import Given, Outcome
 from kip30.records import Condition, Version
 
 _HELD = {Outcome.WRITTEN, Outcome.SAME}
@@ -26,16 +26,16 @@ class Decision(NamedTuple):
     detail: str = ""
 
 
-Prefers = Callable[[Replacement, Replacement], bool]
+Prefers = Callable[[Given, Given], bool]
 """Says if the second of two changes of one key, in the order given, counts instead of the first."""
 
 
-def prefers_last(_before: Replacement, _after: Replacement) -> bool:
+def prefers_last(_before: Given, _after: Given) -> bool:
     """Choose by the order of the changes."""
     return True
 
 
-def prefers_smallest(before: Replacement, after: Replacement) -> bool:
+def prefers_smallest(before: Given, after: Given) -> bool:
     """Choose by what the records hold, whatever their order."""
     return (after.source, after.data or b"") < (before.source, before.data or b"")
 
@@ -54,7 +54,7 @@ class Admitted(NamedTuple):
     repeated: dict[int, Key]
 
 
-def admit(changes: Sequence[Replacement], limit: int, prefers: Prefers) -> Admitted:
+def admit(changes: Sequence[Given], limit: int, prefers: Prefers) -> Admitted:
     """Sort out *changes* for a target that takes data of *limit* bytes."""
     chosen: dict[Key, int] = {}
     rejected: dict[int, Decision] = {}
@@ -78,7 +78,7 @@ def admit(changes: Sequence[Replacement], limit: int, prefers: Prefers) -> Admit
     return Admitted(chosen, rejected, repeated)
 
 
-def judge_repeated(change: Replacement, chosen: Replacement, decision: Decision) -> Decision:
+def judge_repeated(change: Given, chosen: Given, decision: Decision) -> Decision:
     """Return what became of *change*, given what became of the *chosen* one of its key."""
     outcome, version, _ = decision
     if outcome in _HELD and (change.data == chosen.data or change.expected is Condition.ANY):

@@ -5,7 +5,7 @@ finds that nonce at its key has been written by this run before: in an attempt o
 before the run was resumed. So the counts of outcomes are exact over any number of repetitions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from kip30.clock import Clock, SystemClock
@@ -22,14 +22,18 @@ from kip30.pipeline.admission import (
     prefers_smallest,
 )
 from kip30.pipeline.batch_writer import BatchWriter
-from kip30.pipeline.outcomes import Applied, Nonces, Outcome, Record, Replacement
+from kip30.pipeline.outcomes import Applied, Given, Nonces, Outcome, Record, Replacement
 from kip30.pipeline.rate_limit import RateLimit
-from kip30.records import Condition, Fence, Version, Write, check_fence
+from kip30.records import Fence, Version, Write, check_fence
 
 __all__ = ["MOST_IN_FLIGHT", "Applied", "Applier", "Outcome", "Record", "Replacement"]
 
 MOST_IN_FLIGHT = 3_200
 """How many writes are sent before their answers are waited for."""
+
+
+_FIRST = 100
+"""How many writes the first batch of an applier has: whether it meets keys decides how to go on."""
 
 
 class Applier:
@@ -86,20 +90,19 @@ class Applier:
         limit = None if rate is None else RateLimit(rate, clock or SystemClock())
         self._nonces = Nonces(run)
         self._writer = BatchWriter(backend, seconds, limit)
+        self._most = _FIRST
 
     def create(self, records: Iterable[Record]) -> list[Applied]:
         """Create each of *records* whose key is not there yet.
 
         A key that is there is read: it was written by this run, it is the same, or it is a
         conflict. Once a batch met such keys the next one reads before it writes, until one meets
-        none: a run that is repeated reads and does not write.
+        none: a run that is repeated reads and does not write. The first batch is a small one.
 
         Raises:
             AuthenticationError, StoreError, ClosedError, LifecycleError: See `Applier`.
         """
-        absent = Condition.ABSENT
-        changes = [Replacement(*record, absent) for record in records]
-        return self._apply(changes, prefers_smallest)
+        return self._apply(list(records), prefers_smallest)
 
     def replace(self, changes: Iterable[Replacement]) -> list[Applied]:
         """Replace or delete what each of *changes* names, if it is as expected.
@@ -125,33 +128,29 @@ class Applier:
                 f"store {self._backend.name!r} does not offer {capability.value}"
             )
 
-    def _apply(self, changes: Sequence[Replacement], prefers: Prefers) -> list[Applied]:
+    def _apply(self, changes: Sequence[Given], prefers: Prefers) -> list[Applied]:
         admitted = admit(changes, self._backend.limits.value_bytes, prefers)
         decisions = admitted.rejected
-        for batch in _batches(admitted.chosen):
+        rest = iter(admitted.chosen.items())
+        while batch := list(islice(rest, self._most)):
             decisions.update(self._writer.write(self._writes(changes, batch)))
+            self._most = MOST_IN_FLIGHT
         _judge_repeated(changes, admitted, decisions)
         return [Applied(change.key, *decisions[number]) for number, change in enumerate(changes)]
 
     def _writes(
-        self, changes: Sequence[Replacement], batch: Sequence[tuple[Key, int]]
+        self, changes: Sequence[Given], batch: Sequence[tuple[Key, int]]
     ) -> dict[int, Write]:
         fence, nonce = self._fence, self._nonces.of
         writes: dict[int, Write] = {}
         for key, number in batch:
-            text, data, source, expected = changes[number]
-            writes[number] = Write(key, nonce(text, source), data, expected, fence)
+            one = changes[number]
+            writes[number] = Write(key, nonce(one.key, one.source), one.data, one.expected, fence)
         return writes
 
 
-def _batches(chosen: dict[Key, int]) -> Iterator[list[tuple[Key, int]]]:
-    rest = iter(chosen.items())
-    while batch := list(islice(rest, MOST_IN_FLIGHT)):
-        yield batch
-
-
 def _judge_repeated(
-    changes: Sequence[Replacement], admitted: Admitted, decisions: dict[int, Decision]
+    changes: Sequence[Given], admitted: Admitted, decisions: dict[int, Decision]
 ) -> None:
     for number, key in admitted.repeated.items():
         chosen = admitted.chosen[key]

@@ -106,11 +106,12 @@ class BatchWriter:
 
     def _send_now(self, writes: Writes, batch: "_Batch") -> None:
         wait = self._wait(OutcomeUnknownError)
+        written: dict[int, Version] = {}
         lost: dict[int, OutcomeUnknownError] = {}
         futures = self._futures([*writes.values()])
         for number, future in zip(writes, futures, strict=True):
             try:
-                batch.decide(number, Decision(Outcome.WRITTEN, wait(future)))
+                written[number] = wait(future)
             except _REFUSED_BY_CONDITION:
                 batch.refused[number] = writes[number]
             except FencedError as error:
@@ -119,6 +120,7 @@ class BatchWriter:
                 lost[number] = error
             except Kip30Error as error:
                 batch.fail((number,), error)
+        batch.decide_written(written)
         if lost:
             self._settle(writes, lost, batch)
         batch.note_silence(writes)
@@ -185,6 +187,13 @@ class _Batch:
         del self.left[number]
         self.decisions[number] = decision
 
+    def decide_written(self, versions: dict[int, Version]) -> None:
+        """Take note of the versions that several writes got: the case that has to be quick."""
+        written = Outcome.WRITTEN
+        for number, version in versions.items():
+            del self.left[number]
+            self.decisions[number] = Decision(written, version)
+
     def decide_all(self, numbers: Iterable[int], outcome: Outcome, why: str) -> None:
         """Take note of the same for several writes."""
         for number in list(numbers):
@@ -198,8 +207,9 @@ class _Batch:
 
     def note_silence(self, sent: Iterable[int]) -> None:
         """Take note if all of the writes that were just *sent* have failed."""
-        errors = [self._failures.get(number) for number in sent]
-        self.silence = errors[0] if all(errors) else None
+        if self._failures:
+            errors = [self._failures.get(number) for number in sent]
+            self.silence = errors[0] if all(errors) else None
 
     def raise_if_unusable(self) -> None:
         """Raise what all writes failed with, unless it is that there was no answer."""

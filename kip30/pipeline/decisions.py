@@ -8,8 +8,6 @@ from kip30.records import Condition, Entry, Version, Write
 Found = Entry | StoreError | None
 """What is at a key: a record, nothing, or what cannot be read as a record."""
 
-_UNCONDITIONAL = {Condition.ANY, Condition.PRESENT}
-
 
 def decide(write: Write, found: Found) -> Decision | None:
     """Return what became of *write* while *found* is at its key; None if it may be sent."""
@@ -21,9 +19,7 @@ def decide(write: Write, found: Found) -> Decision | None:
         return Decision(Outcome.WRITTEN, found.version)
     if found.data == write.data:
         return Decision(Outcome.SAME, found.version)
-    if write.condition in _UNCONDITIONAL or write.condition == found.version:
-        return None
-    return _conflict(write, found.version)
+    return _decide_with_other(write, found.version)
 
 
 def decide_refused(write: Write, found: Found) -> Decision | None:
@@ -36,14 +32,17 @@ def decide_refused(write: Write, found: Found) -> Decision | None:
 def _decide_without(write: Write) -> Decision | None:
     if write.data is None:
         return Decision(Outcome.SAME, None, "the key is not there")
-    if write.condition in {Condition.ANY, Condition.ABSENT}:
+    if write.condition is Condition.ANY or write.condition is Condition.ABSENT:
         return None
     return Decision(Outcome.CONFLICT, None, "the key is not there any more")
 
 
-def _conflict(write: Write, version: Version) -> Decision:
-    if isinstance(write.condition, Version):
-        why = f"the key has version {version} with other data, not {write.condition}"
+def _decide_with_other(write: Write, version: Version) -> Decision | None:
+    condition = write.condition
+    if condition is Condition.ANY or condition is Condition.PRESENT or condition == version:
+        return None
+    if isinstance(condition, Version):
+        why = f"the key has version {version} with other data, not {condition}"
     else:
         why = f"the key is there with other data, at version {version}"
     return Decision(Outcome.CONFLICT, version, why)

@@ -47,6 +47,11 @@ class Record(NamedTuple):
     data: bytes
     source: str
 
+    @property
+    def expected(self) -> Condition:
+        """What the target must have there: nothing."""
+        return Condition.ABSENT
+
 
 class Replacement(NamedTuple):
     """A record to be replaced or deleted.
@@ -63,6 +68,10 @@ class Replacement(NamedTuple):
     data: bytes | None
     source: str
     expected: Version | Condition
+
+
+Given = Record | Replacement
+"""What a bulk writer is given."""
 
 
 class Applied(NamedTuple):
@@ -86,16 +95,15 @@ class Nonces:
 
     def __init__(self, run: str) -> None:
         """Derive nonces from *run* and what tells the records of it apart."""
-        self._run = blake2b(_framed(run), digest_size=_NONCE_BYTES)
+        self._run = blake2b(_encoded(f"{len(run)}:{run}"), digest_size=_NONCE_BYTES)
 
     def of(self, key: str, source: str) -> str:
         """Return the nonce of *key* as of its source's version *source*: 16 hexadecimal digits."""
         nonce = self._run.copy()
-        nonce.update(_framed(key) + _framed(source))
+        nonce.update(_encoded(f"{len(key)}:{key}{len(source)}:{source}"))
         return nonce.hexdigest()
 
 
-def _framed(text: str) -> bytes:
-    """Return *text* behind its length, so that no two sequences of texts look the same."""
-    raw = text.encode("utf-8", "surrogatepass")
-    return len(raw).to_bytes(4, "big") + raw
+def _encoded(text: str) -> bytes:
+    """Return *text* in bytes; parts that begin with their lengths cannot be taken for others."""
+    return text.encode("utf-8", "surrogatepass")

@@ -135,7 +135,11 @@ def test_it_looks_before_it_writes_only_where_something_is(
 
 def test_so_many_are_in_flight_and_no_more(client: PluginLocator, requests: Requests) -> None:
     many = [Record(f"m/{number}", b"", "1") for number in range(MOST_IN_FLIGHT + 1)]
-    assert count(applier(client).create(many)) == {Outcome.WRITTEN: MOST_IN_FLIGHT + 1}
+    writer = applier(client)
+    assert count(writer.create(many)) == {Outcome.WRITTEN: MOST_IN_FLIGHT + 1}
+    assert requests.counted() == ([], [100, MOST_IN_FLIGHT - 99])
+    more = [Record(f"n/{number}", b"", "1") for number in range(MOST_IN_FLIGHT + 1)]
+    assert count(writer.create(more)) == {Outcome.WRITTEN: MOST_IN_FLIGHT + 1}
     assert requests.counted() == ([], [MOST_IN_FLIGHT, 1])
 
 
@@ -226,6 +230,15 @@ def test_a_driver_that_is_superseded_meanwhile_stops(
     assert requests.writes == [5, 5]
 
 
+def test_a_store_that_does_not_answer_is_not_asked_for_the_rest(
+    client: PluginLocator, requests: Requests
+) -> None:
+    faults(client).fail("storage.write_many", times=None)
+    applied = Applier(client.backend, "r", seconds=10, rate=60).create(RECORDS)
+    assert count(applied) == {Outcome.UNKNOWN: 10}
+    assert requests.writes == [3]
+
+
 @pytest.mark.parametrize("error", [AuthenticationError, StoreError, ClosedError])
 def test_an_unusable_store_raises(
     client: PluginLocator, requests: Requests, error: type[Kip30Error]
@@ -258,12 +271,12 @@ def test_a_closed_store_raises(client: PluginLocator) -> None:
 def test_of_a_key_with_two_values_one_is_written_whatever_the_order(
     client: PluginLocator, requests: Requests, turn: int
 ) -> None:
-    twice = [Record("k", b"a", "1"), Record("k", b"b", "2"), Record("k", b"a", "1")][::turn]
+    twice = [Record("k", b"a", "1"), Record("k", b"a", "1"), Record("k", b"b", "2")][::turn]
     applied = applier(client).create(twice)
     assert requests.counted() == ([], [1])
     assert data(client, "k") == [b"a"]
     assert count(applied) == {Outcome.WRITTEN: 1, Outcome.SAME: 1, Outcome.CONFLICT: 1}
-    assert applied[1].outcome is Outcome.CONFLICT
+    assert applied[::turn][2].outcome is Outcome.CONFLICT
     again = applier(client).create(twice[::-1])
     assert count(again) == count(applied)
 
