@@ -49,10 +49,10 @@ class Applier:
     * Once a request and all that looked into it had no answer, the rest of the call is not sent.
     * Once the store refuses the fence nothing more is sent, by this call and all later ones:
       whatever was not answered otherwise is fenced.
-    * If all writes of a batch fail because the store cannot be used at all (`AuthenticationError`,
-      `StoreError`, `ClosedError`, `LifecycleError`), that error is raised: nobody could do anything
-      with so many unknown outcomes. If only some fail so, those are unknown, and say why. What was
-      written before counts as written when the call is repeated.
+    * If all writes of a batch fail, and any of them because the store cannot be used at all
+      (`AuthenticationError`, `StoreError`, `ClosedError`, `LifecycleError`), that error is raised:
+      nobody could do anything with so many unknown outcomes. If only some writes fail so, those are
+      unknown, and say why. What was written before counts as written when the call is repeated.
 
     A deletion leaves no nonce behind. If it is repeated, the key is gone already: same.
     """
