@@ -34,7 +34,12 @@ Writes = dict[int, Write]
 
 
 class BatchWriter:
-    """Writes one batch after the other. One thread uses it at a time."""
+    """Writes one batch after the other. One thread uses it at a time.
+
+    Attributes:
+        silence: Why the store did not answer any of the requests that were sent last, if so. Then
+            nothing more is sent: every request would be waited for as long.
+    """
 
     def __init__(self, backend: Backend, seconds: float, limit: RateLimit | None) -> None:
         """Write to *backend*; the answers of a batch may take *seconds*."""
@@ -44,6 +49,7 @@ class BatchWriter:
         self._limit = limit
         self._looks_first = False
         self._fenced = ""
+        self.silence: Kip30Error | None = None
 
     def write(self, writes: Writes) -> dict[int, Decision]:
         """Return what became of each of *writes*, by its number. No key is in them twice.
@@ -52,7 +58,7 @@ class BatchWriter:
             Kip30Error: All of them failed with it or its like.
         """
         batch = _Batch(writes)
-        if not self._fenced and self._must_look(writes):
+        if self._must_look(writes):
             self._look(batch, refused=False)
         for _ in range(_ROUNDS):
             self._send(batch)
@@ -65,17 +71,20 @@ class BatchWriter:
         return batch.decisions
 
     def _must_look(self, writes: Writes) -> bool:
+        if self._fenced or self.silence:
+            return False
         return self._looks_first or any(one.condition is Condition.ANY for one in writes.values())
 
     def _look(self, batch: "_Batch", *, refused: bool) -> None:
         """Decide, by what is at their keys, about all writes that are left, or those refused."""
         asked = batch.refused if refused else batch.left
         rule = decide_refused if refused else decide
+        found: Sequence[Found] = ()
         try:
             found = self._read([write.key for write in asked.values()])
         except Kip30Error as error:
             batch.fail(asked, error)
-            found = []
+            self._note_silence([error])
         batch.refused = {}
         for (number, write), one in zip(list(asked.items()), found, strict=False):
             batch.met = batch.met or one is not None
@@ -94,15 +103,15 @@ class BatchWriter:
     def _send(self, batch: "_Batch") -> None:
         """Send all writes that are left, as fast as the rate allows, while there are answers."""
         unsent = list(batch.left.items())
-        while unsent and not self._fenced and not batch.silence:
+        while unsent and not self._fenced and not self.silence:
             granted = len(unsent) if self._limit is None else self._limit.take(len(unsent))
             self._send_now(dict(unsent[:granted]), batch)
             del unsent[:granted]
         if self._fenced:
             undecided = [number for number in batch.left if number not in batch.refused]
             batch.decide_all(undecided, Outcome.FENCED, self._fenced)
-        elif batch.silence:
-            batch.fail([number for number, _ in unsent], batch.silence)
+        elif self.silence:
+            batch.fail([number for number, _ in unsent], self.silence)
 
     def _send_now(self, writes: Writes, batch: "_Batch") -> None:
         wait = self._wait(OutcomeUnknownError)
@@ -123,7 +132,11 @@ class BatchWriter:
         batch.decide_written(written)
         if lost:
             self._settle(writes, lost, batch)
-        batch.note_silence(writes)
+        self._note_silence(batch.failures_of(writes))
+
+    def _note_silence(self, failures: Sequence[Kip30Error | None]) -> None:
+        if failures and all(isinstance(one, _NO_ANSWER) for one in failures):
+            self.silence = failures[0]
 
     def _futures(self, writes: Sequence[Write]) -> Sequence[Future[Version]]:
         try:
@@ -171,7 +184,6 @@ class _Batch:
         refused: Those of them that the store refused because of what is at their keys.
         decisions: What became of the others.
         met: Whether anything was found at any key.
-        silence: Why the store did not answer any of the writes that were sent last, if so.
     """
 
     def __init__(self, writes: Writes) -> None:
@@ -179,7 +191,6 @@ class _Batch:
         self.refused: Writes = {}
         self.decisions: dict[int, Decision] = {}
         self.met = False
-        self.silence: Kip30Error | None = None
         self._failures: dict[int, Kip30Error] = {}
 
     def decide(self, number: int, decision: Decision) -> None:
@@ -205,11 +216,9 @@ class _Batch:
         self.decide_all(failed_now, Outcome.UNKNOWN, str(error))
         self._failures.update(dict.fromkeys(failed_now, error))
 
-    def note_silence(self, sent: Iterable[int]) -> None:
-        """Take note if all of the writes that were just *sent* have failed."""
-        if self._failures:
-            errors = [self._failures.get(number) for number in sent]
-            self.silence = errors[0] if all(errors) else None
+    def failures_of(self, sent: Iterable[int]) -> list[Kip30Error | None]:
+        """Return what each of the writes failed with that were *sent*; nothing if none failed."""
+        return [self._failures.get(number) for number in sent] if self._failures else []
 
     def raise_if_unusable(self) -> None:
         """Raise what all writes failed with, unless it is that there was no answer."""

@@ -17,9 +17,10 @@ class Outcome(Enum):
 
     Attributes:
         WRITTEN: This run wrote it: just now, or in an attempt before that was interrupted.
-        SAME: The target had it already, written by others. Nothing was written.
+        SAME: Nothing was to be done: the target had it already, written by others; the key to be
+            deleted was not there; or a later change of the key in the same call counts.
         CONFLICT: The target has something else there. Nothing was written.
-        REJECTED: The target cannot have it: not a valid key, or too much data.
+        REJECTED: The target cannot have it: the key is not valid, or the data is too large.
         FENCED: Somebody else drives the run by now. Nothing was written.
         UNKNOWN: The target did not answer: it was written or not. The run is incomplete; when it
             is resumed, the same record is decided anew.

@@ -57,16 +57,14 @@ def _by_kind(places: Sequence[Place]) -> dict[_Alike, list[int]]:
 
 def _parts(places: Sequence[Place], numbers: Sequence[int]) -> Iterator[list[int]]:
     """Cut *numbers* into parts of which each fits into one transaction, with no key twice."""
-    part: list[int] = []
-    keys = set[bytes]()
-    size = 0
+    part, keys, size = list[int](), set[bytes](), 0
     for number in numbers:
         place = places[number]
         bytes_more = len(place.write.data or b"")
         full = len(part) == _MOST or size + bytes_more > _MOST_BYTES
         if part and (full or place.key in keys):
             yield part
-            part, keys, size = [], set[bytes](), 0
+            part, keys, size = list[int](), set[bytes](), 0
         part.append(number)
         keys.add(place.key)
         size += bytes_more
