@@ -1,7 +1,7 @@
 """The job ``diff``: which keys do not have the same value on two sides, stores or snapshots."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from kip30.names import check_namespace
 from kip30.pipeline.comparison import COLUMNS, LEFT, RIGHT, SIDES, differences, unsettle_moving
 from kip30.pipeline.difference_files import count_kinds, first_findings, read_differences
 from kip30.pipeline.endpoints import Endpoint, StoreEndpoint
-from kip30.pipeline.manifest import DataFile, Digest, Wave
+from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
 from kip30.pipeline.run_directory import RunDirectory
@@ -24,7 +24,7 @@ from kip30.pipeline.snapshot_files import rejected_rows
 from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import JobFailedError, translating
 from kip30.pipeline.store_config import StoreConfig
-from kip30.pipeline.wave_files import write_files
+from kip30.pipeline.wave_files import only_wave, write_files
 from kip30.pipeline.wave_runner import IncompleteRunError
 from kip30.scanning import Layout
 
@@ -162,16 +162,16 @@ class _Diff:
         with translating():
             tables = {name: side.table() for name, side in self._sides.items()}
             files = write_files(self._run, DIFFERENCES, 0, self._differences(tables))
-            self._run.manifest.waves = [_wave(files, time.monotonic() - begun)]
-            found = self._found()
-            self._run.manifest.counts = count_kinds(found) | _counts(tables)
+            found = self._found(files)
+            kinds = count_kinds(found)
+            self._run.manifest.counts = kinds | _counts(tables)
+            seconds = time.monotonic() - begun
+            self._run.manifest.waves = [only_wave(files, sum(kinds.values()), seconds)]
             rejected = [one for table in tables.values() for one in rejected_rows(table)]
             return [*first_findings(found), *rejected][:MOST_FINDINGS]
 
-    def _found(self) -> DataFrame:
-        manifest = self._run.manifest
+    def _found(self, files: Sequence[DataFile]) -> DataFrame:
         has_paths = not any(side.has_keys for side in self._sides.values())
-        files = manifest.waves[0].files
         return read_differences(self._spark, self._run.path, files, has_paths=has_paths)
 
     def _differences(self, tables: Mapping[str, DataFrame]) -> DataFrame:
@@ -191,12 +191,6 @@ class _Diff:
             for name, endpoint in self._endpoints().items()
             if isinstance(endpoint, StoreEndpoint) and endpoint.layout is Layout.KIP30
         }
-
-
-def _wave(files: tuple[DataFile, ...], seconds: float) -> Wave:
-    return Wave(
-        number=0, spans=(), attempts=1, digest=Digest(), counts={}, files=files, seconds=seconds
-    )
 
 
 def _counts(tables: Mapping[str, DataFrame]) -> dict[str, int]:

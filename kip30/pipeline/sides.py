@@ -19,7 +19,7 @@ from kip30.pipeline.comparison import comparable
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
 from kip30.pipeline.frames import with_digest
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest
-from kip30.pipeline.mapped_view import mapped
+from kip30.pipeline.mapped_view import Place, mapped
 from kip30.pipeline.progress import Progress
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.schemas import spark_schema

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 from kip30.errors import StoreError
 from kip30.pipeline.frames import digest_of, measured
-from kip30.pipeline.manifest import DataFile
+from kip30.pipeline.manifest import DataFile, Digest, Wave
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.wave_runner import WaveResult
 
@@ -34,8 +34,21 @@ def write_wave(run: RunDirectory, kind: str, wave: int, rows: DataFrame) -> Wave
     return WaveResult(found.digest, found.counts, files)
 
 
+def only_wave(files: tuple[DataFile, ...], rows: int, seconds: float) -> Wave:
+    """Return the wave of a run whose result is one table, in *files*."""
+    return Wave(
+        number=0,
+        spans=(),
+        attempts=1,
+        digest=Digest(rows=rows),
+        counts={},
+        files=files,
+        seconds=seconds,
+    )
+
+
 def read_parquet(
-    spark: SparkSession, folder: Path, files: Sequence[DataFile], schema: StructType
+    spark: SparkSession, folder: Path, files: Sequence[DataFile], schema: StructType | str
 ) -> DataFrame:
     """Return the rows of *files* in *folder*, which have the columns of *schema*."""
     names = [str(folder / file.name) for file in files]
