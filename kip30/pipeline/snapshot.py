@@ -7,9 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kip30.errors import StoreError
 from kip30.pipeline.endpoints import StoreEndpoint
-from kip30.pipeline.frames import digest_of, measured, with_digest
+from kip30.pipeline.frames import with_digest
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import Ending, Report
@@ -19,6 +18,7 @@ from kip30.pipeline.snapshot_files import read_files, rejected_rows
 from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.view_reader import ViewReader
+from kip30.pipeline.wave_files import write_wave
 from kip30.pipeline.wave_runner import IncompleteRunError, WaveResult, run_waves
 from kip30.scanning import Layout, Span
 
@@ -108,15 +108,8 @@ class _Snapshot:
 
     def _wave(self, number: int, spans: Sequence[Span]) -> WaveResult:
         """Write *spans*, and read back what is on the disk: it must be what was scanned."""
-        folder = self._run.wave_folder(_DATA, number)
         with translating():
-            scanned, expected = measured(with_digest(self._view.frame(spans)), number)
-            scanned.write.mode("overwrite").option("compression", "zstd").parquet(str(folder))
-            files = self._run.files_in(folder)
-            found = digest_of(self._read(files))
-        if found != expected.get:
-            raise StoreError(f"{folder} holds other rows than were written: {found}")
-        return WaveResult(found.digest, found.counts, files)
+            return write_wave(self._run, _DATA, number, with_digest(self._view.frame(spans)))
 
     def _read(self, files: Sequence[DataFile]) -> DataFrame:
         return read_files(self._spark, self._run.path, files, self._options.source.layout)

@@ -1,0 +1,201 @@
+"""The job ``diff``: which keys do not have the same value on two sides, stores or snapshots."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from kip30.errors import Kip30Error, UsageError
+from kip30.names import check_namespace
+from kip30.pipeline.comparison import COLUMNS, LEFT, RIGHT, SIDES, differences, unsettle_moving
+from kip30.pipeline.difference_files import count_kinds, first_findings, read_differences
+from kip30.pipeline.endpoints import Endpoint, StoreEndpoint
+from kip30.pipeline.manifest import DataFile
+from kip30.pipeline.progress import NoProgress, Progress
+from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
+from kip30.pipeline.run_directory import RunDirectory
+from kip30.pipeline.settling import settled
+from kip30.pipeline.sides import ReadOptions, Side, layout_at, open_side, side_counts
+from kip30.pipeline.snapshot_files import rejected_rows
+from kip30.pipeline.source import SPAN_ROWS
+from kip30.pipeline.spark_errors import JobFailedError, translating
+from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.wave_files import only_wave, write_files
+from kip30.pipeline.wave_runner import IncompleteRunError
+from kip30.scanning import Layout
+
+JOB = "diff"
+DIFFERENCES = "differences"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffOptions:
+    """What to compare.
+
+    Attributes:
+        left: Part of a store, or of a snapshot.
+        right: The same.
+        out: The folder of the run.
+        into: The namespace that records of other programs are mapped to, as in an import. A diff
+            of such records with keys of kip30's storage needs it.
+        full: Whether values are compared, and not their digests. The run then holds all values.
+        resume: Whether to go on with the run in *out*.
+        span_rows: About how many rows a span has.
+        request_seconds: How long a request of a scan may take.
+    """
+
+    left: Endpoint
+    right: Endpoint
+    out: Path
+    into: str | None = None
+    full: bool = False
+    resume: bool = False
+    span_rows: int = SPAN_ROWS
+    request_seconds: float | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the result."""
+        return {
+            "left": self.left.text,
+            "right": self.right.text,
+            "into": self.into,
+            "full": self.full,
+            "span_rows": self.span_rows,
+        }
+
+    def reading(self) -> ReadOptions:
+        """Return how the sides are read."""
+        return ReadOptions(
+            into=self.into,
+            full=self.full,
+            span_rows=self.span_rows,
+            request_seconds=self.request_seconds,
+        )
+
+
+def run(spark: SparkSession, options: DiffOptions, progress: Progress | None = None) -> Report:
+    """Compare two sides key by key.
+
+    The differences are empty if and only if both sides have the same keys with the same values,
+    each side as of its reading. A key of a live store that differs is read again on both sides:
+    it is reported as different only if it is so again at unchanged versions, else as unsettled.
+    Raw views cannot be read again: their keys that changed after the position are unsettled.
+    Versions, times and owners are not compared.
+
+    The ending is `Ending.DONE` if there is no difference, and nothing that could not be read.
+
+    Raises:
+        UsageError: The two have different layouts and there is no *into*, or *into* has nothing to
+            map; or the folder cannot be used. Nothing was read.
+        StoreError: A snapshot is not whole. Nothing was read.
+        Kip30Error: A store cannot be read.
+    """
+    check_layouts(layout_at(options.left), layout_at(options.right), options.into)
+    arguments = options.arguments()
+    with RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory:
+        return _Diff(spark, options, directory).run(progress or NoProgress())
+
+
+def check_layouts(left: Layout, right: Layout, into: str | None) -> None:
+    """Return if records of the two layouts can be compared.
+
+    Raises:
+        UsageError: They need a mapping and have none, or the other way round.
+        InvalidNameError: *into* cannot be a namespace.
+    """
+    if into is not None:
+        check_namespace(into)
+        if Layout.RAW not in {left, right}:
+            raise UsageError("--into maps what is raw: neither of the two sides is")
+    elif left is not right:
+        raise UsageError(
+            f"the left side is {left.value} and the right side is {right.value}:"
+            " name the namespace that the raw side is mapped to with --into"
+        )
+
+
+class _Diff:
+    """One run of the job."""
+
+    def __init__(self, spark: SparkSession, options: DiffOptions, directory: RunDirectory) -> None:
+        self._spark = spark
+        self._options = options
+        self._run = directory
+        self._sides: dict[str, Side] = {}
+
+    def run(self, progress: Progress) -> Report:
+        manifest = self._run.manifest
+        with ExitStack() as open_sides:
+            for name, endpoint in self._endpoints().items():
+                folder = self._run.path / name
+                side = open_side(self._spark, self._options.reading(), endpoint, folder)
+                open_sides.callback(side.close)
+                self._sides[name] = side
+            self._begin()
+            try:
+                for side in self._sides.values():
+                    side.read(progress)
+                findings = self._compare()
+            except (IncompleteRunError, Kip30Error, JobFailedError) as error:
+                return Report.of(manifest, Ending.INCOMPLETE, reason=str(error))
+        manifest.done = True
+        self._run.save()
+        return Report.of(manifest, Ending.FINDINGS if findings else Ending.DONE, findings)
+
+    def _endpoints(self) -> Mapping[str, Endpoint]:
+        return {LEFT: self._options.left, RIGHT: self._options.right}
+
+    def _begin(self) -> None:
+        """Take both positions before anything is read, so that they are close to each other."""
+        for side in self._sides.values():
+            side.begin()
+        self._run.manifest.source = {name: side.facts for name, side in self._sides.items()}
+        self._run.save()
+
+    def _compare(self) -> list[dict[str, str]]:
+        """Find the differences, in one job of Spark, write them down, and return some."""
+        begun = time.monotonic()
+        with translating():
+            tables = {name: side.table() for name, side in self._sides.items()}
+            files = write_files(self._run, DIFFERENCES, 0, self._differences(tables))
+            found = self._found(files)
+            kinds = count_kinds(found)
+            self._run.manifest.counts = kinds | _counts(tables)
+            seconds = time.monotonic() - begun
+            self._run.manifest.waves = [only_wave(files, sum(kinds.values()), seconds)]
+            rejected = [one for table in tables.values() for one in rejected_rows(table)]
+            return [*first_findings(found), *rejected][:MOST_FINDINGS]
+
+    def _found(self, files: Sequence[DataFile]) -> DataFrame:
+        has_paths = not any(side.has_keys for side in self._sides.values())
+        return read_differences(self._spark, self._run.path, files, has_paths=has_paths)
+
+    def _differences(self, tables: Mapping[str, DataFrame]) -> DataFrame:
+        left, right = (
+            tables[name].where(tables[name]["skipped"].isNull()).drop("skipped") for name in SIDES
+        )
+        found = differences(left, right, full=self._options.full)
+        for name, side in self._sides.items():
+            if side.layout is Layout.RAW:
+                found = unsettle_moving(found, name)
+        return settled(found.select(*COLUMNS), self._stores())
+
+    def _stores(self) -> dict[str, StoreConfig]:
+        """Return the sides whose keys can be read again."""
+        return {
+            name: endpoint.config
+            for name, endpoint in self._endpoints().items()
+            if isinstance(endpoint, StoreEndpoint) and endpoint.layout is Layout.KIP30
+        }
+
+
+def _counts(tables: Mapping[str, DataFrame]) -> dict[str, int]:
+    return {
+        f"{name}_{count}": number
+        for name, table in tables.items()
+        for count, number in side_counts(table).items()
+    }

@@ -1,0 +1,268 @@
+"""The job ``repair``: make the right side of a diff, a store, like the left one."""
+
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kip30.driver import Capability
+from kip30.errors import Kip30Error, UnsupportedError, UsageError
+from kip30.locator import PluginLocator
+from kip30.pipeline.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outcome_findings
+from kip30.pipeline.comparison import LEFT, RIGHT, UNSETTLED
+from kip30.pipeline.difference_files import count_kinds
+from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.manifest import DataFile
+from kip30.pipeline.outcomes import Outcome
+from kip30.pipeline.progress import NoProgress, Progress
+from kip30.pipeline.repair_plan import (
+    ACTIONS,
+    DELETE,
+    DiffFound,
+    count_actions,
+    find_diff,
+    plan_of,
+    read_plan,
+)
+from kip30.pipeline.repair_writes import (
+    with_values_of_snapshot,
+    with_values_of_store,
+    write_plan,
+)
+from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
+from kip30.pipeline.run_directory import RunDirectory
+from kip30.pipeline.run_lock import drive_run
+from kip30.pipeline.session import slots
+from kip30.pipeline.snapshot_files import SnapshotFiles
+from kip30.pipeline.spark_errors import JobFailedError, translating
+from kip30.pipeline.wave_files import only_wave, read_parquet, write_files
+from kip30.records import Fence
+from kip30.resolution import resolve, scanner
+
+JOB = "repair"
+_PLAN = "plan"
+_OUTCOMES = "outcomes"
+_SESSIONS = 1.5
+"""How many session timeouts to wait for a driver that crashed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairOptions:
+    """What to repair.
+
+    Attributes:
+        diff: The folder of a diff that is done.
+        out: The folder of the run.
+        apply: Whether to write. Without it the plan is written down, and nothing else.
+        delete_extra: Whether to delete keys that only the right side has; with *apply* and *plan*.
+        plan: The folder of a repair of the same diff without *apply*: exactly its plan is followed.
+        resume: Whether to go on with the run in *out*.
+        rate: How many writes a second all tasks together may do; None: as many as they can.
+        fence: Whether a former driver of this run can write nothing once another has begun.
+    """
+
+    diff: Path
+    out: Path
+    apply: bool = False
+    delete_extra: bool = False
+    plan: Path | None = None
+    resume: bool = False
+    rate: float | None = None
+    fence: bool = True
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the result."""
+        return {
+            "diff": str(self.diff.absolute()),
+            "apply": self.apply,
+            "delete_extra": self.delete_extra,
+            "plan": None if self.plan is None else str(self.plan.absolute()),
+        }
+
+    def check(self) -> None:
+        """Raise if these contradict each other.
+
+        Raises:
+            UsageError: They do; the message says what to write.
+        """
+        if self.rate is not None and not self.rate > 0:
+            raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
+        if self.plan is not None and not self.apply:
+            raise UsageError("--plan names the plan to follow: give --apply, too")
+        if self.delete_extra and self.plan is None:
+            raise UsageError(
+                "--delete-extra deletes what the plan of a dry run says: give --apply and --plan"
+            )
+
+
+def run(spark: SparkSession, options: RepairOptions, progress: Progress | None = None) -> Report:
+    """Plan, or write, what makes the right side like the left one.
+
+    Every write is done only if the right side still has the version that the diff saw, or still
+    does not have the key; and only the value that the diff saw on the left side is written. What
+    changed since is a *conflict*, and stays as it is. Unsettled keys are left alone.
+
+    The ending is `Ending.DONE` if the sides were equal or, as far as the diff can tell, are now.
+
+    Raises:
+        UsageError: The arguments contradict each other; the diff is not done, or of something that
+            cannot be repaired, or of other stores than its files name by now. Nothing was written.
+        UnsupportedError: The store cannot compare and set, or not fence. Nothing was written.
+        StoreError: Files of the diff or of the snapshot are damaged. Nothing was written.
+        Kip30Error: A store cannot be used. Nothing was written.
+    """
+    options.check()
+    found = find_diff(options.diff)
+    with RunDirectory(options.out, JOB, options.arguments(), resume=options.resume) as directory:
+        job = _Repair(spark, options, found, directory)
+        (progress or NoProgress()).begin(directory.manifest)
+        return job.apply() if options.apply else job.plan()
+
+
+class _Repair:
+    """One run of the job."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: RepairOptions,
+        found: DiffFound,
+        directory: RunDirectory,
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._diff = found
+        self._run = directory
+        self._begun = time.monotonic()
+        with translating():
+            self._unsettled = count_kinds(found.differences(spark))[UNSETTLED]
+        directory.manifest.source = {
+            "diff": found.manifest.run,
+            "is_plan": not options.apply,
+            LEFT: found.manifest.source[LEFT],
+            RIGHT: found.manifest.source[RIGHT],
+        }
+        directory.save()
+
+    def plan(self) -> Report:
+        with translating():
+            rows = plan_of(self._diff.differences(self._spark))
+            files = write_files(self._run, _PLAN, 0, rows)
+            plan = read_parquet(self._spark, self._run.path, files, rows.schema)
+            findings = [
+                {"key": row.key, "outcome": row.action, "detail": "planned"}
+                for row in plan.limit(MOST_FINDINGS).collect()
+            ]
+            return self._done(files, count_actions(plan), findings)
+
+    def apply(self) -> Report:
+        self._check_stores()
+        with translating():
+            planned = self._planned()
+            actions = count_actions(planned)
+            extra = 0 if self._options.delete_extra else actions.pop(DELETE)
+        counts = actions | {"extra": extra}
+        try:
+            with self._fence() as fence:
+                files = self._write(planned, fence)
+        except (Kip30Error, JobFailedError) as error:
+            return self._incomplete(str(error))
+        outcomes = read_parquet(self._spark, self._run.path, files, OUTCOMES)
+        found = outcome_counts(outcomes)
+        counts |= {outcome.value: found[outcome.value] for outcome in Outcome}
+        if counts["fenced"] or counts["unknown"]:
+            self._run.manifest.counts = counts
+            return self._incomplete(f"{counts['fenced']} fenced, {counts['unknown']} unknown")
+        return self._done(files, counts, outcome_findings(outcomes))
+
+    def _check_stores(self) -> None:
+        """Require that the stores are those of the diff, and can do what is needed."""
+        backend = self._diff.right.config.resolve().choice.backend
+        if Capability.COMPARE_AND_SET not in backend.capabilities:
+            wanted = Capability.COMPARE_AND_SET.value
+            raise UnsupportedError(f"store {backend.name!r} does not offer {wanted}")
+        for side, endpoint in ((LEFT, self._diff.left), (RIGHT, self._diff.right)):
+            if isinstance(endpoint, StoreEndpoint):
+                before = _named(*self._diff.identity(side))
+                now = _named(*_identity(endpoint))
+                if now != before:
+                    raise UsageError(
+                        f"{endpoint.text} is {now} by now, and the diff's {side} side was {before}:"
+                        " compare them again"
+                    )
+
+    def _planned(self) -> DataFrame:
+        if self._options.plan is None:
+            return plan_of(self._diff.differences(self._spark))
+        return read_plan(self._spark, self._options.plan, self._diff)
+
+    @contextmanager
+    def _fence(self) -> Generator[Fence | None]:
+        """Lead the run on the right side. A driver that crashed leads up to its session timeout."""
+        if not self._options.fence:
+            yield None
+            return
+        config = self._diff.right.config
+        patience = _SESSIONS * config.resolve().context.session_timeout_seconds
+        run = self._run.manifest.run
+        with (
+            PluginLocator().startup(config.properties()) as locator,
+            drive_run(locator, run, timeout_seconds=patience) as lock,
+        ):
+            yield lock.fence
+
+    def _write(self, planned: DataFrame, fence: Fence | None) -> tuple[DataFile, ...]:
+        tasks = slots(self._spark)
+        rate = self._options.rate
+        writing = BulkWrite(
+            target=self._diff.right.config,
+            run=self._run.manifest.run,
+            fence=fence,
+            rate=None if rate is None else rate / tasks,
+        )
+        if not self._options.delete_extra:
+            planned = planned.where(f.col("action") != DELETE)
+        with translating():
+            rows = self._with_values(planned.repartition(tasks, "key"))
+            return write_files(self._run, _OUTCOMES, 0, writing.outcomes(rows, write_plan))
+
+    def _with_values(self, planned: DataFrame) -> DataFrame:
+        left = self._diff.left
+        if isinstance(left, StoreEndpoint):
+            return with_values_of_store(planned, left.config)
+        files = SnapshotFiles(self._spark, left)
+        files.verify()
+        return with_values_of_snapshot(planned, files.rows())
+
+    def _done(
+        self,
+        files: tuple[DataFile, ...],
+        counts: Mapping[str, int],
+        findings: list[dict[str, str]],
+    ) -> Report:
+        manifest = self._run.manifest
+        rows = sum(counts.get(action, 0) for action in ACTIONS)
+        manifest.waves = [only_wave(files, rows, time.monotonic() - self._begun)]
+        manifest.counts = {**counts, UNSETTLED: self._unsettled}
+        manifest.done = True
+        self._run.save()
+        is_left = findings or self._unsettled or counts.get("extra")
+        return Report.of(manifest, Ending.FINDINGS if is_left else Ending.DONE, findings)
+
+    def _incomplete(self, reason: str) -> Report:
+        return Report.of(self._run.manifest, Ending.INCOMPLETE, reason=reason)
+
+
+def _identity(endpoint: StoreEndpoint) -> tuple[str, str]:
+    properties = endpoint.config.properties()
+    with scanner(properties, endpoint.view()) as store:
+        return store.position().store, resolve(properties).context.namespace
+
+
+def _named(store: str, namespace: str) -> str:
+    return f"namespace {namespace!r} of {store}"

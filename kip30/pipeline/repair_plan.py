@@ -1,0 +1,129 @@
+"""What a repair would do: an action for each difference, taken from the files of a diff."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StringType, StructType
+
+from kip30.errors import UsageError
+from kip30.pipeline import diff
+from kip30.pipeline.comparison import DIFFERS, LEFT, ONLY_LEFT, ONLY_RIGHT, RIGHT, SIDES
+from kip30.pipeline.difference_files import read_differences
+from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint
+from kip30.pipeline.manifest import Manifest
+from kip30.pipeline.run_directory import check_files, read_manifest
+from kip30.pipeline.schemas import RECORDS
+from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.wave_files import read_parquet
+from kip30.scanning import Layout
+
+CREATE, UPDATE, DELETE = "create", "update", "delete"
+ACTIONS = (CREATE, UPDATE, DELETE)
+
+_VERSION = from_arrow_schema(RECORDS)["version"].dataType
+_PLAN = (
+    StructType()
+    .add("key", StringType())
+    .add("action", StringType())
+    .add("version", _VERSION)
+    .add("left_version", _VERSION)
+)
+"""*version* is what the right side must have, null where it must have nothing; *left_version* is
+what the left side must have, null where the key is deleted."""
+
+
+class DiffFound(NamedTuple):
+    """A diff that is done, of two sides that a repair can work on.
+
+    Attributes:
+        folder: The folder of its run.
+        manifest: Its manifest.
+        left: What the right side is to be like: a store or a snapshot.
+        right: The store to repair.
+    """
+
+    folder: Path
+    manifest: Manifest
+    left: StoreEndpoint | SnapshotEndpoint
+    right: StoreEndpoint
+
+    def differences(self, spark: SparkSession) -> DataFrame:
+        """Return its differences."""
+        files = [file for wave in self.manifest.waves for file in wave.files]
+        return read_differences(spark, self.folder, files)
+
+    def identity(self, side: str) -> tuple[str, str]:
+        """Return which store a live side was, in the words of `Position`, and its namespace."""
+        facts = self.manifest.source[side]
+        return facts["position"][0], facts["namespace"]
+
+
+def find_diff(folder: Path) -> DiffFound:
+    """Return the diff in *folder*.
+
+    Raises:
+        UsageError: It is no diff, or not done, or of sides that cannot be repaired.
+        StoreError: Files of it are missing or damaged.
+    """
+    manifest = read_manifest(folder)
+    if manifest.job != diff.JOB:
+        raise UsageError(f"{folder} is a run of {manifest.job}: name the folder of a diff")
+    if not manifest.done:
+        raise UsageError(f"{folder} is a diff that is not done: finish it with --resume")
+    check_files(folder, manifest)
+    for side in SIDES:
+        if manifest.source[side]["layout"] != Layout.KIP30.value:
+            raise UsageError(f"{folder} compared a {side} side that is raw: restore can import it")
+    left, right = (_endpoint(manifest.source[side]) for side in (LEFT, RIGHT))
+    if isinstance(right, SnapshotEndpoint):
+        raise UsageError(f"{right.text} is a snapshot: only a store as the right side is repaired")
+    return DiffFound(folder, manifest, left, right)
+
+
+def plan_of(found: DataFrame) -> DataFrame:
+    """Return what makes the right side of the differences *found* like the left one.
+
+    The columns are key, action, version and left_version. Keys that are unsettled are left alone.
+    """
+    kind = f.col("kind")
+    action = (
+        f.when(kind == ONLY_LEFT, CREATE)
+        .when(kind == DIFFERS, UPDATE)
+        .when(kind == ONLY_RIGHT, DELETE)
+    )
+    version = f.col("right_version").alias("version")
+    rows = found.select("key", action.alias("action"), version, "left_version")
+    return rows.where(f.col("action").isNotNull())
+
+
+def read_plan(spark: SparkSession, folder: Path, of: DiffFound) -> DataFrame:
+    """Return the plan that a dry run wrote into *folder*.
+
+    Raises:
+        UsageError: *folder* has no plan, or that of a repair of another diff.
+        StoreError: Files of it are missing or damaged.
+    """
+    manifest = read_manifest(folder)
+    source: dict[str, Any] = manifest.source
+    if not (manifest.done and source.get("is_plan")):
+        raise UsageError(f"{folder} has no plan: name the folder of a repair without --apply")
+    if source["diff"] != of.manifest.run:
+        raise UsageError(f"{folder} has the plan for the diff {source['diff']}, another one")
+    check_files(folder, manifest)
+    files = [file for wave in manifest.waves for file in wave.files]
+    return read_parquet(spark, folder, files, _PLAN)
+
+
+def count_actions(plan: DataFrame) -> dict[str, int]:
+    """Return how many keys of *plan* have each action."""
+    return dict.fromkeys(ACTIONS, 0) | dict(plan.groupBy("action").count().collect())
+
+
+def _endpoint(facts: dict[str, Any]) -> StoreEndpoint | SnapshotEndpoint:
+    text, under = facts["endpoint"], facts["under"]
+    if "config" in facts:
+        return StoreEndpoint(text, StoreConfig.parse(facts["config"]), Layout.KIP30, under)
+    return SnapshotEndpoint(text, Path(facts["folder"]), under)

@@ -1,0 +1,107 @@
+"""What the tasks of a repair do: fetch the values of the left side, and write them if all fits."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from kip30.errors import StoreError
+from kip30.pipeline.applier import Applier
+from kip30.pipeline.bulk_write import Decided
+from kip30.pipeline.outcomes import Outcome, Record, Replacement
+from kip30.pipeline.repair_plan import CREATE
+from kip30.pipeline.settling import EntryReader
+from kip30.pipeline.store_config import StoreConfig
+from kip30.records import Entry, Version
+
+_ROWS = 500
+_COLUMNS = (
+    "key string, action string, version struct<major: bigint, minor: bigint>, source string,"
+    " value binary, refused string"
+)
+_VERSION = pa.struct([("major", pa.int64()), ("minor", pa.int64())])
+_SCHEMA = pa.schema(
+    [
+        ("key", pa.string()),
+        ("action", pa.string()),
+        ("version", _VERSION),
+        ("source", pa.string()),
+        ("value", pa.binary()),
+        ("refused", pa.string()),
+    ]
+)
+
+
+def with_values_of_store(plan: DataFrame, config: StoreConfig) -> DataFrame:
+    """Return *plan* with the values that the store of *config* has for its keys.
+
+    They are read linearizably, in the tasks. *refused* says why a key cannot be written: the store
+    has another version than the plan wants.
+    """
+    names = ("key", "action", "version", "left_version")
+
+    def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with ExitStack() as closer:
+            reader = EntryReader(config, closer)
+            for batch in batches:
+                for first in range(0, batch.num_rows, _ROWS):
+                    yield _with_values(batch.slice(first, _ROWS), reader)
+
+    return plan.select(*names).mapInArrow(apply, _COLUMNS)
+
+
+def with_values_of_snapshot(plan: DataFrame, records: DataFrame) -> DataFrame:
+    """Return *plan* with the values of *records*, those of the snapshot that the diff compared."""
+    values = records.where(f.col("rejected").isNull()).select("key", "value")
+    joined = plan.join(values, "key", "left")
+    source = f.concat_ws(".", "left_version.major", "left_version.minor").alias("source")
+    is_lost = f.col("left_version").isNotNull() & f.col("value").isNull()
+    refused = f.when(is_lost, "the snapshot does not have it").alias("refused")
+    return joined.select("key", "action", "version", source, "value", refused)
+
+
+def write_plan(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
+    """Do what the rows of *batch* say, each at the version that the diff saw or not at all."""
+    creations: list[Record] = []
+    changes: list[Replacement] = []
+    decided: list[Decided] = []
+    columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
+    for key, action, version, source, value, refused in zip(*columns, strict=True):
+        if refused is not None:
+            decided.append(Decided(key, Outcome.CONFLICT.value, refused))
+        elif action == CREATE:
+            creations.append(Record(key, value, source))
+        else:
+            changes.append(Replacement(key, value, source, Version(**version)))
+    applied = applier.create(creations) + applier.replace(changes)
+    return decided + [Decided(one.key, one.outcome.value, one.detail) for one in applied]
+
+
+def _with_values(batch: pa.RecordBatch, reader: EntryReader) -> pa.RecordBatch:
+    columns: dict[str, list[Any]] = batch.to_pydict()
+    expected = [None if one is None else Version(**one) for one in columns["left_version"]]
+    keys = [key for key, version in zip(columns["key"], expected, strict=True) if version]
+    entries = dict(zip(keys, reader.read(keys), strict=True))
+    found = [
+        (None, None) if version is None else _value(entries[key], version)
+        for key, version in zip(columns["key"], expected, strict=True)
+    ]
+    arrays: list[Any] = [
+        *(batch.column(name) for name in ("key", "action", "version")),
+        pa.array(["" if one is None else str(one) for one in expected], pa.string()),
+        pa.array([value for value, _ in found], pa.binary()),
+        pa.array([refused for _, refused in found], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=_SCHEMA.names)
+
+
+def _value(entry: Entry | StoreError | None, expected: Version) -> tuple[bytes | None, str | None]:
+    """Return the value of *entry*, or why it is not the one that the diff saw."""
+    if not isinstance(entry, Entry):
+        return None, f"the left side had it at version {expected} and does not have it any more"
+    if entry.version != expected:
+        return None, f"the left side has version {entry.version} by now and had {expected}"
+    return entry.data, None
