@@ -56,7 +56,7 @@ class Baseline:
 
     def _states(self, batch: pa.RecordBatch) -> Iterator[Known]:
         keys = batch.column(self._key).cast(pa.binary()).to_pylist()
-        version = batch.column("version")
+        version: Any = batch.column("version")
         parts: list[list[Any]] = [version.field(name).to_pylist() for name in ("major", "minor")]
         modified = batch.column("modified").to_pylist()
         rejected = batch.column("rejected").to_pylist()

@@ -159,6 +159,8 @@ class _Feed:
         self._stream = JournalStream(spark, directory, self._journal, self._sink(spark), stop)
         # What is applied; None until all that an earlier process left is.
         self._applied: Mark | None = None
+        self._stream.on_batch = lambda: progress.feed(self._state())
+        self._tail: Tail | None = None
         self._backoff = Backoff()
         self._failed_jobs = 0
 
@@ -168,7 +170,7 @@ class _Feed:
         try:
             self._begin(files)
             self._progress.begin(self._run.manifest)
-            return self._follow(self._tail(files))
+            return self._follow(self._tail_of(files))
         finally:
             known.close()
 
@@ -199,7 +201,7 @@ class _Feed:
             begin_at(files, baseline.position)
         self._run.save()
 
-    def _tail(self, files: TailFiles) -> Tail:
+    def _tail_of(self, files: TailFiles) -> Tail:
         return Tail(
             files,
             self._open,
@@ -215,6 +217,7 @@ class _Feed:
 
     def _follow(self, tail: Tail) -> Report:
         options = self._options
+        self._tail = tail
         thread = TailThread(
             tail, self._stop, self._progress, once=options.once, interval=options.interval
         )
@@ -245,7 +248,7 @@ class _Feed:
                 return ""
             self._progress.feed(self._state())
             wait = max(due - time.monotonic(), 0.0) if self._backlog else self._options.interval
-            self._stop.wait(wait, *([] if self._backlog else [thread.news]))
+            self._stop.wait(wait, thread.news)
 
     @property
     def _batch_seconds(self) -> float:
@@ -264,6 +267,7 @@ class _Feed:
             return ""
         mark = self._journal.mark
         try:
+            self._note_source()
             self._findings += self._stream.apply()
         except StreamStoppedError:
             return ""
@@ -286,25 +290,29 @@ class _Feed:
         return ""
 
     def _state(self) -> FeedProgress:
-        newest, applied = self._journal.mark, self._applied
+        newest = self._journal.mark
         assert newest is not None  # noqa: S101  `_begin` made a segment
-        reached = newest if not self._backlog else applied
-        rows = reached.rows if reached else self._stream.applied_rows
-        seconds = time.time() - (reached.reached if reached and reached.reached else self._created)
-        return FeedProgress(rows, newest.rows - rows, max(0.0, seconds), newest.gaps)
+        rows = self._stream.applied_rows
+        waiting = max(0, newest.rows - rows)
+        mark = self._applied if waiting else newest
+        reached = mark.reached if mark and mark.reached else self._created
+        return FeedProgress(rows, waiting, max(0.0, time.time() - reached), newest.gaps)
 
     @property
     def _created(self) -> float:
         return self._run.manifest.created
 
+    def _note_source(self) -> None:
+        source, mark = self._run.manifest.source, self._journal.mark
+        if self._tail is not None and self._tail.completeness is not None:
+            source["completeness"] = self._tail.completeness.value
+        if mark is not None and mark.at is not None:
+            source["position"] = list(mark.at)
+
     def _note_facts(self, tail: Tail) -> None:
+        self._note_source()
         manifest, state = self._run.manifest, self._state()
-        if tail.completeness is not None:
-            manifest.source["completeness"] = tail.completeness.value
-        if self._journal.mark is not None and self._journal.mark.at is not None:
-            manifest.source["position"] = list(self._journal.mark.at)
         manifest.counts |= {
-            "changes": state.changes,
             "waiting": state.waiting,
             "lag_seconds": round(state.seconds),
             "gaps": state.gaps,

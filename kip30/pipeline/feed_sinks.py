@@ -40,8 +40,8 @@ class Written:
 class Sink(Protocol):
     """Takes batches in order. The last one may come again, with the same rows."""
 
-    def write(self, rows: DataFrame, batch: int) -> Written:
-        """Write *rows* of the journal.
+    def write(self, rows: DataFrame, batch: int, number: int) -> Written:
+        """Write *rows* of the journal, of which there are *number*.
 
         Raises:
             Kip30Error: They are not all written: the batch has to come again.
@@ -58,11 +58,12 @@ class FilesSink:
         for left in folder.glob(".spark-staging-*"):
             rmtree(left, ignore_errors=True)
 
-    def write(self, rows: DataFrame, batch: int) -> Written:
+    def write(self, rows: DataFrame, batch: int, number: int) -> Written:
         """Write *rows* into the folders of *batch*, in place of what is there.
 
         A folder appears by one rename, with all of its rows in the order of the journal.
         """
+        del number
         columns = {"day": f.to_date("time"), "batch": f.lit(batch)}
         placed = rows.coalesce(1).withColumns(columns).sortWithinPartitions("day", "number")
         writer = placed.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
@@ -85,7 +86,7 @@ class StoreSink:
         self._run = run
         self._slots = slots
 
-    def write(self, rows: DataFrame, batch: int) -> Written:
+    def write(self, rows: DataFrame, batch: int, number: int) -> Written:
         """Write the last change of each key.
 
         Raises:
@@ -93,21 +94,19 @@ class StoreSink:
             FencedError: Another process applies this run's changes.
         """
         del batch
-        found = last_changes(rows, self._slots).mapInArrow(
-            _writing(self._target, self._run), _OUTCOMES
-        )
+        last = last_changes(rows, 1 if number <= _FEW else self._slots)
+        found = last.mapInArrow(_writing(self._target, self._run), _OUTCOMES)
         return _judged(found.collect())
 
 
-def last_changes(rows: DataFrame, slots: int) -> DataFrame:
-    """Return the last change of each key: key, value (null: deleted) and version."""
+def last_changes(rows: DataFrame, tasks: int) -> DataFrame:
+    """Return the last change of each key in *tasks* partitions; null deletes the key."""
     changes = rows.where(f.col("kind") == "change")
-    tasks = 1 if rows.limit(_FEW + 1).count() <= _FEW else slots
-    state = f.struct("value", "version", "number")
+    state = f.struct("value", "number")
     last = f.max_by(state, "number").alias("last")
     # In a stream Spark would make 200 partitions, and open the store in each.
     found = changes.repartition(tasks, "key").groupBy("key").agg(last)
-    return found.select("key", "last.value", "last.version", "last.number")
+    return found.select("key", "last.value", "last.number")
 
 
 def _writing(

@@ -28,6 +28,7 @@ from kip30.pipeline.schemas import VERSION
 from kip30.scanning import Layout, Position, Row
 
 VOLUME_SEGMENTS = 1_000
+_VOLUME_BYTES = 512 * 1024 * 1024
 _MARK = b"kip30.mark"
 _REACHED = "reached.json"
 _MILLISECOND = 1_000_000
@@ -201,8 +202,8 @@ class Journal:
                 rmtree(folder, ignore_errors=True)
 
     def _next_volume(self) -> int:
-        folder = self.volume_folder(self.volume)
-        is_full = len(list(folder.glob("*.parquet"))) >= self._volume_segments
+        sizes = [file.stat().st_size for file in self.volume_folder(self.volume).glob("*.parquet")]
+        is_full = len(sizes) >= self._volume_segments or sum(sizes) >= _VOLUME_BYTES
         return self.volume + is_full
 
     def _volumes(self) -> list[Path]:
@@ -239,7 +240,8 @@ class Journal:
         with os.fdopen(descriptor, "wb") as new:
             pq.write_table(table, new, compression="zstd")
             new.flush()
-            os.utime(file, ns=(self._stamp * _MILLISECOND,) * 2)
+            moment = self._stamp * _MILLISECOND
+            os.utime(file, ns=(moment, moment))
             os.fsync(new.fileno())
 
 

@@ -1,16 +1,18 @@
 """Spark's stream over a journal: it remembers what is applied, and a sink takes its batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip30.pipeline.feed_sinks import Sink, Written
 from kip30.pipeline.journal import Journal
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.spark_errors import translating
+from kip30.pipeline.spark_errors import JobFailedError, translating
 from kip30.pipeline.wakeup import Wakeup
 
 MOST_SEGMENTS = 16
@@ -18,7 +20,15 @@ _BATCHES = 1_000_000
 """More than a volume has."""
 
 _CHECKPOINT = "checkpoint"
+_APPLIED = "changes"
 _FOREVER = "36500d"
+
+
+class _Extent(NamedTuple):
+    """How many rows a batch has, and the number of the row after them."""
+
+    rows: int
+    end: int
 
 
 class StreamStoppedError(Exception):
@@ -30,7 +40,8 @@ class JournalStream:
 
     Attributes:
         applied_segment: The last segment that is applied, as far as this process knows.
-        applied_rows: How many rows of the journal are applied, at least.
+        applied_rows: How many rows of the journal are applied.
+        on_batch: Called after each batch.
         most_segments: How many segments a batch has at most.
     """
 
@@ -43,6 +54,7 @@ class JournalStream:
         stop: Wakeup,
     ) -> None:
         """Apply *journal* to *sink* until *stop* is set."""
+        self.on_batch: Callable[[], None] = _nothing
         self._spark = spark
         self._run = directory
         self._journal = journal
@@ -52,7 +64,7 @@ class JournalStream:
         self._failure: BaseException | None = None
         self._findings: list[Mapping[str, str]] = []
         self.applied_segment: int = -1
-        self.applied_rows: int = 0
+        self.applied_rows: int = directory.manifest.counts.get(_APPLIED, 0)
         self.most_segments: int = MOST_SEGMENTS
         self._remove_volumes()
 
@@ -66,11 +78,7 @@ class JournalStream:
         """
         self._findings = []
         while True:
-            segment, mark, newest = (
-                self._journal.segment,
-                self._journal.mark,
-                self._journal.volume,
-            )
+            segment, newest = self._journal.segment, self._journal.volume
             self._drain()
             if self._volume == newest:
                 break
@@ -79,7 +87,6 @@ class JournalStream:
             self._run.save()
             self._remove_volumes()
         self.applied_segment = segment
-        self.applied_rows = mark.rows if mark else 0
         return self._findings
 
     @property
@@ -89,22 +96,27 @@ class JournalStream:
     def _drain(self) -> None:
         """Apply what is in the volume."""
         self._failure = None
+        try:
+            with translating():
+                self._stream()
+        except OSError as error:  # Spark's process is gone
+            raise JobFailedError(f"Spark does not answer: {error}") from error
+        except Exception:
+            if self._failure is not None:
+                raise self._failure from None
+            raise
+
+    def _stream(self) -> None:
         folder = str(self._journal.volume_folder(self._volume))
         reader = self._spark.readStream.schema(self._schema)
         reader = reader.option("maxFilesPerTrigger", MOST_SEGMENTS).option("maxFileAge", _FOREVER)
         writer = reader.parquet(folder).writeStream.foreachBatch(self._batch)
         writer = writer.option("checkpointLocation", str(self._checkpoint(self._volume)))
+        query = writer.trigger(availableNow=True).start()
         try:
-            with translating():
-                query = writer.trigger(availableNow=True).start()
-                try:
-                    query.awaitTermination()
-                finally:
-                    query.stop()
-        except Exception:
-            if self._failure is not None:
-                raise self._failure from None
-            raise
+            query.awaitTermination()
+        finally:
+            query.stop()
 
     def _batch(self, rows: DataFrame, number: int) -> None:
         """Apply one batch. Spark calls this on another thread, while `_drain` waits."""
@@ -112,7 +124,10 @@ class JournalStream:
             self._check_stopped()
             batch = self._volume * _BATCHES + number
             with translating():
-                self._note(batch, self._sink.write(rows, batch))
+                extent = _extent(rows)
+                written = self._sink.write(rows, batch, extent.rows)
+            self._note(batch, extent, written)
+            self.on_batch()
         except BaseException as error:
             self._failure = error
             raise
@@ -121,9 +136,11 @@ class JournalStream:
         if self._stop.is_set:
             raise StreamStoppedError
 
-    def _note(self, batch: int, written: Written) -> None:
+    def _note(self, batch: int, extent: "_Extent", written: Written) -> None:
         """Count a batch, once. If it comes again, it was counted or it was not applied."""
         counts = self._run.manifest.counts
+        self.applied_rows = max(self.applied_rows, extent.end)
+        counts[_APPLIED] = self.applied_rows
         if batch <= counts.get("batch", -1):
             return
         for name, number in written.counts.items():
@@ -141,3 +158,12 @@ class JournalStream:
         for folder in self._checkpoint(0).parent.glob("*"):
             if int(folder.name) < self._volume:
                 rmtree(folder, ignore_errors=True)
+
+
+def _extent(rows: DataFrame) -> _Extent:
+    (found,) = rows.agg(f.count("number"), f.max("number")).collect()
+    return _Extent(found[0], 0 if found[1] is None else found[1] + 1)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -5,11 +5,11 @@ compared with the versions that the journal has; so is a store whose log forgot 
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kip30.errors import PositionLostError
 from kip30.pipeline.journal import Entry, Journal, Kind, Mark
@@ -196,8 +196,8 @@ class Tail:
     def _differing(self, page: Page) -> Iterator[Row]:
         stamps = list(map(stamp, page.majors, page.minors, page.modified))
         changed = self._known.changed(page.keys, stamps)
-        columns = page[: len(Row._fields)]
-        return (Row(*(column[number] for column in columns)) for number in changed)
+        columns: Sequence[Sequence[Any]] = page[: len(Row._fields)]
+        return (Row._make(column[number] for column in columns) for number in changed)
 
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)

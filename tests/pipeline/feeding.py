@@ -12,6 +12,7 @@ from kip30 import BYTES, PluginLocator, Storage
 from kip30.pipeline.journal import Journal, journal_schema
 from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.tail import SegmentSize, Tail, TailFiles, begin_at
+from kip30.records import Version
 from kip30.resolution import scanner
 from kip30.scanning import Layout, Position, View
 
@@ -23,6 +24,12 @@ def storage_of(config: Path) -> Iterator[Storage[bytes]]:
     """Open the storage that *config* means."""
     with PluginLocator().startup(config) as locator:
         yield locator.storage(BYTES)
+
+
+def version_of(storage: Storage[bytes], key: str) -> Version:
+    found = storage.get(key)
+    assert found is not None
+    return found.version
 
 
 def position_of(config: Path) -> Position:
@@ -73,7 +80,7 @@ def repeated(rows: Rows) -> list[tuple[str, Mapping[str, int]]]:
 
 
 @contextmanager
-def tail_in(
+def tail_in(  # noqa: PLR0913  each test gives few of them
     folder: Path,
     config: Path,
     *,

@@ -25,7 +25,7 @@ from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.wakeup import Wakeup
 from kip30_conformance.patience import TIME_SCALE, eventually
 
-from .feeding import Rows, changes_of, gaps, repeated, states, storage_of
+from .feeding import Rows, changes_of, gaps, repeated, states, storage_of, version_of
 from .stores import STORES, Stores, contents, fill, stores_in
 
 VALUES = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(60)}
@@ -146,7 +146,7 @@ def test_files_by_day(spark: SparkSession, etcd: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_P25_a_store_into_another(
+def test_p25_a_store_into_another(
     spark: SparkSession, stores: Stores, target: Path, tmp_path: Path, store: str
 ) -> None:
     config = stores.config(store, f"s{os.urandom(4).hex()}")
@@ -185,7 +185,7 @@ def test_after_a_snapshot(spark: SparkSession, stores: Stores, tmp_path: Path, s
     assert gaps(rows) == 0
 
 
-def test_P24_a_gap_after_a_snapshot_is_repaired(
+def test_p24_a_gap_after_a_snapshot_is_repaired(
     spark: SparkSession, stores: Stores, etcd: Path, tmp_path: Path
 ) -> None:
     fill(etcd, VALUES)
@@ -253,7 +253,7 @@ def child(source: Path, target: Path | None, out: Path, point: str) -> Iterator[
 
 
 @pytest.mark.parametrize("into", ["files", "store"])
-def test_P21_killed_between_batch_and_checkpoint(
+def test_p21_killed_between_batch_and_checkpoint(
     spark: SparkSession, source: Path, target: Path, tmp_path: Path, into: str
 ) -> None:
     goal = target if into == "store" else None
@@ -277,23 +277,23 @@ def test_P21_killed_between_batch_and_checkpoint(
         assert all_of(target) == all_of(source)
 
 
-def test_P22_a_batch_that_comes_again(
+def test_p22_a_batch_that_comes_again(
     spark: SparkSession, source: Path, target: Path, tmp_path: Path
 ) -> None:
     fill(source, VALUES)
     once(spark, source, tmp_path / "run", target=target)
     with storage_of(target) as storage:
-        before = {key: storage.get(key).version for key in VALUES}
+        before = {key: version_of(storage, key) for key in VALUES}
     for folder in (tmp_path / "run" / "checkpoint").glob("*/commits"):
         for commit in folder.iterdir():
             commit.unlink()
     once(spark, source, tmp_path / "run", target=target)
     with storage_of(target) as storage:
-        assert {key: storage.get(key).version for key in VALUES} == before
+        assert {key: version_of(storage, key) for key in VALUES} == before
     assert read_manifest(tmp_path / "run").counts["written"] == len(VALUES)
 
 
-def test_P23_once_ends_while_writers_go_on(spark: SparkSession, etcd: Path, tmp_path: Path) -> None:
+def test_p23_once_ends_while_writers_go_on(spark: SparkSession, etcd: Path, tmp_path: Path) -> None:
     fill(etcd, VALUES)
     over = threading.Event()
 

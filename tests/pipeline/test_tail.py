@@ -22,6 +22,7 @@ from .feeding import (
     states,
     storage_of,
     tail_in,
+    version_of,
 )
 from .stores import STORES, Stores, contents, fill, stores_in
 
@@ -61,7 +62,7 @@ def test_everything_is_the_beginning(config: Path, tmp_path: Path) -> None:
     assert gaps(rows) == 0
 
 
-def test_P25b_what_changes_follows(config: Path, tmp_path: Path) -> None:
+def test_p25b_what_changes_follows(config: Path, tmp_path: Path) -> None:
     fill(config, {f"n/k{number}": b"first" for number in range(5)})
     with tail_in(tmp_path, config) as tail, storage_of(config) as storage:
         tail.advance()
@@ -71,7 +72,7 @@ def test_P25b_what_changes_follows(config: Path, tmp_path: Path) -> None:
         storage.put("n/new", b"new")
         tail.advance()
         tail.advance()
-        versions = {key: storage.get(key).version for key in ("n/k1", "n/new")}
+        versions = {key: version_of(storage, key) for key in ("n/k1", "n/new")}
         every = tail.completeness is Completeness.EVERY_CHANGE
     rows = journal_rows(tmp_path / "journal")[5:]
     turns = [value for key, value in changes_of(rows) if key == "n/k1"]
@@ -123,7 +124,7 @@ with tail_in(folder, config, size=SMALL) as opened:
 
 
 def killed(folder: Path, config: Path, point: str, count: int) -> bool:
-    """Advance in a process that is killed after the *count*-th time at *point*, if it gets there."""
+    """Advance in a process that is killed after the *count*-th time at *point*."""
     root = str(Path(__file__).parents[2])
     words = [sys.executable, "-c", CHILD, str(folder), str(config), point, str(count)]
     path = f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
@@ -134,7 +135,7 @@ def killed(folder: Path, config: Path, point: str, count: int) -> bool:
 
 @pytest.mark.parametrize("store", ["embedded", "etcd", "zookeeper"])
 @pytest.mark.parametrize("point", ["written", "appended", "known"])
-def test_P21_killed_at_each_point(stores: Stores, store: str, point: str, tmp_path: Path) -> None:
+def test_p21_killed_at_each_point(stores: Stores, store: str, point: str, tmp_path: Path) -> None:
     config = stores.config(store, f"t{os.urandom(4).hex()}")
     fill(config, {f"n/k{number:02}": b"first" for number in range(20)})
     advance(tmp_path, config)
@@ -159,7 +160,7 @@ def test_P21_killed_at_each_point(stores: Stores, store: str, point: str, tmp_pa
         assert len(rows) == 20 + 18 + 1 + 1 + 1
 
 
-def test_P24_a_compacted_history(stores: Stores, tmp_path: Path) -> None:
+def test_p24_a_compacted_history(stores: Stores, tmp_path: Path) -> None:
     config = stores.config("etcd", f"t{os.urandom(4).hex()}")
     fill(config, {f"n/k{number}": b"first" for number in range(10)})
     advance(tmp_path, config)
@@ -174,7 +175,7 @@ def test_P24_a_compacted_history(stores: Stores, tmp_path: Path) -> None:
     _expect_one_gap(tmp_path, config)
 
 
-def test_P24_an_overrun_log(embedded: Path, tmp_path: Path) -> None:
+def test_p24_an_overrun_log(embedded: Path, tmp_path: Path) -> None:
     fill(embedded, {f"n/k{number}": b"first" for number in range(10)})
     advance(tmp_path, embedded)
     fill(embedded, {f"many/k{number}": b"1" for number in range(5_200)})
@@ -186,7 +187,7 @@ def test_P24_an_overrun_log(embedded: Path, tmp_path: Path) -> None:
     _expect_one_gap(tmp_path, embedded)
 
 
-def test_P24_another_store(config: Path, tmp_path: Path) -> None:
+def test_p24_another_store(config: Path, tmp_path: Path) -> None:
     fill(config, {"n/k1": b"1", "n/k2": b"1"})
     at = position_of(config)
     with tail_in(tmp_path, config, after=Position("elsewhere", at.at)) as tail:
@@ -194,7 +195,7 @@ def test_P24_another_store(config: Path, tmp_path: Path) -> None:
     _expect_one_gap(tmp_path, config)
 
 
-def test_P24_killed_while_a_gap_is_repaired(stores: Stores, tmp_path: Path) -> None:
+def test_p24_killed_while_a_gap_is_repaired(stores: Stores, tmp_path: Path) -> None:
     config = stores.config("etcd", f"t{os.urandom(4).hex()}")
     fill(config, {f"n/k{number:02}": b"first" for number in range(30)})
     advance(tmp_path, config)
