@@ -27,6 +27,22 @@ class WaveProgress(NamedTuple):
     seconds_left: float
 
 
+class FeedProgress(NamedTuple):
+    """How far a feed is.
+
+    Attributes:
+        changes: How many rows of its journal are applied, in all.
+        waiting: How many were read from the store and are not applied.
+        seconds: How old the state of the store is that the applied rows reach.
+        gaps: How many times changes were missed and the states compared.
+    """
+
+    changes: int
+    waiting: int
+    seconds: float
+    gaps: int
+
+
 class Progress(Protocol):
     """Receives news of a job, on the thread that runs it."""
 
@@ -38,8 +54,12 @@ class Progress(Protocol):
         """Take note of a wave that ended."""
         ...
 
+    def feed(self, state: FeedProgress) -> None:
+        """Take note of how far a feed is."""
+        ...
+
     def warn(self, text: str) -> None:
-        """Take note of something that an operator should know."""
+        """Take note of something that an operator should know. Any thread may call this."""
         ...
 
 
@@ -50,6 +70,9 @@ class NoProgress:
         """Say nothing."""
 
     def wave(self, done: WaveProgress) -> None:
+        """Say nothing."""
+
+    def feed(self, state: FeedProgress) -> None:
         """Say nothing."""
 
     def warn(self, text: str) -> None:

@@ -165,11 +165,16 @@ def write_whole(file: Path, text: str) -> None:
         new.flush()
         os.fsync(new.fileno())
     temporary.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within *folder* last."""
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def _check_unused(path: Path) -> None:

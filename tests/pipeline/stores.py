@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kip30 import BYTES, PluginLocator
 from kip30_conformance.patience import TIME_SCALE
-from kip30_conformance.servers import start
+from kip30_conformance.servers import Ensemble, start
 
 STORES = ("embedded", "zookeeper", "etcd", "consul", "cassandra")
 
@@ -18,6 +18,7 @@ class Stores:
         self._folder = folder
         self._servers = servers
         self._settings: dict[str, dict[str, str]] = {}
+        self._ensembles: dict[str, Ensemble] = {}
 
     def config(self, store: str, namespace: str) -> Path:
         """Return the properties file of *namespace* in *store*."""
@@ -37,13 +38,19 @@ class Stores:
             self._settings[store] = self._started(store)
         return self._settings[store]
 
+    def ensemble(self, store: str) -> Ensemble:
+        """Return the servers of *store*."""
+        self.settings(store)
+        return self._ensembles[store]
+
     def _started(self, store: str) -> dict[str, str]:
         folder = self._folder / store
         folder.mkdir()
         if store == "embedded":
             folder.chmod(0o700)
             return {"plugin.backend": store, "plugin.embedded.directory": str(folder)}
-        return self._servers.enter_context(start(store, folder=folder)).settings()
+        self._ensembles[store] = self._servers.enter_context(start(store, folder=folder))
+        return self._ensembles[store].settings()
 
 
 @contextmanager

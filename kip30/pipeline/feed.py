@@ -1,0 +1,335 @@
+"""The job ``feed``: what changes in a view of a store, into Parquet files by day or a store."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from kip30.errors import ConfigError, Kip30Error, UnavailableError, UsageError
+from kip30.pipeline.baseline import Baseline
+from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.feed_sinks import FilesSink, Sink, StoreSink
+from kip30.pipeline.journal import Journal, Mark
+from kip30.pipeline.journal_stream import JournalStream, StreamStoppedError
+from kip30.pipeline.known_keys import KnownKeys
+from kip30.pipeline.manifest import MANIFEST_NAME
+from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
+from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
+from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.session import slots
+from kip30.pipeline.spark_errors import JobFailedError
+from kip30.pipeline.tail import Tail, TailFiles, begin_at
+from kip30.pipeline.tail_thread import Backoff, TailThread
+from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
+from kip30.resolution import scanner
+from kip30.scanning import Layout, ScanDriver
+
+JOB = "feed"
+INTERVAL_SECONDS = 10.0
+_SHORTEST_INTERVAL = 1.0
+_FILES_SECONDS = 60.0
+_FAILED_JOBS = 5
+_OUT = "out"
+_JOURNAL = "journal"
+_KNOWN = "known.db"
+_SCRATCH = "scratch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """What to follow, and where to.
+
+    Attributes:
+        source: The part of a store.
+        target: A store to keep equal to it; None: Parquet files in the folder of the run.
+        out: The folder of the run.
+        resume: Whether to go on with the run in *out*.
+        after: The folder of a snapshot or migration of *source*, whose position the feed begins
+            at; None: everything that is there is the beginning of the feed. A run that is resumed
+            needs it no more.
+        once: Whether to end at the position that the store has when the feed begins.
+        interval: How many seconds there are from one reading of the store to the next.
+        batch_seconds: How many seconds there are at least from one batch to the next; None: for
+            files 60, so that a day has no more than 1,440, and for a store none.
+        request_seconds: How long a request to *source* may take.
+    """
+
+    source: StoreEndpoint
+    target: StoreEndpoint | None = None
+    out: Path
+    resume: bool = False
+    after: Path | None = None
+    once: bool = False
+    interval: float = INTERVAL_SECONDS
+    batch_seconds: float | None = None
+    request_seconds: float | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the result."""
+        return {
+            "source": self.source.text,
+            "target": None if self.target is None else self.target.text,
+            "after": None if self.after is None else str(self.after),
+        }
+
+    def check(self) -> None:
+        """Raise if these contradict each other.
+
+        Raises:
+            UsageError: They do; the message says what to write.
+        """
+        if not self.interval >= _SHORTEST_INTERVAL:
+            raise UsageError(
+                f"an interval of {self.interval} s: give {_SHORTEST_INTERVAL:g} or more"
+            )
+        if self.target is None:
+            return
+        if self.source.layout is not Layout.KIP30:
+            raise UsageError(f"{self.source.text} is raw: a feed of it goes to files alone")
+        if self.target.under:
+            raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
+        source, target = self.source.config.resolve(), self.target.config.resolve()
+        if _place(source) == _place(target):
+            raise UsageError(f"{self.source.text} and {self.target.text} are the same store")
+
+
+def run(
+    spark: SparkSession,
+    options: FeedOptions,
+    progress: Progress | None = None,
+    stop: Wakeup | None = None,
+) -> Report:
+    """Follow the source until *stop* is set or Ctrl-C is pressed; with *once* up to now.
+
+    Both end it after the segment and the batch under way.
+
+    Each change is written to the files once, and applied to a store in effect once; those of a key
+    in order. A feed is never done: ``resume`` goes on, also after *once*. A store that does not
+    answer is tried again and again, unless *once* is given.
+
+    Raises:
+        UsageError: The folder or the arguments cannot be used. Nothing was read.
+        StoreError: The snapshot to begin at cannot be used. Nothing was read.
+        Kip30Error: The source cannot be read. Nothing was read yet.
+        KeyboardInterrupt: Ctrl-C was pressed. All is as after *stop*.
+    """
+    options.check()
+    stop = stop or Wakeup()
+    options = _resumed(options)
+    arguments = options.arguments()
+    with (
+        RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory,
+        set_by_interrupt(stop),
+    ):
+        return _Feed(spark, options, directory, progress or NoProgress(), stop).run()
+
+
+def _resumed(options: FeedOptions) -> FeedOptions:
+    """Return *options* with what was given when the run began, and is not again."""
+    if options.after or not options.resume or not (options.out / MANIFEST_NAME).exists():
+        return options
+    after = read_manifest(options.out).arguments.get("after")
+    return options if after is None else replace(options, after=Path(after))
+
+
+def _place(resolved: Any) -> tuple[Any, ...]:
+    return resolved.choice.backend, resolved.context.namespace, resolved.settings
+
+
+class _Feed:
+    """One run of the job."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: FeedOptions,
+        directory: RunDirectory,
+        progress: Progress,
+        stop: Wakeup,
+    ) -> None:
+        self._options = options
+        self._run = directory
+        self._progress = progress
+        self._stop = stop
+        self._findings: list[Mapping[str, str]] = []
+        self._journal = Journal(directory.path / _JOURNAL, options.source.layout)
+        self._stream = JournalStream(spark, directory, self._journal, self._sink(spark), stop)
+        # What is applied; None until all that an earlier process left is.
+        self._applied: Mark | None = None
+        self._stream.on_batch = lambda: progress.feed(self._state())
+        self._tail: Tail | None = None
+        self._backoff = Backoff()
+        self._failed_jobs = 0
+
+    def run(self) -> Report:
+        known = KnownKeys(self._run.path / _KNOWN)
+        files = TailFiles(journal=self._journal, known=known, scratch=self._run.path / _SCRATCH)
+        try:
+            self._begin(files)
+            self._progress.begin(self._run.manifest)
+            return self._follow(self._tail_of(files))
+        finally:
+            known.close()
+
+    def _sink(self, spark: SparkSession) -> Sink:
+        target = self._options.target
+        if target is None:
+            return FilesSink(self._run.path / _OUT)
+        return StoreSink(target.config, self._run.manifest.run, slots(spark))
+
+    def _begin(self, files: TailFiles) -> None:
+        """Make the first segment, which holds the position to begin at."""
+        if self._journal.segment >= 0:
+            return
+        resolved = self._options.source.config.resolve()
+        self._run.manifest.source = {
+            "endpoint": self._options.source.text,
+            "store": resolved.choice.backend.name,
+            "namespace": resolved.context.namespace,
+            "layout": self._options.source.layout.value,
+            "under": self._options.source.under,
+        }
+        if self._options.after is None:
+            files.known.fill(())
+            begin_at(files, None)
+        else:
+            baseline = Baseline(self._options.after, self._options.source)
+            files.known.fill(baseline.states())
+            begin_at(files, baseline.position)
+        self._run.save()
+
+    def _tail_of(self, files: TailFiles) -> Tail:
+        return Tail(
+            files,
+            self._open,
+            stopped=lambda: self._stop.is_set,
+            warn=self._progress.warn,
+        )
+
+    def _open(self, scratch: Path) -> ScanDriver:
+        source = self._options.source
+        seconds = self._options.request_seconds
+        view = source.view(scratch)
+        return scanner(source.config.properties(), view, request_seconds=seconds)
+
+    def _follow(self, tail: Tail) -> Report:
+        options = self._options
+        self._tail = tail
+        thread = TailThread(
+            tail, self._stop, self._progress, once=options.once, interval=options.interval
+        )
+        try:
+            reason = self._batches(thread)
+        finally:
+            self._stop.set()
+            thread.close()
+            self._note_facts(tail)
+        if thread.error is not None:
+            self._raise_early(thread.error)
+            reason = str(thread.error)
+        return self._report(reason)
+
+    def _batches(self, thread: TailThread) -> str:
+        """Apply what the tail reads, and return why that ended; empty: all is applied."""
+        due = 0.0
+        while True:
+            thread.news.clear()
+            is_last = thread.has_ended
+            if is_last or time.monotonic() >= due or self._backlog >= self._stream.most_segments:
+                due = time.monotonic() + self._batch_seconds
+                if reason := self._batch():
+                    return reason
+            if self._stop.is_set:
+                return "stopped: --resume goes on"
+            if is_last and not self._backlog:
+                return ""
+            self._progress.feed(self._state())
+            wait = max(due - time.monotonic(), 0.0) if self._backlog else self._options.interval
+            self._stop.wait(wait, thread.news)
+
+    @property
+    def _batch_seconds(self) -> float:
+        if self._options.batch_seconds is not None:
+            return self._options.batch_seconds
+        return _FILES_SECONDS if self._options.target is None else 0.0
+
+    @property
+    def _backlog(self) -> int:
+        """How many segments are not applied."""
+        return self._journal.segment - self._stream.applied_segment
+
+    def _batch(self) -> str:
+        """Apply what is in the journal now; return why the run has to end, if it has to."""
+        if not self._backlog:
+            return ""
+        mark = self._journal.mark
+        try:
+            self._note_source()
+            self._findings += self._stream.apply()
+        except StreamStoppedError:
+            return ""
+        except (UnavailableError, JobFailedError) as error:
+            return self._failed(error)
+        except Kip30Error as error:
+            return str(error)
+        self._applied = mark
+        self._failed_jobs = 0
+        self._backoff.reset()
+        return ""
+
+    def _failed(self, error: Exception) -> str:
+        """Wait before the same batch comes again, or say why it does not."""
+        self._failed_jobs += isinstance(error, JobFailedError)
+        if self._options.once or self._failed_jobs >= _FAILED_JOBS:
+            return str(error)
+        self._progress.warn(f"a batch is applied again soon: {error}")
+        self._stop.wait(self._backoff.next())
+        return ""
+
+    def _state(self) -> FeedProgress:
+        newest = self._journal.mark
+        assert newest is not None  # noqa: S101  `_begin` made a segment
+        rows = self._stream.applied_rows
+        waiting = max(0, newest.rows - rows)
+        mark = self._applied if waiting else newest
+        reached = mark.reached if mark and mark.reached else self._created
+        return FeedProgress(rows, waiting, max(0.0, time.time() - reached), newest.gaps)
+
+    @property
+    def _created(self) -> float:
+        return self._run.manifest.created
+
+    def _note_source(self) -> None:
+        source, mark = self._run.manifest.source, self._journal.mark
+        if self._tail is not None and self._tail.completeness is not None:
+            source["completeness"] = self._tail.completeness.value
+        if mark is not None and mark.at is not None:
+            source["position"] = list(mark.at)
+
+    def _note_facts(self, tail: Tail) -> None:
+        self._note_source()
+        manifest, state = self._run.manifest, self._state()
+        manifest.counts |= {
+            "waiting": state.waiting,
+            "lag_seconds": round(state.seconds),
+            "gaps": state.gaps,
+            "rejected_records": tail.rejected,
+        }
+        self._run.save()
+
+    def _raise_early(self, error: BaseException) -> None:
+        """Raise *error* if it is none of the store's, or if nothing was read."""
+        is_expected = isinstance(error, Kip30Error) and not isinstance(error, ConfigError)
+        if not is_expected or self._journal.segment == 0:
+            raise error
+
+    def _report(self, reason: str) -> Report:
+        counts = self._run.manifest.counts
+        has_findings = any(counts.get(name) for name in ("rejected", "rejected_records", "gaps"))
+        ending = Ending.FINDINGS if has_findings else Ending.DONE
+        if reason:
+            ending = Ending.INCOMPLETE
+        return Report.of(self._run.manifest, ending, self._findings[:MOST_FINDINGS], reason)

@@ -1,0 +1,239 @@
+"""A tail: it reads what changes in a view of a store, and appends it to a journal.
+
+A store with a log of changes is read from there. Of the others the whole view is scanned, and
+compared with the versions that the journal has; so is a store whose log forgot what was not read.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import rmtree
+from typing import Any, NamedTuple
+
+from kip30.errors import PositionLostError
+from kip30.pipeline.journal import Entry, Journal, Kind, Mark
+from kip30.pipeline.known_keys import Known, KnownKeys, stamp
+from kip30.scanning import Completeness, Page, Position, Row, ScanDriver
+
+_SPAN_ROWS = 20_000
+
+OpenScanner = Callable[[Path], ScanDriver]
+"""Opens the view for reading; its copies of itself go to the directory given."""
+
+
+class StoppedError(Exception):
+    """The tail was stopped between two segments."""
+
+
+class SegmentSize(NamedTuple):
+    """When a segment is full.
+
+    Attributes:
+        rows: The number of its rows.
+        size: About how many bytes its keys and values have.
+    """
+
+    rows: int = 20_000
+    size: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailFiles:
+    """What a tail keeps.
+
+    Attributes:
+        journal: What it read.
+        known: Which keys the journal has.
+        scratch: Where the store may keep copies of itself; the tail deletes them.
+    """
+
+    journal: Journal
+    known: KnownKeys
+    scratch: Path
+
+
+class Tail:
+    """Follows one view. One thread at a time uses an object.
+
+    A process may be killed at any point: another tail with the same files goes on, each change is
+    in the journal once, and the changes of a key are in order.
+
+    Attributes:
+        completeness: What the journal shows of a key that changes several times; None as long as
+            the store was not reached.
+        rejected: How many keys of the last scan are no records.
+    """
+
+    def __init__(
+        self,
+        files: TailFiles,
+        open_scanner: OpenScanner,
+        *,
+        size: SegmentSize | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+        warn: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """Go on with *files*, in which `begin_at` or a tail left a segment.
+
+        Args:
+            files: What the tail keeps.
+            open_scanner: Opens the view.
+            size: When to end a segment.
+            stopped: Asked after each segment; if it says yes, `advance` ends.
+            warn: Receives what an operator should know.
+        """
+        self._journal = files.journal
+        self._known = files.known
+        self._scratch = files.scratch
+        self._open = open_scanner
+        self._size = size or SegmentSize()
+        self._stopped = stopped
+        self._warn = warn
+        self._store: ScanDriver | None = None
+        self._entries: list[Entry] = []
+        self._bytes = 0
+        self.completeness: Completeness | None = None
+        self.rejected: int = 0
+        self._catch_up()
+
+    def close(self) -> None:
+        """Close the connection; `advance` opens another one."""
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+        rmtree(self._scratch, ignore_errors=True)
+
+    def advance(self) -> None:
+        """Read everything up to the present into the journal.
+
+        Raises:
+            StoppedError: It was stopped before its end.
+            PositionLostError: The store forgot this moment while it was scanned: repeat.
+            Kip30Error: The store cannot be read. What was read before is in the journal.
+        """
+        self._entries, self._bytes = [], 0
+        store = self._opened()
+        reached = time.time()
+        until = self._position(store)
+        mark = self._mark
+        if mark.at is not None and mark.at.store != until.store:
+            self._lose(f"the position is of the store {mark.at.store}, and this is {until.store}")
+        has_log = store.completeness is not None
+        if has_log and not self._mark.listing:
+            try:
+                self._read_log(store, until)
+            except PositionLostError as error:
+                self._lose(str(error))
+        if not has_log or self._mark.listing:
+            self._compare(store, until)
+        self._finish(Mark(at=until, reached=reached))
+
+    @property
+    def _mark(self) -> Mark:
+        mark = self._journal.mark
+        assert mark is not None  # noqa: S101  `begin_at` made one
+        return mark
+
+    def _catch_up(self) -> None:
+        """Take over what was appended before a process was killed."""
+        for segment in range(self._known.segment + 1, self._journal.segment + 1):
+            if segment > 0:  # the first segment holds the position to begin at, alone
+                self._known.apply(segment, self._journal.states(segment))
+
+    def _opened(self) -> ScanDriver:
+        if self._store is None:
+            rmtree(self._scratch, ignore_errors=True)
+            self._scratch.mkdir(mode=0o700)
+            self._store = self._open(self._scratch)
+            self.completeness = self._store.completeness or Completeness.FINAL_STATES
+        return self._store
+
+    def _position(self, store: ScanDriver) -> Position:
+        """Return the present, without the copy that a store kept for the moment before."""
+        before = set(self._scratch.iterdir())
+        at = store.position()
+        if set(self._scratch.iterdir()) - before:
+            for old in before:
+                old.unlink(missing_ok=True)
+        return at
+
+    def _read_log(self, store: ScanDriver, until: Position) -> None:
+        mark = self._mark
+        if mark.at is None or mark.at == until:
+            return
+        last = mark.order
+        for changes in store.changes(mark.at, until):
+            for change in changes:
+                if change.order <= mark.order:
+                    continue  # read before the last tail ended
+                if self._is_full and change.order != last:
+                    self._flush(replace(mark, order=last))
+                last = change.order
+                self._add(Entry(change.key, change.row, change.order))
+
+    def _lose(self, reason: str) -> None:
+        """Note that changes are missing, and that a comparison is due."""
+        self._warn(f"changes are missing, and all keys are compared: {reason}")
+        self._entries, self._bytes = [Entry(None, None, None, Kind.GAP)], 0
+        self._flush(replace(self._mark, order=-1, listing=True))
+
+    def _compare(self, store: ScanDriver, until: Position) -> None:
+        """Add what differs between the view and what the journal has."""
+        self._known.begin_scan()
+        rejected = 0
+        for span in store.plan(until, _SPAN_ROWS):
+            for page in store.scan(span, until):
+                rejected += len(page.rejected)
+                for row in self._differing(page):
+                    self._add(Entry(row.key, row, row.modified))
+                    self._flush_if_full()
+        self.rejected = rejected
+        for key in self._known.unseen():
+            self._add(Entry(key, None, None))
+            self._flush_if_full()
+
+    def _differing(self, page: Page) -> Iterator[Row]:
+        stamps = list(map(stamp, page.majors, page.minors, page.modified))
+        changed = self._known.changed(page.keys, stamps)
+        columns: Sequence[Sequence[Any]] = page[: len(Row._fields)]
+        return (Row._make(column[number] for column in columns) for number in changed)
+
+    def _add(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._bytes += entry.size
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._entries) >= self._size.rows or self._bytes >= self._size.size
+
+    def _flush_if_full(self) -> None:
+        if self._is_full:
+            self._flush(self._mark)
+
+    def _finish(self, mark: Mark) -> None:
+        if self._entries or self._mark.listing:
+            self._flush(mark)
+        elif self._mark.at != mark.at:
+            self._journal.note(mark)
+        else:
+            self._journal.touch(mark.reached)
+
+    def _flush(self, mark: Mark) -> None:
+        """Append a segment. If a process is killed in here, the next tail repeats the rest."""
+        self._journal.append(self._entries, mark)
+        states = [_known(entry) for entry in self._entries if entry.key is not None]
+        self._known.apply(self._journal.segment, states)
+        self._entries, self._bytes = [], 0
+        if self._stopped():
+            raise StoppedError
+
+
+def begin_at(files: TailFiles, at: Position | None) -> None:
+    """Let a tail begin at *at*, of which *files* know all keys; None: with all that is there."""
+    files.journal.append([], Mark(at=at, listing=at is None, reached=time.time() if at else 0.0))
+
+
+def _known(entry: Entry) -> Known:
+    key, row = entry.key or b"", entry.row
+    return Known(key, None if row is None else stamp(row.major, row.minor, row.modified))

@@ -1,0 +1,110 @@
+"""What the tests of tails and feeds share: a view, its tail, and what its journal says."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kip30 import BYTES, PluginLocator, Storage
+from kip30.pipeline.journal import Journal, journal_schema
+from kip30.pipeline.known_keys import KnownKeys
+from kip30.pipeline.tail import SegmentSize, Tail, TailFiles, begin_at
+from kip30.records import Version
+from kip30.resolution import scanner
+from kip30.scanning import Layout, Position, View
+
+Rows = list[dict[str, Any]]
+
+
+@contextmanager
+def storage_of(config: Path) -> Iterator[Storage[bytes]]:
+    """Open the storage that *config* means."""
+    with PluginLocator().startup(config) as locator:
+        yield locator.storage(BYTES)
+
+
+def version_of(storage: Storage[bytes], key: str) -> Version:
+    found = storage.get(key)
+    assert found is not None
+    return found.version
+
+
+def position_of(config: Path) -> Position:
+    with scanner(config, View()) as store:
+        return store.position()
+
+
+def journal_rows(folder: Path) -> Rows:
+    """Return the rows of a journal's segments, in the order of the segments."""
+    files = sorted(folder.glob("*/*.parquet"), key=lambda file: file.name)
+    assert [file.stat().st_mtime_ns for file in files] == sorted(
+        {file.stat().st_mtime_ns for file in files}
+    )
+    tables = [pq.read_table(file, schema=journal_schema(Layout.KIP30)) for file in files]
+    rows: Rows = pa.concat_tables(tables).to_pylist() if tables else []
+    first = rows[0]["number"] if rows else 0
+    assert [row["number"] for row in rows] == list(range(first, first + len(rows)))
+    return rows
+
+
+def changes_of(rows: Rows) -> list[tuple[str, bytes | None]]:
+    """Return key and value of each change, in order."""
+    ordered = sorted(rows, key=lambda row: int(row["number"]))
+    return [(row["key"], row["value"]) for row in ordered if row["kind"] == "change"]
+
+
+def states(rows: Rows) -> dict[str, bytes]:
+    """Return the values of all keys after *rows*."""
+    last = dict(changes_of(rows))
+    return {key: value for key, value in last.items() if value is not None}
+
+
+def gaps(rows: Rows) -> int:
+    return sum(row["kind"] == "gap" for row in rows)
+
+
+def repeated(rows: Rows) -> list[tuple[str, Mapping[str, int]]]:
+    """Return keys and versions that are in *rows* twice."""
+    seen: set[tuple[str, int, int]] = set()
+    found = []
+    for row in rows:
+        if row["version"] is not None:
+            one = (row["key"], row["version"]["major"], row["version"]["minor"])
+            if one in seen:
+                found.append((row["key"], row["version"]))
+            seen.add(one)
+    return found
+
+
+@contextmanager
+def tail_in(  # noqa: PLR0913  each test gives few of them
+    folder: Path,
+    config: Path,
+    *,
+    after: Position | None = None,
+    under: str = "",
+    size: SegmentSize | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[Tail]:
+    """Open a tail with its files in *folder*; a new one begins at *after*."""
+    folder.mkdir(exist_ok=True)
+    known = KnownKeys(folder / "known.db")
+    files = TailFiles(
+        journal=Journal(folder / "journal", Layout.KIP30), known=known, scratch=folder / "scratch"
+    )
+    if files.journal.segment < 0:
+        begin_at(files, after)
+    tail = Tail(
+        files,
+        lambda scratch: scanner(config, View(under=under, scratch=scratch)),
+        size=size,
+        stopped=stopped,
+    )
+    try:
+        yield tail
+    finally:
+        tail.close()
+        known.close()

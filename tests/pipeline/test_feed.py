@@ -1,0 +1,434 @@
+"""The job feed: into files once, into stores in effect once, and what an operator sees of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+from typing_extensions import override
+
+from kip30 import UsageError
+from kip30.pipeline import feed, snapshot
+from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
+from kip30.pipeline.journal import Journal
+from kip30.pipeline.progress import FeedProgress, NoProgress
+from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.wakeup import Wakeup
+from kip30_conformance.patience import TIME_SCALE, eventually
+
+from .feeding import Rows, changes_of, gaps, repeated, states, storage_of, version_of
+from .stores import STORES, Stores, contents, fill, stores_in
+
+VALUES = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(60)}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    with stores_in(tmp_path_factory.mktemp("stores")) as found:
+        yield found
+
+
+@pytest.fixture
+def source(stores: Stores) -> Path:
+    return stores.config("embedded", f"s{os.urandom(4).hex()}")
+
+
+@pytest.fixture
+def etcd(stores: Stores) -> Path:
+    return stores.config("etcd", f"s{os.urandom(4).hex()}")
+
+
+@pytest.fixture
+def target(stores: Stores) -> Path:
+    return stores.config("embedded", f"t{os.urandom(4).hex()}")
+
+
+def endpoint(config: Path) -> StoreEndpoint:
+    return store_endpoint(parse_endpoint(str(config)))
+
+
+def options(source: Path, out: Path, target: Path | None = None, **more: Any) -> feed.FeedOptions:
+    given: dict[str, Any] = {"interval": 1.0, "batch_seconds": 0.0, **more}
+    goal = None if target is None else endpoint(target)
+    return feed.FeedOptions(source=endpoint(source), target=goal, out=out, **given)
+
+
+def once(spark: SparkSession, source: Path, out: Path, **more: Any) -> Report:
+    return feed.run(spark, options(source, out, once=True, resume=out.exists(), **more))
+
+
+def out_rows(run: Path) -> Rows:
+    """Return the rows of the files, by the number of their batch."""
+    partitioning = ds.partitioning(flavor="hive")
+    found = ds.dataset(run / "out", format="parquet", partitioning=partitioning)
+    rows: Rows = found.to_table().to_pylist()
+    numbers = sorted(row["number"] for row in rows)
+    assert numbers == list(range(len(numbers)))
+    ordered = sorted(rows, key=lambda row: int(row["number"]))
+    batches = [row["batch"] for row in ordered]
+    assert batches == sorted(batches)
+    assert all(str(row["day"]) == str(row["time"].date()) for row in rows)
+    return ordered
+
+
+def all_of(config: Path) -> dict[str, bytes]:
+    """Return everything that is in a store."""
+    with storage_of(config) as storage:
+        keys = [key for space in ("n", "n0", "n1", "n2") for key in storage.list(space)]
+    return contents(config, keys)
+
+
+class Watched(NoProgress):
+    """Keeps the news of a feed."""
+
+    def __init__(self) -> None:
+        self.states: list[FeedProgress] = []
+        self.warnings: list[str] = []
+
+    @override
+    def feed(self, state: FeedProgress) -> None:
+        self.states.append(state)
+
+    @override
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
+
+
+@contextmanager
+def following(
+    spark: SparkSession, chosen: feed.FeedOptions, progress: Watched | None = None
+) -> Iterator[list[Report]]:
+    """Run a feed until the block ends; then the report is in the list."""
+    stop = Wakeup()
+    reports: list[Report] = []
+    thread = threading.Thread(
+        target=lambda: reports.append(feed.run(spark, chosen, progress, stop)), daemon=True
+    )
+    thread.start()
+    try:
+        yield reports
+    finally:
+        stop.set()
+        thread.join(60 * TIME_SCALE)
+    assert len(reports) == 1
+
+
+def test_files_by_day(spark: SparkSession, etcd: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fill(etcd, VALUES)
+    report = once(spark, etcd, run)
+    assert report.ending is Ending.DONE
+    assert report.facts["completeness"] == "every-change"
+    assert report.counts["changes"] == len(VALUES)
+    assert report.counts["waiting"] == 0
+    assert states(out_rows(run)) == VALUES
+    with storage_of(etcd) as storage:
+        for turn in range(3):  # P25b
+            storage.set("n0/k000", b"turn %d" % turn)
+        storage.delete("n0/k003")
+    once(spark, etcd, run)
+    rows = out_rows(run)
+    assert changes_of(rows[len(VALUES) :]) == [
+        *(("n0/k000", b"turn %d" % turn) for turn in range(3)),
+        ("n0/k003", None),
+    ]
+    once(spark, etcd, run)
+    assert out_rows(run) == rows
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_p25_a_store_into_another(
+    spark: SparkSession, stores: Stores, target: Path, tmp_path: Path, store: str
+) -> None:
+    config = stores.config(store, f"s{os.urandom(4).hex()}")
+    fill(config, VALUES)
+    fill(target, {"n1/k001": b"other"})
+    report = once(spark, config, tmp_path / "run", target=target)
+    assert report.ending is Ending.DONE
+    assert report.counts["written"] == len(VALUES)
+    assert all_of(target) == VALUES
+    with storage_of(config) as storage:
+        for turn in range(5):
+            storage.set("n0/k000", b"turn %d" % turn)
+        storage.delete("n1/k001")
+        storage.delete("n2/k002")
+        storage.set("n2/k002", b"again")
+        storage.set("n/new", b"new")
+    report = once(spark, config, tmp_path / "run", target=target)
+    assert report.counts["written"] == len(VALUES) + 4
+    assert all_of(target) == all_of(config)
+
+
+@pytest.mark.parametrize("store", ["embedded", "etcd", "zookeeper"])
+def test_after_a_snapshot(spark: SparkSession, stores: Stores, tmp_path: Path, store: str) -> None:
+    config = stores.config(store, f"s{os.urandom(4).hex()}")
+    fill(config, VALUES)
+    taken = snapshot.SnapshotOptions(source=endpoint(config), out=tmp_path / "taken")
+    snapshot.run(spark, taken)
+    with storage_of(config) as storage:
+        storage.set("n0/k000", b"changed")
+        storage.delete("n1/k001")
+        storage.put("n/new", b"new")
+    once(spark, config, tmp_path / "run", after=tmp_path / "taken")
+    rows = out_rows(tmp_path / "run")
+    assert dict(changes_of(rows)) == {"n0/k000": b"changed", "n1/k001": None, "n/new": b"new"}
+    assert len(rows) == 3
+    assert gaps(rows) == 0
+
+
+def test_p24_a_gap_after_a_snapshot_is_repaired(
+    spark: SparkSession, stores: Stores, etcd: Path, tmp_path: Path
+) -> None:
+    fill(etcd, VALUES)
+    taken = snapshot.SnapshotOptions(source=endpoint(etcd), out=tmp_path / "taken")
+    snapshot.run(spark, taken)
+    with storage_of(etcd) as storage:
+        storage.set("n0/k000", b"changed")
+        storage.delete("n1/k001")
+    stores.ensemble("etcd").compact()
+    report = once(spark, etcd, tmp_path / "run", after=tmp_path / "taken")
+    assert report.ending is Ending.FINDINGS
+    assert report.counts["gaps"] == 1
+    rows = out_rows(tmp_path / "run")
+    assert rows[0]["kind"] == "gap"
+    assert dict(changes_of(rows)) == {"n0/k000": b"changed", "n1/k001": None}
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from kip30.pipeline import feed, feed_sinks, journal_stream
+from kip30.pipeline.session import open_session
+from tests.pipeline import test_feed
+source, target, out, point = sys.argv[1:]
+kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+if point == "batch":
+    owner, name = journal_stream.JournalStream, "_note"
+else:
+    owner, name = journal_stream.JournalStream, "_remove_volumes"
+original = getattr(owner, name)
+def deadly(self, *args):
+    result = original(self, *args)
+    if point != "none" and (point == "batch" or self._journal.volume):
+        kill()
+    return result
+setattr(owner, name, deadly)
+spark = open_session("local[1]", conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+print("ready", flush=True)
+chosen = test_feed.options(
+    Path(source), Path(out), Path(target) if target else None,
+    once=point != "none", resume=Path(out, "manifest.json").exists(),
+)
+feed.run(spark, chosen)
+"""
+
+
+@contextmanager
+def child(source: Path, target: Path | None, out: Path, point: str) -> Iterator[Any]:
+    root = str(Path(__file__).parents[2])
+    path = f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    words = [sys.executable, "-c", CHILD, str(source), str(target or ""), str(out), point]
+    process = subprocess.Popen(
+        words,
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.parametrize("into", ["files", "store"])
+def test_p21_killed_between_batch_and_checkpoint(
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path, into: str
+) -> None:
+    goal = target if into == "store" else None
+    run = tmp_path / "run"
+    fill(source, VALUES)
+    with child(source, goal, run, "batch") as process:
+        assert process.wait(90 * TIME_SCALE) == -signal.SIGKILL
+    written = read_manifest(run).counts.get("written", 0)
+    with storage_of(source) as storage:
+        storage.set("n0/k000", b"changed")
+    report = once(spark, source, run, target=goal)
+    assert report.counts["changes"] == len(VALUES) + 1
+    if goal is None:
+        rows = out_rows(run)
+        assert states(rows) == all_of(source)
+        assert repeated(rows) == []
+        assert len(rows) == len(VALUES) + 1
+    else:
+        assert written == len(VALUES)
+        assert report.counts["written"] == len(VALUES) + 1
+        assert all_of(target) == all_of(source)
+
+
+def test_p22_a_batch_that_comes_again(
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path
+) -> None:
+    fill(source, VALUES)
+    once(spark, source, tmp_path / "run", target=target)
+    with storage_of(target) as storage:
+        before = {key: version_of(storage, key) for key in VALUES}
+    for folder in (tmp_path / "run" / "checkpoint").glob("*/commits"):
+        for commit in folder.iterdir():
+            commit.unlink()
+    once(spark, source, tmp_path / "run", target=target)
+    with storage_of(target) as storage:
+        assert {key: version_of(storage, key) for key in VALUES} == before
+    assert read_manifest(tmp_path / "run").counts["written"] == len(VALUES)
+
+
+def test_p23_once_ends_while_writers_go_on(spark: SparkSession, etcd: Path, tmp_path: Path) -> None:
+    fill(etcd, VALUES)
+    over = threading.Event()
+
+    def write() -> None:
+        with storage_of(etcd) as storage:
+            while not over.is_set():
+                storage.set("n/k", os.urandom(4))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        report = once(spark, etcd, tmp_path / "run")
+    finally:
+        over.set()
+        writer.join()
+    assert report.ending is Ending.DONE
+    assert VALUES.items() <= states(out_rows(tmp_path / "run")).items()
+
+
+def test_a_feed_follows_and_says_how_far_it_is(
+    spark: SparkSession, etcd: Path, target: Path, tmp_path: Path
+) -> None:
+    progress = Watched()
+    fill(etcd, VALUES)
+    with (
+        following(spark, options(etcd, tmp_path / "run", target), progress) as reports,
+        storage_of(etcd) as storage,
+    ):
+        eventually(lambda: all_of(target) == VALUES, within=30)
+        storage.set("n/late", b"late")
+        eventually(lambda: all_of(target).get("n/late") == b"late", within=30)
+        eventually(
+            lambda: progress.states[-1].waiting == 0 and progress.states[-1].seconds < 5,
+            within=30,
+        )
+    assert reports[0].ending is Ending.INCOMPLETE
+    assert reports[0].counts["waiting"] == 0
+    with following(spark, options(etcd, tmp_path / "run", target, resume=True)):
+        with storage_of(etcd) as storage:
+            storage.delete("n/late")
+        eventually(lambda: "n/late" not in all_of(target), within=30)
+
+
+def test_an_outage_is_waited_for(
+    spark: SparkSession, stores: Stores, target: Path, tmp_path: Path
+) -> None:
+    config = stores.config("zookeeper", f"s{os.urandom(4).hex()}")
+    text = config.read_text()
+    progress = Watched()
+    fill(config, VALUES)
+    ensemble = stores.ensemble("zookeeper")
+    with ensemble.link() as link:
+        config.write_text(
+            text
+            + "".join(f"{key}={value}\n" for key, value in link.settings().items())
+            + "plugin.operation.timeout.ms=1000\nplugin.connect.timeout.ms=1000\n"
+        )
+        chosen = options(config, tmp_path / "run", target)
+        config_direct = config.with_suffix(".direct")
+        config_direct.write_text(text)
+        with following(spark, chosen, progress):
+            eventually(lambda: all_of(target) == VALUES, within=30)
+            link.cut()
+            eventually(lambda: len(progress.warnings) > 1, within=60)
+            fill(config_direct, {"n/late": b"late"})
+            link.heal()
+            eventually(lambda: all_of(target).get("n/late") == b"late", within=60)
+
+
+def test_what_is_applied_is_deleted(
+    spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Journal.__init__
+
+    def small(self: Journal, folder: Path, layout: Any) -> None:
+        original(self, folder, layout, volume_segments=2)
+
+    monkeypatch.setattr(Journal, "__init__", small)
+    run = tmp_path / "run"
+    for turn in range(6):
+        fill(source, {f"n/k{turn}": b"%d" % turn})
+        once(spark, source, run)
+    assert len(list((run / "journal").glob("*/*.parquet"))) <= 2
+    assert len(list((run / "checkpoint").iterdir())) == 1
+    assert [key for key, _ in changes_of(out_rows(run))] == [f"n/k{turn}" for turn in range(6)]
+
+
+def test_ctrl_c_ends_it_and_resume_goes_on(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    fill(source, VALUES)
+    run = tmp_path / "run"
+    with child(source, None, run, "none") as process:
+        eventually(lambda: list(run.glob("out/day=*/batch=*")), within=60)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60 * TIME_SCALE) == -signal.SIGINT
+    counts = read_manifest(run).counts
+    assert counts["changes"] == len(VALUES)
+    fill(source, {"n/late": b"late"})
+    once(spark, source, run)
+    assert states(out_rows(run)) == VALUES | {"n/late": b"late"}
+
+
+def test_one_feed_at_a_time(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    fill(source, VALUES)
+    chosen = options(source, tmp_path / "run")
+    with following(spark, chosen):
+        eventually((tmp_path / "run" / "journal").exists, within=30)
+        with pytest.raises(UsageError, match="another process works"):
+            once(spark, source, tmp_path / "run")
+
+
+@pytest.mark.parametrize("interval", [0.5, 0, float("nan")])
+def test_a_wrong_interval(
+    spark: SparkSession, source: Path, tmp_path: Path, interval: float
+) -> None:
+    with pytest.raises(UsageError, match="interval"):
+        feed.run(spark, options(source, tmp_path / "run", interval=interval))
+    assert not (tmp_path / "run").exists()
+
+
+def test_wrong_targets(spark: SparkSession, source: Path, etcd: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="same store"):
+        feed.run(spark, options(source, tmp_path / "run", source))
+    raw = store_endpoint(parse_endpoint(f"raw:{etcd}"))
+    chosen = feed.FeedOptions(source=raw, target=endpoint(source), out=tmp_path / "run")
+    with pytest.raises(UsageError, match="raw"):
+        feed.run(spark, chosen)
+
+
+def test_a_snapshot_of_another_view(
+    spark: SparkSession, source: Path, etcd: Path, tmp_path: Path
+) -> None:
+    taken = snapshot.SnapshotOptions(source=endpoint(etcd), out=tmp_path / "taken")
+    snapshot.run(spark, taken)
+    fill(source, VALUES)
+    with pytest.raises(UsageError, match="store"):
+        once(spark, source, tmp_path / "run", after=tmp_path / "taken")

@@ -1,0 +1,263 @@
+"""Tails: each change once, in order, whatever happens between; gaps explicit and then repaired."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip30.pipeline.tail import SegmentSize, StoppedError
+from kip30.scanning import Completeness, Position
+
+from .feeding import (
+    changes_of,
+    gaps,
+    journal_rows,
+    position_of,
+    repeated,
+    states,
+    storage_of,
+    tail_in,
+    version_of,
+)
+from .stores import STORES, Stores, contents, fill, stores_in
+
+SMALL = SegmentSize(rows=7)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    with stores_in(tmp_path_factory.mktemp("stores")) as found:
+        yield found
+
+
+@pytest.fixture(params=STORES)
+def config(request: pytest.FixtureRequest, stores: Stores) -> Path:
+    return stores.config(request.param, f"t{os.urandom(4).hex()}")
+
+
+@pytest.fixture
+def embedded(stores: Stores) -> Path:
+    return stores.config("embedded", f"t{os.urandom(4).hex()}")
+
+
+def advance(folder: Path, config: Path) -> None:
+    with tail_in(folder, config, size=SMALL) as tail:
+        tail.advance()
+
+
+def test_everything_is_the_beginning(config: Path, tmp_path: Path) -> None:
+    values = {f"n{number % 3}/k{number:02}": b"%d" % number for number in range(40)}
+    fill(config, values)
+    with tail_in(tmp_path, config, size=SMALL) as tail:
+        tail.advance()
+        tail.advance()
+    rows = journal_rows(tmp_path / "journal")
+    assert states(rows) == values
+    assert len(rows) == len(values)
+    assert gaps(rows) == 0
+
+
+def test_p25b_what_changes_follows(config: Path, tmp_path: Path) -> None:
+    fill(config, {f"n/k{number}": b"first" for number in range(5)})
+    with tail_in(tmp_path, config) as tail, storage_of(config) as storage:
+        tail.advance()
+        for turn in range(3):
+            storage.set("n/k1", b"turn %d" % turn)
+        storage.delete("n/k2")
+        storage.put("n/new", b"new")
+        tail.advance()
+        tail.advance()
+        versions = {key: version_of(storage, key) for key in ("n/k1", "n/new")}
+        every = tail.completeness is Completeness.EVERY_CHANGE
+    rows = journal_rows(tmp_path / "journal")[5:]
+    turns = [value for key, value in changes_of(rows) if key == "n/k1"]
+    assert turns == ([b"turn 0", b"turn 1", b"turn 2"] if every else [b"turn 2"])
+    last = {row["key"]: row for row in rows}
+    assert last.keys() == {"n/k1", "n/k2", "n/new"}
+    assert last["n/k2"]["value"] is last["n/k2"]["version"] is None
+    for key, version in versions.items():
+        assert tuple(last[key]["version"].values()) == tuple(version)
+
+
+def test_a_part_of_a_store(config: Path, tmp_path: Path) -> None:
+    fill(config, {"in/k": b"1", "out/k": b"1", "in/deep/k": b"1"})
+    with tail_in(tmp_path, config, under="in") as tail, storage_of(config) as storage:
+        tail.advance()
+        storage.set("out/k", b"2")
+        storage.delete("in/deep/k")
+        tail.advance()
+    rows = journal_rows(tmp_path / "journal")
+    assert states(rows) == {"in/k": b"1"}
+    assert len(rows) == 3
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+from kip30.pipeline import journal, tail
+from tests.pipeline.feeding import tail_in
+from tests.pipeline.test_tail import SMALL
+folder, config, point, count = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+owner, name = {
+    "written": (journal.Journal, "_write"),
+    "appended": (journal.Journal, "append"),
+    "known": (tail.KnownKeys, "apply"),
+    "noted": (journal.Journal, "note"),
+}[point]
+original = getattr(owner, name)
+def deadly(*args):
+    global count
+    result = original(*args)
+    count -= 1
+    if not count:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(owner, name, deadly)
+with tail_in(folder, config, size=SMALL) as opened:
+    opened.advance()
+"""
+
+
+def killed(folder: Path, config: Path, point: str, count: int) -> bool:
+    """Advance in a process that is killed after the *count*-th time at *point*."""
+    root = str(Path(__file__).parents[2])
+    words = [sys.executable, "-c", CHILD, str(folder), str(config), point, str(count)]
+    path = f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    ended = subprocess.run(words, env=os.environ | {"PYTHONPATH": path}, check=False)
+    assert ended.returncode in {0, -signal.SIGKILL}
+    return ended.returncode != 0
+
+
+@pytest.mark.parametrize("store", ["embedded", "etcd", "zookeeper"])
+@pytest.mark.parametrize("point", ["written", "appended", "known"])
+def test_p21_killed_at_each_point(stores: Stores, store: str, point: str, tmp_path: Path) -> None:
+    config = stores.config(store, f"t{os.urandom(4).hex()}")
+    fill(config, {f"n/k{number:02}": b"first" for number in range(20)})
+    advance(tmp_path, config)
+    with storage_of(config) as storage:
+        for number in range(18):
+            storage.set(f"n/k{number:02}", b"second")
+        storage.delete("n/k19")
+        storage.set("n/k00", b"third")
+    assert killed(tmp_path, config, point, 1)
+    with storage_of(config) as storage:
+        storage.set("n/k17", b"third")
+    assert killed(tmp_path, config, point, 2)
+    advance(tmp_path, config)
+    rows = journal_rows(tmp_path / "journal")
+    expected = {f"n/k{number:02}": b"second" for number in range(18)}
+    expected |= {"n/k00": b"third", "n/k17": b"third", "n/k18": b"first"}
+    assert states(rows) == expected
+    assert repeated(rows) == []
+    assert [key for key, value in changes_of(rows) if value is None] == ["n/k19"]
+    assert gaps(rows) == 0
+    if store == "etcd":
+        assert len(rows) == 20 + 18 + 1 + 1 + 1
+
+
+def test_p24_a_compacted_history(stores: Stores, tmp_path: Path) -> None:
+    config = stores.config("etcd", f"t{os.urandom(4).hex()}")
+    fill(config, {f"n/k{number}": b"first" for number in range(10)})
+    advance(tmp_path, config)
+    with storage_of(config) as storage:
+        storage.set("n/k1", b"second")
+        storage.delete("n/k2")
+        storage.put("n/new", b"new")
+        storage.delete("n/new")
+        storage.put("n/other", b"other")
+    stores.ensemble("etcd").compact()
+    advance(tmp_path, config)
+    _expect_one_gap(tmp_path, config)
+
+
+def test_p24_an_overrun_log(embedded: Path, tmp_path: Path) -> None:
+    fill(embedded, {f"n/k{number}": b"first" for number in range(10)})
+    advance(tmp_path, embedded)
+    fill(embedded, {f"many/k{number}": b"1" for number in range(5_200)})
+    with storage_of(embedded) as storage:
+        storage.set("n/k1", b"second")
+        storage.delete("n/k2")
+    with tail_in(tmp_path, embedded) as tail:
+        tail.advance()
+    _expect_one_gap(tmp_path, embedded)
+
+
+def test_p24_another_store(config: Path, tmp_path: Path) -> None:
+    fill(config, {"n/k1": b"1", "n/k2": b"1"})
+    at = position_of(config)
+    with tail_in(tmp_path, config, after=Position("elsewhere", at.at)) as tail:
+        tail.advance()
+    _expect_one_gap(tmp_path, config)
+
+
+def test_p24_killed_while_a_gap_is_repaired(stores: Stores, tmp_path: Path) -> None:
+    config = stores.config("etcd", f"t{os.urandom(4).hex()}")
+    fill(config, {f"n/k{number:02}": b"first" for number in range(30)})
+    advance(tmp_path, config)
+    with storage_of(config) as storage:
+        for number in range(20):
+            storage.set(f"n/k{number:02}", b"second")
+        for number in range(20, 29):
+            storage.delete(f"n/k{number:02}")
+    stores.ensemble("etcd").compact()
+    assert killed(tmp_path, config, "appended", 3)
+    advance(tmp_path, config)
+    _expect_one_gap(tmp_path, config)
+    deleted = Counter(
+        key for key, value in changes_of(journal_rows(tmp_path / "journal")) if value is None
+    )
+    assert deleted == Counter(f"n/k{number:02}" for number in range(20, 29))
+
+
+def _expect_one_gap(folder: Path, config: Path) -> None:
+    """Require that the journal shows one gap, and after it the exact states, none of them twice."""
+    with tail_in(folder, config) as tail:
+        tail.advance()
+    rows = journal_rows(folder / "journal")
+    assert gaps(rows) == 1
+    assert repeated(rows) == []
+    with storage_of(config) as storage:
+        keys = {key for space in ("n", "many") for key in storage.list(space)}
+    assert states(rows) == contents(config, sorted(keys))
+
+
+def test_a_tail_stops_between_segments(embedded: Path, tmp_path: Path) -> None:
+    values = {f"n/k{number:02}": b"1" for number in range(20)}
+    fill(embedded, values)
+    with (
+        tail_in(tmp_path, embedded, size=SMALL, stopped=lambda: True) as tail,
+        pytest.raises(StoppedError),
+    ):
+        tail.advance()
+    assert 0 < len(journal_rows(tmp_path / "journal")) < 20
+    advance(tmp_path, embedded)
+    rows = journal_rows(tmp_path / "journal")
+    assert states(rows) == values
+    assert len(rows) == 20
+
+
+def test_idle_passes_write_no_segment(config: Path, tmp_path: Path) -> None:
+    fill(config, {"n/k": b"1"})
+    advance(tmp_path, config)
+    before = list((tmp_path / "journal").glob("*/*"))
+    for _ in range(3):
+        advance(tmp_path, config)
+    assert list((tmp_path / "journal").glob("*/*")) == before
+
+
+def test_the_position_moves_on_without_changes(stores: Stores, tmp_path: Path) -> None:
+    """What happens outside the view may be compacted: nothing of the view is missing then."""
+    config = stores.config("etcd", f"t{os.urandom(4).hex()}")
+    fill(config, {"n/k": b"1"})
+    advance(tmp_path, config)
+    with storage_of(stores.config("etcd", "elsewhere")) as storage:
+        storage.set("n/k", b"1")
+        advance(tmp_path, config)
+        stores.ensemble("etcd").compact()
+    advance(tmp_path, config)
+    assert gaps(journal_rows(tmp_path / "journal")) == 0

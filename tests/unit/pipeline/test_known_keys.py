@@ -1,0 +1,77 @@
+"""Which keys a journal has: comparing pages, and what no page had."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip30.pipeline.known_keys import Known, KnownKeys, stamp
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Iterator[KnownKeys]:
+    found = KnownKeys(tmp_path / "known.db")
+    yield found
+    found.close()
+
+
+def test_a_page_is_compared_with_what_is_known(known: KnownKeys) -> None:
+    known.fill([Known(b"same", "1"), Known(b"changed", "1"), Known(b"gone", "1")])
+    known.begin_scan()
+    assert known.changed([b"new", b"same"], ["1", "1"]) == [0]
+    assert known.changed([b"changed"], ["2"]) == [0]
+    assert list(known.unseen()) == [b"gone"]
+
+
+def test_a_scan_forgets_the_one_before(known: KnownKeys) -> None:
+    known.fill([Known(b"k", "1")])
+    known.begin_scan()
+    assert known.changed([b"k"], ["1"]) == []
+    known.begin_scan()
+    assert list(known.unseen()) == [b"k"]
+
+
+def test_the_last_change_of_a_segment_counts(known: KnownKeys) -> None:
+    known.apply(0, [Known(b"k", "1"), Known(b"k", None), Known(b"l", None), Known(b"l", "2")])
+    known.begin_scan()
+    assert known.changed([b"k", b"l"], ["1", "2"]) == [0]
+    assert len(known) == 1
+
+
+def test_what_is_deleted_while_unseen_keys_are_read(known: KnownKeys) -> None:
+    keys = [b"%05d" % number for number in range(25_000)]
+    known.fill(Known(key, "1") for key in keys)
+    known.begin_scan()
+    found = []
+    for key in known.unseen():
+        found.append(key)
+        if len(found) % 5_000 == 0:
+            known.apply(len(found), [Known(one, None) for one in found])
+    assert found == keys
+    assert len(known) == 0
+
+
+def test_all_is_there_after_it_was_closed(tmp_path: Path) -> None:
+    first = KnownKeys(tmp_path / "known.db")
+    assert first.segment == -1
+    first.apply(7, [Known(b"k", "1")])
+    first.close()
+    second = KnownKeys(tmp_path / "known.db")
+    second.begin_scan()
+    assert second.segment == 7
+    assert second.changed([b"k"], ["1"]) == []
+    second.fill(())
+    assert second.segment == -1
+    second.close()
+    assert (tmp_path / "known.db").stat().st_mode & 0o077 == 0
+
+
+def test_each_part_of_a_version_makes_a_difference() -> None:
+    stamps = [
+        stamp(1, 2, 3),
+        stamp(1, 2, None),
+        stamp(1, 0, 3),
+        stamp(12, 3, None),
+        stamp(1, 23, 3),
+    ]
+    assert len(set(stamps)) == len(stamps)
