@@ -21,8 +21,10 @@ class Status(IntEnum):
     OK = 0, "Done. Also when whoever read the output has had enough of it"
     REFUSED = (
         1,
-        "No, for certain: the key is there, or missing, or changed, or the write is fenced."
-        " Of `pipeline`: done, with findings",
+        (
+            "No, for certain: the key is there, missing or changed, or the write is fenced; a pipeline"
+            " job is done, with findings"
+        ),
     )
     USAGE = 2, "The call or the configuration is wrong; nothing was sent to the store"
     UNAVAILABLE = 3, "The store was not reached, rejects the credentials or cannot be used as it is"

@@ -99,7 +99,7 @@ def _by_wave(waves: Sequence[Any], number: Any) -> list[Bar]:
 
 
 def _sum(waves: Sequence[Any], name: str) -> float:
-    return sum(wave.get(name, 0) for wave in waves)
+    return float(sum(wave.get(name, 0) for wave in waves))
 
 
 def _rows(waves: Sequence[Any]) -> float:

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from kip30.errors import UsageError
@@ -35,13 +36,12 @@ def check_requirements(*, java: bool = True) -> None:
 
 
 def _check_packages() -> None:
-    found = {name: _version(name) for name in _NEEDED}
-    for name, version in found.items():
-        if version is None:
+    for name in _NEEDED:
+        if not _is_there(name):
             what = "" if name == "pyspark" else f", and {name} is not installed"
             raise UsageError(f"the pipeline needs Spark{what}; {how_to_install('spark')}")
-    spark, pandas = found["pyspark"] or "", found["pandas"] or ""
-    if _numbers(spark) < _LOWEST_SPARK:
+    spark, pandas = _version("pyspark"), _version("pandas")
+    if spark and _numbers(spark) < _LOWEST_SPARK:
         raise UsageError(
             f"the pipeline needs Spark 4.2 or newer, and {spark} is installed;"
             f" {how_to_install('spark')}"
@@ -109,11 +109,19 @@ def _java_major(version: str) -> int:
     return others[0] if first == 1 else first  # Java 8 calls itself 1.8
 
 
-def _version(package: str) -> str | None:
+def _is_there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ValueError:
+        return False
+
+
+def _version(package: str) -> str:
+    """Return the version of *package*, empty if it does not tell, as beside spark-submit."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return None
+        return ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:
