@@ -90,27 +90,24 @@ def restore(call: JobCall, a: str, b: str, **how: Any) -> int:
     A key that B has is never overwritten: it is counted as the same, or named as a conflict. Only
     values are copied; members, leaders and epochs are not. A rerun writes nothing twice.
     """
-    return _copy(call, call.endpoint(a), b, **how)
+    return _copy(call, call.endpoint(a), b, how)
 
 
 @command.command("migrate")
 @_copies
 def migrate(call: JobCall, a: str, b: str, **how: Any) -> int:
     """Copy the keys of the live store A into the store B, as restore does with a snapshot."""
-    return _copy(call, store_endpoint(call.endpoint(a)), b, **how)
+    return _copy(call, store_endpoint(call.endpoint(a)), b, how)
 
 
-def _copy(
-    call: JobCall, source: Endpoint, b: str, *, into: str | None, rate: float | None, no_fence: bool
-) -> int:
+def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
     target = target_endpoint(call.endpoint(b))
     _check_different(source, target)
-    _check_into(source, into)
-    if rate is not None and not 0 < rate < float("inf"):
-        raise click.UsageError(f"--rate {rate:g} is no number of writes per second above 0")
+    _check_into(source, how["into"])
+    own = {"into": how["into"], "rate": _rate(how["rate"]), "fence": not how["no_fence"]}
     job = call.job("restore")
-    own = {"source": source, "target": target, "into": into, "rate": rate, "fence": not no_fence}
-    return call.run(job, call.options(job.RestoreOptions, **own), partial(with_hint, source=source))
+    options = call.options(job.RestoreOptions, source=source, target=target, **own)
+    return call.run(job, options, partial(with_hint, source=source))
 
 
 @command.command("diff")
@@ -145,7 +142,7 @@ def diff(call: JobCall, a: str, b: str, *, into: str | None, full: bool) -> int:
 )
 @_no_fence
 @job_options
-def repair(
+def repair(  # noqa: PLR0913  an argument for each option
     call: JobCall,
     diff_run: Path,
     *,
@@ -185,7 +182,7 @@ def repair(
     help="How often a store without a log of changes is scanned.",
 )
 @job_options
-def feed(
+def feed(  # noqa: PLR0913  an argument for each option
     call: JobCall, a: str, b: str | None, *, after: Path | None, once: bool, interval: float
 ) -> int:
     """Follow the changes of the store A, into files below RUN or into the store B.
@@ -251,6 +248,12 @@ def _check_different(source: Endpoint, target: StoreEndpoint) -> None:
         return
     if is_same_store(source.config, target.config):
         raise UsageError(f"{source.text} and {target.text} are the same store and namespace")
+
+
+def _rate(written: float | None) -> float | None:
+    if written is None or 0 < written < float("inf"):
+        return written
+    raise click.UsageError(f"--rate {written:g} is no number of writes per second above 0")
 
 
 def _check_into(source: Endpoint, into: str | None) -> None:

@@ -57,8 +57,8 @@ class BarProgress(LineProgress):
 
     def __init__(self) -> None:
         """Show nothing yet."""
-        from rich.console import Console  # noqa: PLC0415  slow to import
         from rich import progress  # noqa: PLC0415
+        from rich.console import Console  # noqa: PLC0415  slow to import
 
         name = progress.TextColumn("{task.description}")
         text = progress.TextColumn("{task.completed}/{task.total} spans {task.fields[speed]}")

@@ -19,13 +19,7 @@ class Status(IntEnum):
         return status
 
     OK = 0, "Done. Also when whoever read the output has had enough of it"
-    REFUSED = (
-        1,
-        (
-            "No, for certain: the key is there, missing or changed, or the write is fenced; a pipeline"
-            " job is done, with findings"
-        ),
-    )
+    REFUSED = 1, "No, for certain: it is there, missing, changed, or fenced. A job with findings"
     USAGE = 2, "The call or the configuration is wrong; nothing was sent to the store"
     UNAVAILABLE = 3, "The store was not reached, rejects the credentials or cannot be used as it is"
     UNKNOWN = 4, "The answer was lost: it may have been done. Read before trying again"
