@@ -49,8 +49,13 @@ def running_session(
     """Open a session for the time of a with-block, for a program of one job.
 
     Whatever ends the block, Ctrl-C included, jobs that still run are cancelled, and no process of
-    the session is left.
+    the session is left. A session that this process has already is used, and stays as it is.
     """
+    existing = SparkSession.getActiveSession()
+    if existing is not None:
+        register(existing)
+        yield existing
+        return
     before = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
     session = open_session(master, remote=remote, conf=conf)
     if before is not None:

@@ -185,7 +185,14 @@ def _run(folder: Path, *, done: bool, job: str = "snapshot", source: str = "x") 
     folder.mkdir()
     arguments = {"source": source, "span_rows": 20_000, "show_claims": False}
     manifest = {"format": 1, "job": job, "run": "run-1", "arguments": arguments, "created": 1.0}
-    more = {"versions": {}, "source": {}, "planned": None, "waves": [], "counts": {}, "done": done}
+    more: dict[str, object] = {
+        "versions": {},
+        "source": {},
+        "planned": None,
+        "waves": [],
+        "counts": {},
+        "done": done,
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest | more))
 
 
