@@ -8,6 +8,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from inspect import cleandoc
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import click
@@ -46,14 +48,19 @@ def _generated(name: str) -> str:
     if name == "exit codes":
         return _table(("Code", "Meaning"), ((str(one.value), one.meaning) for one in Status))
     if name == "json":
-        return "".join(_objects(command, fields) for command, fields in SCHEMA.items())
+        return "".join(
+            _objects([command for command, _ in same], fields)
+            for fields, same in groupby(SCHEMA.items(), itemgetter(1))
+        )
     if name == "json errors":
         return _table(_FIELD_TITLES, ERROR)
     return _settings(name.removeprefix("settings of "))
 
 
-def _objects(command: str, fields: Iterable[Field]) -> str:
-    return f"`kip30 {command} --json`\n\n{_table(_FIELD_TITLES, fields)}\n"
+def _objects(commands: Iterable[str], fields: Iterable[Field]) -> str:
+    """Return what commands print that have the same fields."""
+    names = ", ".join(f"`kip30 {command} --json`" for command in commands)
+    return f"{names}\n\n{_table(_FIELD_TITLES, fields)}\n"
 
 
 def _settings(store: str) -> str:

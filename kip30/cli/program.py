@@ -25,6 +25,7 @@ COMMANDS = {
     "config": "Print the reference of all settings, or check those in use.",
     "doctor": "Connect to the store, try everything out, and say how long it takes.",
     "conform": "Prove that the store keeps kip30's promises.",
+    "pipeline": "Copy, compare and follow the data of stores, with Spark.",
     "servers": "Run real servers of a store, to try things out and for tests.",
     "completion": "Print the code that makes SHELL complete kip30.",
     "help": "Print the help of a command, as its --help does.",

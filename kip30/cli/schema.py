@@ -18,6 +18,25 @@ _VERSION = Field("version", "text or null", "the version; an opaque token, so it
 _KEY = Field("key", "text", "the whole key")
 _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
 _MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"
+_JOBS = ("snapshot", "restore", "migrate", "diff", "repair", "feed", "preflight")
+_REPORT = (
+    Field("wave", "number", "in a line of a wave: its number"),
+    Field("spans", "number", "how many spans are done"),
+    Field("planned", "number", "how many there are"),
+    Field("rows", "number", "how many rows the wave had"),
+    Field("size", "number", "how many bytes its files have"),
+    Field("seconds", "number", "how long it took"),
+    Field("seconds_left", "number", "about how long the rest takes"),
+    Field("rows_per_second", "number", "its speed"),
+    Field("job", "text", "in the last line, the report: the job"),
+    Field("run", "text", "the id of the run"),
+    Field("ending", "text", "`done`, `findings`, or `incomplete`"),
+    Field("counts", "object", "what was counted, by name"),
+    Field("facts", "object", "what else there is to know: store, position, consistency"),
+    Field("waves", "list", "an object for each wave"),
+    Field("findings", "list", "up to 1,000 objects with `key`, `outcome`, `detail`: text"),
+    Field("reason", "text", "why it is incomplete, or what to look at; may be empty"),
+)
 _LEADING = (
     Field("service", "text", "the service"),
     Field("leader", "object or null", f"{_LEADER}; null: no one leads"),
@@ -83,6 +102,11 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("detail", "text", "what was found"),
         Field("milliseconds", "number", "how long it took"),
         Field("exit", "number", "the exit code of this step"),
+    ),
+    **{f"pipeline {job}": _REPORT for job in _JOBS},
+    "pipeline bundle": (
+        Field("files", "list", "the files that were written"),
+        Field("command", "text", "how spark-submit is called"),
     ),
 }
 """The fields of each command's objects, in the order of the command line's documentation."""

@@ -19,12 +19,13 @@ class Status(IntEnum):
         return status
 
     OK = 0, "Done. Also when whoever read the output has had enough of it"
-    REFUSED = 1, "No, for certain: the key is there, or missing, or changed, or the write is fenced"
+    REFUSED = 1, "No, for certain: it is there, missing, changed, or fenced. A job with findings"
     USAGE = 2, "The call or the configuration is wrong; nothing was sent to the store"
     UNAVAILABLE = 3, "The store was not reached, rejects the credentials or cannot be used as it is"
     UNKNOWN = 4, "The answer was lost: it may have been done. Read before trying again"
     UNSUPPORTED = 5, "The store does not offer this"
     NOT_ELECTED = 6, "Not elected in the time given by `run --wait`"
+    INCOMPLETE = 7, "A pipeline job stopped before its end: the same with `--resume` goes on"
     SYSTEM = (
         74,
         "The operating system refused: a full disk, a closed stdout, a file to read or write",

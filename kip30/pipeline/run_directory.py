@@ -49,16 +49,12 @@ class RunDirectory:
                 there is nothing to resume, or the arguments differ. Nothing was changed.
         """
         self.path: Path = path.absolute()
-        found = self.path / MANIFEST_NAME
-        if resume and not found.exists():
-            raise UsageError(f"{path} holds no run to resume: leave out --resume")
-        if not resume:
-            _check_unused(path)
+        check_usable(path, job, arguments, resume=resume)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _locked(self.path / _LOCK_NAME, path)
         try:
             self.manifest: Manifest = (
-                self._resumed(job, arguments) if resume else _new_manifest(job, arguments)
+                _resumed(self.path, job, arguments) if resume else _new_manifest(job, arguments)
             )
             self.save()
         except BaseException:
@@ -112,20 +108,18 @@ class RunDirectory:
         files = sorted(folder.glob("*.parquet"))
         return tuple(DataFile(str(one.relative_to(self.path)), one.stat().st_size) for one in files)
 
-    def _resumed(self, job: str, arguments: Mapping[str, Any]) -> Manifest:
-        manifest = read_manifest(self.path)
-        if manifest.job != job:
-            raise UsageError(f"{self.path} is a run of {manifest.job}: name another folder")
-        if manifest.done:
-            raise UsageError(f"{self.path} is done: there is nothing to resume")
-        wanted = json.loads(json.dumps(dict(arguments)))
-        for name in sorted(wanted.keys() | manifest.arguments.keys()):
-            before, now = manifest.arguments.get(name), wanted.get(name)
-            if before != now:
-                raise UsageError(
-                    f"--resume takes the same arguments: {name} was {before!r} and is {now!r}"
-                )
-        return manifest
+
+def check_usable(
+    path: Path, job: str, arguments: Mapping[str, Any], *, resume: bool = False
+) -> None:
+    """Raise what `RunDirectory` would raise, and change nothing."""
+    if not resume:
+        _check_unused(path)
+        return
+    if not (path / MANIFEST_NAME).exists():
+        raise UsageError(f"{path} holds no run to resume: leave out --resume")
+    _resumed(path.absolute(), job, arguments)
+    os.close(_locked(path / _LOCK_NAME, path))
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -175,6 +169,22 @@ def sync_folder(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def _resumed(path: Path, job: str, arguments: Mapping[str, Any]) -> Manifest:
+    manifest = read_manifest(path)
+    if manifest.job != job:
+        raise UsageError(f"{path} is a run of {manifest.job}: name another folder")
+    if manifest.done:
+        raise UsageError(f"{path} is done: there is nothing to resume")
+    wanted = json.loads(json.dumps(dict(arguments)))
+    for name in sorted(wanted.keys() | manifest.arguments.keys()):
+        before, now = manifest.arguments.get(name), wanted.get(name)
+        if before != now:
+            raise UsageError(
+                f"--resume takes the same arguments: {name} was {before!r} and is {now!r}"
+            )
+    return manifest
 
 
 def _check_unused(path: Path) -> None:

@@ -1,9 +1,16 @@
 """The one place that builds a session of Spark."""
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import TimeoutExpired
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kip30.pipeline.source import Kip30DataSource
@@ -27,6 +34,62 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 _TASK_ATTEMPTS = 3
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_END_SECONDS = 20.0
+
+
+@contextmanager
+def running_session(
+    master: str | None = None,
+    *,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> Generator[SparkSession]:
+    """Open a session for the time of a with-block, for a program of one job.
+
+    Whatever ends the block, Ctrl-C included, jobs that still run are cancelled, and no process of
+    the session is left. A session that this process has already is used, and stays as it is.
+    """
+    existing = SparkSession.getActiveSession()
+    if existing is not None:
+        register(existing)
+        yield existing
+        return
+    before = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
+    session = open_session(master, remote=remote, conf=conf)
+    if before is not None:
+        # Spark's own handler talks to the JVM in the middle of what it has interrupted.
+        signal.signal(signal.SIGINT, before)
+    try:
+        yield session
+    finally:
+        # A call that was interrupted leaves its answer in this thread's connection to the JVM.
+        closer = threading.Thread(target=close_session, args=(session,), name="kip30-spark-close")
+        closer.start()
+        closer.join()
+
+
+def close_session(session: SparkSession) -> None:
+    """Cancel what runs in *session*, stop it, and end its JVM if this process has started it."""
+    gateway: Any = getattr(SparkContext, "_gateway", None)
+    with suppress(Exception):
+        session.sparkContext.cancelAllJobs()
+    with suppress(Exception):
+        session.stop()
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    with suppress(Exception):
+        gateway.shutdown()
+    process.stdin.close()  # which ends the JVM
+    try:
+        process.wait(_END_SECONDS)
+    except TimeoutExpired:
+        process.kill()
+        process.wait()
+    SparkContext._gateway = None  # noqa: SLF001  a later session starts another JVM
+    SparkContext._jvm = None  # noqa: SLF001
 
 
 def open_session(
@@ -80,10 +143,15 @@ def is_local(master: str | None) -> bool:
 def _for_master(master: str | None) -> dict[str, str]:
     if master is None:
         return {}
+    quiet = {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_LOGGING}"} if _LOGGING.exists() else {}
     if not is_local(master):
-        return {"spark.master": master}
+        return {"spark.master": master, **quiet}
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return {"spark.master": _with_retries(master), **_LOCAL}
+    return {"spark.master": _with_retries(master), **_LOCAL, **quiet}
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _with_retries(master: str) -> str:

@@ -1,0 +1,261 @@
+"""``kip30 pipeline``: the Spark jobs.
+
+Spark is imported when a job begins, and a job checks all of its arguments before Spark starts.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kip30.cli import output
+from kip30.cli.commands import Commands
+from kip30.cli.failures import say
+from kip30.cli.pipeline_call import JobCall, job_module, job_options
+from kip30.errors import UsageError
+from kip30.pipeline.endpoints import (
+    Endpoint,
+    SnapshotEndpoint,
+    StoreEndpoint,
+    store_endpoint,
+    target_endpoint,
+)
+from kip30.pipeline.foreign_data import with_hint
+from kip30.pipeline.same_store import is_same_store
+from kip30.scanning import Layout
+
+_left = click.argument("a")
+_right = click.argument("b")
+_into = click.option(
+    "--into", metavar="NAMESPACE", help="Where the keys of a raw source go; required for one."
+)
+_no_fence = click.option(
+    "--no-fence",
+    is_flag=True,
+    help="Write without a fence: cheaper, but a driver that was replaced may still write.",
+)
+
+
+@click.group("pipeline", cls=Commands, no_args_is_help=False)
+def command() -> None:
+    """Copy, compare and follow the data of stores, with Spark.
+
+    An endpoint is [raw:]PATH[#UNDER]: PATH is a properties file of a store, the folder of a
+    snapshot, or - for the store of --config, --backend and --set. raw: reads what is in a store as
+    it is, whichever program wrote it. UNDER is a namespace; of a raw endpoint, a path or a prefix.
+    """
+
+
+@command.command("snapshot")
+@_left
+@click.option(
+    "--show-claims",
+    is_flag=True,
+    help="Also write down members, leaders and epochs, for people to look at.",
+)
+@job_options
+def snapshot(call: JobCall, a: str, *, show_claims: bool) -> int:
+    """Write what is in the store A into Parquet files that a manifest lists.
+
+    Every key is in it exactly once, with the consistency that the store offers. Exits with 1 if
+    something was rejected: keys of another program below the root of kip30's, or damaged values.
+    """
+    source = store_endpoint(call.endpoint(a))
+    job = call.job("snapshot")
+    options = call.options(job.SnapshotOptions, source=source, show_claims=show_claims)
+    return call.run(job, options, partial(with_hint, source=source))
+
+
+def _copies(copy: Any) -> Any:
+    for option in (
+        job_options,
+        _no_fence,
+        click.option(
+            "--rate", metavar="NUMBER", type=float, help="The most writes per second, in all."
+        ),
+        _into,
+        _right,
+        _left,
+    ):
+        copy = option(copy)
+    return copy
+
+
+@command.command("restore")
+@_copies
+def restore(call: JobCall, a: str, b: str, **how: Any) -> int:
+    """Write the keys of the snapshot or store A into the store B, where they are missing.
+
+    A key that B has is never overwritten: it is counted as the same, or named as a conflict. Only
+    values are copied; members, leaders and epochs are not. A rerun writes nothing twice.
+    """
+    return _copy(call, call.endpoint(a), b, how)
+
+
+@command.command("migrate")
+@_copies
+def migrate(call: JobCall, a: str, b: str, **how: Any) -> int:
+    """Copy the keys of the live store A into the store B, as restore does with a snapshot."""
+    return _copy(call, store_endpoint(call.endpoint(a)), b, how)
+
+
+def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
+    target = target_endpoint(call.endpoint(b))
+    _check_different(source, target)
+    _check_into(source, how["into"])
+    own = {"into": how["into"], "rate": _rate(how["rate"]), "fence": not how["no_fence"]}
+    job = call.job("restore")
+    options = call.options(job.RestoreOptions, source=source, target=target, **own)
+    return call.run(job, options, partial(with_hint, source=source))
+
+
+@command.command("diff")
+@_left
+@_right
+@_into
+@click.option("--full", is_flag=True, help="Compare the values themselves, not their digests.")
+@job_options
+def diff(call: JobCall, a: str, b: str, *, into: str | None, full: bool) -> int:
+    """Compare two stores or snapshots, and write the keys that differ. Exits with 1 if any do.
+
+    What differs between live stores is read again, so that a key that was just written is not
+    taken for a difference.
+    """
+    left, right = call.endpoint(a), call.endpoint(b)
+    job = call.job("diff")
+    options = call.options(job.DiffOptions, left=left, right=right, into=into, full=full)
+    return call.run(job, options)
+
+
+@command.command("repair")
+@click.argument("diff_run", metavar="DIFF", type=click.Path(path_type=Path))
+@click.option("--apply", is_flag=True, help="Write; without it the plan alone is made.")
+@click.option(
+    "--delete-extra", is_flag=True, help="Also delete keys that only B has; needs --plan."
+)
+@click.option(
+    "--plan",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The plan of a run without --apply, which names what may be deleted.",
+)
+@_no_fence
+@job_options
+def repair(  # noqa: PLR0913  an argument for each option
+    call: JobCall,
+    diff_run: Path,
+    *,
+    apply: bool,
+    delete_extra: bool,
+    plan: Path | None,
+    no_fence: bool,
+) -> int:
+    """Make B of the finished run DIFF equal to A, by compare-and-set at the versions it saw."""
+    if not (diff_run / "manifest.json").exists():
+        raise UsageError(f"{diff_run} is no run of diff: it has no manifest.json")
+    if delete_extra and apply and plan is None:
+        raise click.UsageError("--delete-extra needs --plan, the plan of a run without --apply")
+    if plan is not None and not plan.is_file():
+        raise UsageError(f"--plan {plan}: there is no such file")
+    job = call.job("repair")
+    own = {"diff": diff_run, "apply": apply, "delete_extra": delete_extra, "plan": plan}
+    return call.run(job, call.options(job.RepairOptions, **own, fence=not no_fence))
+
+
+@command.command("feed")
+@_left
+@click.argument("b", required=False)
+@click.option(
+    "--after",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="Begin at the position of this run of snapshot or migrate.",
+)
+@click.option("--once", is_flag=True, help="End when it has caught up.")
+@click.option(
+    "--interval",
+    metavar="SECONDS",
+    type=click.FloatRange(min=1.0),
+    default=10.0,
+    show_default=True,
+    help="How often a store without a log of changes is scanned.",
+)
+@job_options
+def feed(  # noqa: PLR0913  an argument for each option
+    call: JobCall, a: str, b: str | None, *, after: Path | None, once: bool, interval: float
+) -> int:
+    """Follow the changes of the store A, into files below RUN or into the store B.
+
+    Without --once until interrupted; the run can be resumed.
+    """
+    if call.remote is not None:
+        raise click.UsageError("feed runs in the driver: it does not take --remote")
+    source = store_endpoint(call.endpoint(a))
+    target = None if b is None else target_endpoint(call.endpoint(b))
+    if target is not None:
+        _check_different(source, target)
+    if after is not None and not (after / "manifest.json").exists():
+        raise UsageError(f"--after {after}: there is no run in it")
+    job = call.job("feed")
+    own = {"source": source, "target": target, "after": after, "once": once, "interval": interval}
+    return call.run(job, call.options(job.FeedOptions, **own))
+
+
+@command.command("preflight")
+@_left
+@click.argument("b", required=False)
+@job_options
+def preflight(call: JobCall, a: str, b: str | None) -> int:
+    """Try out whether a job from A, into B if it is given, would work. Nothing is written.
+
+    Connects from every executor slot, looks for the files of TLS there, and for keys and values
+    that B would not take. Exits with 1 if something is wrong.
+    """
+    source = call.here(a)
+    target = None if b is None else target_endpoint(call.here(b))
+    job = call.job("preflight")
+    own = {"source": source, "target": target, "master": call.master, "remote": call.remote}
+    return call.run(job, call.options(job.PreflightOptions, **own))
+
+
+@command.command("bundle")
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    default=Path("kip30-bundle"),
+    show_default=True,
+    help="Where the files go.",
+)
+@output.as_json
+def bundle(out: Path, *, as_json: bool) -> None:
+    """Write kip30.zip and kip30-job.py for a cluster, and print how spark-submit is called.
+
+    The libraries of the stores are not in it: they have to be on every machine, as has Python.
+    """
+    made = job_module("bundle").write_bundle(out)
+    if as_json:
+        output.json_line({"files": [str(one) for one in made.files], "command": made.command})
+        return
+    for file in made.files:
+        say(f"wrote {file}")
+    click.echo(made.command)
+
+
+def _check_different(source: Endpoint, target: StoreEndpoint) -> None:
+    if isinstance(source, SnapshotEndpoint) or source.layout is Layout.RAW:
+        return
+    if is_same_store(source.config, target.config):
+        raise UsageError(f"{source.text} and {target.text} are the same store and namespace")
+
+
+def _rate(written: float | None) -> float | None:
+    if written is None or 0 < written < float("inf"):
+        return written
+    raise click.UsageError(f"--rate {written:g} is no number of writes per second above 0")
+
+
+def _check_into(source: Endpoint, into: str | None) -> None:
+    if isinstance(source, StoreEndpoint) and source.layout is Layout.RAW and into is None:
+        raise click.UsageError(f"{source.text} is raw: --into says in which namespace its keys go")
