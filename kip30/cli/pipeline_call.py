@@ -101,7 +101,7 @@ class JobCall:
             options: Its options.
             finish: What else is found out once the job is over.
         """
-        self._check_folder(job, options)
+        self._check_folder(options)
         try:
             report = self._run(job, options)
         except self.job("spark_errors").JobFailedError as error:
@@ -131,11 +131,10 @@ class JobCall:
             report: Report = job.run(spark, options, progress)
         return report
 
-    def _check_folder(self, job: Any, options: Any) -> None:
+    def _check_folder(self, options: Any) -> None:
         """Check the run directory before Spark starts, which takes seconds."""
         if self.out is not None:
-            arguments = options.arguments() if hasattr(options, "arguments") else {}
-            check_usable(self.out, job.JOB, arguments, resume=self.resume)
+            check_usable(self.out, options.job, options.arguments(), resume=self.resume)
 
     def _chosen(self) -> StoreConfig:
         if self.choice.file and not (self.choice.backend or self.choice.settings):

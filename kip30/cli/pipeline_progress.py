@@ -9,7 +9,7 @@ from typing_extensions import override
 from kip30.cli import output
 from kip30.cli.failures import say
 from kip30.pipeline.manifest import Manifest
-from kip30.pipeline.progress import Progress, WaveProgress
+from kip30.pipeline.progress import FeedProgress, Progress, WaveProgress
 
 _MEGABYTE = 1_000_000
 
@@ -24,7 +24,10 @@ def shown(*, as_json: bool) -> AbstractContextManager[Progress]:
 
 
 class LineProgress:
-    """A line on stderr for each wave."""
+    """A line on stderr for each wave, and for each batch of a feed."""
+
+    _changes = -1
+    """How many changes the last line about a feed named."""
 
     def begin(self, manifest: Manifest) -> None:
         """Say what is planned."""
@@ -33,6 +36,12 @@ class LineProgress:
     def wave(self, done: WaveProgress) -> None:
         """Say what is done, how fast, and how long the rest takes."""
         say(f"{done.spans}/{done.planned} spans, {_speed(done)}, {_left(done)}")
+
+    def feed(self, state: FeedProgress) -> None:
+        """Say how far behind the store a feed is, if that is news."""
+        if state.waiting or state.changes != self._changes:
+            self._changes = state.changes
+            say(_lag(state))
 
     def warn(self, text: str) -> None:
         """Say it."""
@@ -51,6 +60,11 @@ class JsonProgress(LineProgress):
         """Print the wave."""
         output.json_line({**done._asdict(), "rows_per_second": round(_rate(done), 1)})
 
+    @override
+    def feed(self, state: FeedProgress) -> None:
+        """Print how far the feed is."""
+        output.json_line({**state._asdict(), "seconds": round(state.seconds, 3)})
+
 
 class BarProgress(LineProgress):
     """A bar on the terminal that stderr is."""
@@ -61,7 +75,7 @@ class BarProgress(LineProgress):
         from rich.console import Console  # noqa: PLC0415  slow to import
 
         name = progress.TextColumn("{task.description}")
-        text = progress.TextColumn("{task.completed}/{task.total} spans {task.fields[speed]}")
+        text = progress.TextColumn("{task.fields[spans]} {task.fields[speed]}")
         columns = (name, progress.BarColumn(), progress.TimeElapsedColumn(), text)
         self._bar: Any = progress.Progress(*columns, console=Console(stderr=True))
         self._task: Any = None
@@ -82,6 +96,7 @@ class BarProgress(LineProgress):
             manifest.job,
             total=manifest.planned,
             completed=len(manifest.finished_spans),
+            spans="",
             speed="",
         )
 
@@ -90,7 +105,16 @@ class BarProgress(LineProgress):
         """Draw what is done."""
         speed = f"{_speed(done)}, {_left(done)}"
         if self._task is not None:
-            self._bar.update(self._task, total=done.planned, completed=done.spans, speed=speed)
+            spans = f"{done.spans}/{done.planned} spans"
+            self._bar.update(
+                self._task, total=done.planned, completed=done.spans, spans=spans, speed=speed
+            )
+
+    @override
+    def feed(self, state: FeedProgress) -> None:
+        """Draw how far behind the store the feed is."""
+        if self._task is not None:
+            self._bar.update(self._task, total=None, completed=state.changes, speed=_lag(state))
 
     @override
     def warn(self, text: str) -> None:
@@ -103,6 +127,10 @@ def _planned(manifest: Manifest) -> str:
     if finished:
         return f"goes on, {finished} of {manifest.planned} spans are done"
     return "begins" if manifest.planned is None else f"begins, {manifest.planned} spans"
+
+
+def _lag(state: FeedProgress) -> str:
+    return f"{state.changes} changes applied, {state.waiting} waiting, {state.seconds:.1f} s behind"
 
 
 def _rate(done: WaveProgress) -> float:

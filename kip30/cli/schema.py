@@ -28,6 +28,11 @@ _REPORT = (
     Field("seconds", "number", "how long it took"),
     Field("seconds_left", "number", "about how long the rest takes"),
     Field("rows_per_second", "number", "its speed"),
+    Field("changes", "number", "in a line of a feed: how many changes are applied"),
+    Field(
+        "waiting", "number", "how many are read and not applied; `seconds`: how far it is behind"
+    ),
+    Field("gaps", "number", "how many times changes were missed and all states compared"),
     Field("job", "text", "in the last line, the report: the job"),
     Field("run", "text", "the id of the run"),
     Field("ending", "text", "`done`, `findings`, or `incomplete`"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -56,6 +56,8 @@ class DiffOptions:
     resume: bool = False
     span_rows: int = SPAN_ROWS
     request_seconds: float | None = None
+
+    job: ClassVar[str] = JOB
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result."""

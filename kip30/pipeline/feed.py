@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
@@ -66,6 +66,8 @@ class FeedOptions:
     interval: float = INTERVAL_SECONDS
     batch_seconds: float | None = None
     request_seconds: float | None = None
+
+    job: ClassVar[str] = JOB
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result."""

@@ -18,7 +18,7 @@ from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
 from kip30.pipeline.same_store import is_same_store
 from kip30.pipeline.session import slots
-from kip30.pipeline.snapshot_files import layout_of, read_files, read_snapshot, rejected_rows
+from kip30.pipeline.snapshot_files import SnapshotFiles, rejected_rows
 from kip30.pipeline.source import FORMAT, ScanOptions
 from kip30.pipeline.spark_errors import JobFailedError, translating
 from kip30.pipeline.store_config import StoreConfig
@@ -100,7 +100,7 @@ class _Preflight:
 
     def _check_snapshot(self, endpoint: SnapshotEndpoint) -> bool:
         try:
-            read_snapshot(endpoint)
+            SnapshotFiles(self._spark, endpoint)
         except Kip30Error as error:
             self._note(endpoint.text, "snapshot", error)
             return False
@@ -201,9 +201,7 @@ class _Preflight:
     def _rows(self) -> DataFrame:
         source = self._options.source
         if isinstance(source, SnapshotEndpoint):
-            manifest = read_snapshot(source)
-            files = [file for wave in manifest.waves for file in wave.files]
-            return read_files(self._spark, source.folder, files, layout_of(manifest))
+            return SnapshotFiles(self._spark, source).rows()
         config = self._travelling(source) or source.config
         scan = ScanOptions(config, source.view(), request_seconds=self._options.request_seconds)
         return self._spark.read.format(FORMAT).options(**scan.texts()).load()

@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -74,6 +74,8 @@ class RepairOptions:
     resume: bool = False
     rate: float | None = None
     fence: bool = True
+
+    job: ClassVar[str] = JOB
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result."""

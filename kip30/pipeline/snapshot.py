@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -45,6 +45,8 @@ class SnapshotOptions:
     span_rows: int = SPAN_ROWS
     request_seconds: float | None = None
     show_claims: bool = False
+
+    job: ClassVar[str] = JOB
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result."""
