@@ -35,7 +35,7 @@ def snapshots(
         config = stores.config(store, "corpus")
         fill(config, CORPUS)
         source = target_endpoint(parse_endpoint(str(config)))
-        options = snapshot.SnapshotOptions(source=source, out=folder / store, span_rows=50)
+        options = snapshot.SnapshotOptions(source=source, out=folder / store, span_rows=200)
         report = snapshot.run(spark, options)
         assert (report.ending, report.counts["rows"]) == (Ending.DONE, len(CORPUS)), report
         taken[store] = SnapshotEndpoint(store, folder / store, "")
@@ -70,7 +70,7 @@ def test_a_snapshot_of_one_store_is_restored_in_another(  # noqa: PLR0913, PLR09
 @pytest.fixture(scope="module")
 def kafka(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return the server.properties of a Kafka with topics, on the ZooKeeper of the stores."""
-    address = stores.settings("zookeeper")["plugin.zookeeper.connect"]
+    address = stores.ensemble("zookeeper").nodes[0].address
     with broker_on(f"{address}/kafka", tmp_path_factory.mktemp("kafka")) as broker:
         broker.create_topic("t1", 2, retention_ms="60000")
         broker.create_topic("t-2.x")
