@@ -120,6 +120,8 @@ def run(
     stop = stop or Wakeup()
     options = _resumed(options)
     arguments = options.arguments()
+    if options.after is not None and not options.resume:
+        Baseline(options.after, options.source)  # which raises before the folder is made
     with (
         RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory,
         set_by_interrupt(stop),

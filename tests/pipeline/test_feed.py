@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ import pytest
 from pyspark.sql import SparkSession
 from typing_extensions import override
 
-from kip30 import UsageError
+from kip30 import StoreError, UsageError
 from kip30.pipeline import feed, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
 from kip30.pipeline.journal import Journal
 from kip30.pipeline.progress import FeedProgress, NoProgress
 from kip30.pipeline.report import Ending, Report
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wakeup import Wakeup
 from kip30_conformance.patience import TIME_SCALE, eventually
 
@@ -183,6 +184,44 @@ def test_after_a_snapshot(spark: SparkSession, stores: Stores, tmp_path: Path, s
     assert dict(changes_of(rows)) == {"n0/k000": b"changed", "n1/k001": None, "n/new": b"new"}
     assert len(rows) == 3
     assert gaps(rows) == 0
+
+
+def test_after_a_migration(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    """A migration has its snapshot inside."""
+    fill(source, VALUES)
+    moved = tmp_path / "moved"
+    chosen = options(source, tmp_path / "run", once=True, after=moved)
+    with RunDirectory(moved, "migrate", {}) as directory:
+        snapshot.run(
+            spark, snapshot.SnapshotOptions(source=endpoint(source), out=moved / "snapshot")
+        )
+        with pytest.raises(StoreError, match="not done"):
+            feed.run(spark, chosen)
+        assert not (tmp_path / "run").exists()
+        directory.manifest.done = True
+        directory.save()
+    fill(source, {"n/new": b"new"})
+    feed.run(spark, chosen)
+    fill(source, {"n/newer": b"newer"})
+    feed.run(spark, replace(chosen, resume=True, after=None))
+    changes = changes_of(out_rows(tmp_path / "run"))
+    assert changes == [("n/new", b"new"), ("n/newer", b"newer")]
+
+
+def test_a_raw_view(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:
+    config = stores.config("zookeeper", f"s{os.urandom(4).hex()}")
+    fill(config, {"n/k": b"1"})
+    raw = store_endpoint(parse_endpoint(f"raw:{config}"))
+    chosen = feed.FeedOptions(source=raw, out=tmp_path / "run", once=True)
+    feed.run(spark, chosen)
+    before = len(out_rows(tmp_path / "run"))
+    with storage_of(config) as storage:
+        storage.set("n/k", b"2")
+        storage.put("n/l", b"1")
+        feed.run(spark, replace(chosen, resume=True))
+    rows = [row for row in out_rows(tmp_path / "run")[before:] if b"/n/" in row["key"]]
+    assert [row["key"].rpartition(b"/n/")[2] for row in rows] == [b"k", b"l"]
+    assert rows[0]["value"].endswith(b"2")
 
 
 def test_p24_a_gap_after_a_snapshot_is_repaired(
