@@ -15,6 +15,7 @@ from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.scanning import Layout, Position
 
 _MIGRATE = "migrate"
+_SNAPSHOT = "snapshot"
 _ITS_SNAPSHOT = "snapshot"
 
 
@@ -34,11 +35,13 @@ class Baseline:
         """
         self._folder = run
         manifest = read_manifest(run)
+        if not manifest.done:
+            raise StoreError(f"{run} is not done: finish it with --resume")
         if manifest.job == _MIGRATE:
             self._folder = run / _ITS_SNAPSHOT
             manifest = read_manifest(self._folder)
-        if not manifest.done:
-            raise StoreError(f"{run} is not done: finish it with --resume")
+        if manifest.job != _SNAPSHOT:
+            raise UsageError(f"{run} is a run of {manifest.job}: name one of snapshot or migrate")
         _check_view(manifest, source, run)
         check_files(self._folder, manifest)
         self._manifest = manifest

@@ -2,100 +2,37 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
 
-from kip30.errors import ConfigError, Kip30Error, UnavailableError, UsageError
+from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30.pipeline.baseline import Baseline
-from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.feed_options import JOB, FeedOptions, resumed
 from kip30.pipeline.feed_sinks import FilesSink, Sink, StoreSink
-from kip30.pipeline.journal import Journal, Mark
+from kip30.pipeline.journal import Journal
+from kip30.pipeline.journal_rows import Mark
 from kip30.pipeline.journal_stream import JournalStream, StreamStoppedError
 from kip30.pipeline.known_keys import KnownKeys
-from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
 from kip30.pipeline.spark_errors import JobFailedError
 from kip30.pipeline.tail import Tail, TailFiles, begin_at
 from kip30.pipeline.tail_thread import Backoff, TailThread
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
 from kip30.resolution import scanner
-from kip30.scanning import Layout, ScanDriver
+from kip30.scanning import ScanDriver
 
-JOB = "feed"
-INTERVAL_SECONDS = 10.0
-_SHORTEST_INTERVAL = 1.0
+__all__ = ["JOB", "FeedOptions", "run"]
+
 _FILES_SECONDS = 60.0
 _FAILED_JOBS = 5
 _OUT = "out"
 _JOURNAL = "journal"
 _KNOWN = "known.db"
 _SCRATCH = "scratch"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FeedOptions:
-    """What to follow, and where to.
-
-    Attributes:
-        source: The part of a store.
-        target: A store to keep equal to it; None: Parquet files in the folder of the run.
-        out: The folder of the run.
-        resume: Whether to go on with the run in *out*.
-        after: The folder of a snapshot or migration of *source*, whose position the feed begins
-            at; None: everything that is there is the beginning of the feed. A run that is resumed
-            needs it no more.
-        once: Whether to end at the position that the store has when the feed begins.
-        interval: How many seconds there are from one reading of the store to the next.
-        batch_seconds: How many seconds there are at least from one batch to the next; None: for
-            files 60, so that a day has no more than 1,440, and for a store none.
-        request_seconds: How long a request to *source* may take.
-    """
-
-    source: StoreEndpoint
-    target: StoreEndpoint | None = None
-    out: Path
-    resume: bool = False
-    after: Path | None = None
-    once: bool = False
-    interval: float = INTERVAL_SECONDS
-    batch_seconds: float | None = None
-    request_seconds: float | None = None
-
-    job: ClassVar[str] = JOB
-
-    def arguments(self) -> dict[str, Any]:
-        """Return what decides the result."""
-        return {
-            "source": self.source.text,
-            "target": None if self.target is None else self.target.text,
-            "after": None if self.after is None else str(self.after),
-        }
-
-    def check(self) -> None:
-        """Raise if these contradict each other.
-
-        Raises:
-            UsageError: They do; the message says what to write.
-        """
-        if not self.interval >= _SHORTEST_INTERVAL:
-            raise UsageError(
-                f"an interval of {self.interval} s: give {_SHORTEST_INTERVAL:g} or more"
-            )
-        if self.target is None:
-            return
-        if self.source.layout is not Layout.KIP30:
-            raise UsageError(f"{self.source.text} is raw: a feed of it goes to files alone")
-        if self.target.under:
-            raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
-        source, target = self.source.config.resolve(), self.target.config.resolve()
-        if _place(source) == _place(target):
-            raise UsageError(f"{self.source.text} and {self.target.text} are the same store")
 
 
 def run(
@@ -120,25 +57,15 @@ def run(
     """
     options.check()
     stop = stop or Wakeup()
-    options = _resumed(options)
+    options = resumed(options)
     arguments = options.arguments()
+    if options.after is not None and not options.resume:
+        Baseline(options.after, options.source)  # which raises before the folder is made
     with (
         RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory,
         set_by_interrupt(stop),
     ):
         return _Feed(spark, options, directory, progress or NoProgress(), stop).run()
-
-
-def _resumed(options: FeedOptions) -> FeedOptions:
-    """Return *options* with what was given when the run began, and is not again."""
-    if options.after or not options.resume or not (options.out / MANIFEST_NAME).exists():
-        return options
-    after = read_manifest(options.out).arguments.get("after")
-    return options if after is None else replace(options, after=Path(after))
-
-
-def _place(resolved: Any) -> tuple[Any, ...]:
-    return resolved.choice.backend, resolved.context.namespace, resolved.settings
 
 
 class _Feed:
@@ -194,14 +121,14 @@ class _Feed:
             "layout": self._options.source.layout.value,
             "under": self._options.source.under,
         }
+        self._run.save()
         if self._options.after is None:
             files.known.fill(())
             begin_at(files, None)
-        else:
-            baseline = Baseline(self._options.after, self._options.source)
-            files.known.fill(baseline.states())
-            begin_at(files, baseline.position)
-        self._run.save()
+            return
+        baseline = Baseline(self._options.after, self._options.source)
+        files.known.fill(baseline.states())
+        begin_at(files, baseline.position)
 
     def _tail_of(self, files: TailFiles) -> Tail:
         return Tail(
@@ -297,12 +224,8 @@ class _Feed:
         rows = self._stream.applied_rows
         waiting = max(0, newest.rows - rows)
         mark = self._applied if waiting else newest
-        reached = mark.reached if mark and mark.reached else self._created
+        reached = mark.reached if mark and mark.reached else self._run.manifest.created
         return FeedProgress(rows, waiting, max(0.0, time.time() - reached), newest.gaps)
-
-    @property
-    def _created(self) -> float:
-        return self._run.manifest.created
 
     def _note_source(self) -> None:
         source, mark = self._run.manifest.source, self._journal.mark

@@ -12,110 +12,25 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip30.errors import StoreError
+from kip30.pipeline.journal_rows import Entry, Kind, Mark, journal_schema
 from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.run_directory import sync_folder, write_whole
-from kip30.pipeline.schemas import VERSION
-from kip30.scanning import Layout, Position, Row
+from kip30.scanning import Layout
 
 VOLUME_SEGMENTS = 1_000
 _VOLUME_BYTES = 512 * 1024 * 1024
 _MARK = b"kip30.mark"
 _REACHED = "reached.json"
 _MILLISECOND = 1_000_000
-
-
-class Kind(Enum):
-    """What a row of a journal says."""
-
-    CHANGE = "change"
-    """The state of a key changed."""
-    GAP = "gap"
-    """Changes before this row are missing. The rows that follow make the states right again."""
-
-
-class Entry(NamedTuple):
-    """One row of a journal.
-
-    Attributes:
-        key: Of a change, as in `kip30.scanning.Row`; None for a gap.
-        row: The record from then on; None: deleted, or a gap.
-        order: The store's own number of the change, if it has one.
-        kind: See `Kind`.
-    """
-
-    key: bytes | None
-    row: Row | None
-    order: int | None
-    kind: Kind = Kind.CHANGE
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it has."""
-        data = None if self.row is None else self.row.data
-        return len(self.key or b"") + len(data or b"")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """How far a journal is.
-
-    Attributes:
-        at: The position behind which changes are still to be read; None before the first listing.
-        order: All changes up to this number of the store's are read, too.
-        listing: Whether a comparison with the whole view is due, or has begun.
-        reached: When *at* was the present, in seconds since 1970.
-        rows: How many rows the journal has had; the next row gets this number.
-        gaps: How many of these are gaps.
-    """
-
-    at: Position | None
-    order: int = -1
-    listing: bool = False
-    reached: float = 0.0
-    rows: int = 0
-    gaps: int = 0
-
-    def to_json(self) -> str:
-        """Return the text that `of_json` reads."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def of_json(cls, text: str | bytes) -> "Mark":
-        """Return the mark that *text* holds."""
-        found: dict[str, Any] = json.loads(text)
-        at = found.pop("at")
-        return cls(at=None if at is None else Position(*at), **found)
-
-
-def journal_schema(layout: Layout) -> pa.Schema:
-    """Return the columns of a journal.
-
-    *number* grows from row to row over the whole journal. *value* is null if the key was deleted,
-    *version* is null, too, then; a raw node without data has a version. *time* is when the change
-    was read.
-    """
-    return pa.schema(
-        [
-            ("number", pa.int64()),
-            ("key", pa.binary() if layout is Layout.RAW else pa.string()),
-            ("value", pa.binary()),
-            ("version", VERSION),
-            ("modified", pa.int64()),
-            ("order", pa.int64()),
-            ("kind", pa.string()),
-            ("time", pa.timestamp("us", tz="UTC")),
-        ]
-    )
 
 
 class Journal:

@@ -12,7 +12,8 @@ from shutil import rmtree
 from typing import Any, NamedTuple
 
 from kip30.errors import PositionLostError
-from kip30.pipeline.journal import Entry, Journal, Kind, Mark
+from kip30.pipeline.journal import Journal
+from kip30.pipeline.journal_rows import Entry, Kind, Mark
 from kip30.pipeline.known_keys import Known, KnownKeys, stamp
 from kip30.scanning import Completeness, Page, Position, Row, ScanDriver
 
@@ -80,7 +81,7 @@ class Tail:
             files: What the tail keeps.
             open_scanner: Opens the view.
             size: When to end a segment.
-            stopped: Asked after each segment; if it says yes, `advance` ends.
+            stopped: Asked after each page and segment; if it says yes, `advance` ends.
             warn: Receives what an operator should know.
         """
         self._journal = files.journal
@@ -164,6 +165,7 @@ class Tail:
             return
         last = mark.order
         for changes in store.changes(mark.at, until):
+            self._check_stopped()
             for change in changes:
                 if change.order <= mark.order:
                     continue  # read before the last tail ended
@@ -184,6 +186,7 @@ class Tail:
         rejected = 0
         for span in store.plan(until, _SPAN_ROWS):
             for page in store.scan(span, until):
+                self._check_stopped()
                 rejected += len(page.rejected)
                 for row in self._differing(page):
                     self._add(Entry(row.key, row, row.modified))
@@ -225,6 +228,10 @@ class Tail:
         states = [_known(entry) for entry in self._entries if entry.key is not None]
         self._known.apply(self._journal.segment, states)
         self._entries, self._bytes = [], 0
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        """End here if that is wanted. What is not in a segment yet is read again then."""
         if self._stopped():
             raise StoppedError
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip30 import BYTES, PluginLocator, Storage
-from kip30.pipeline.journal import Journal, journal_schema
+from kip30.pipeline.journal import Journal
+from kip30.pipeline.journal_rows import journal_schema
 from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.tail import SegmentSize, Tail, TailFiles, begin_at
 from kip30.records import Version

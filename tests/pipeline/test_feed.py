@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ import pytest
 from pyspark.sql import SparkSession
 from typing_extensions import override
 
-from kip30 import UsageError
+from kip30 import StoreError, UsageError
 from kip30.pipeline import feed, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
+from kip30.pipeline.feed_options import FeedOptions
 from kip30.pipeline.journal import Journal
 from kip30.pipeline.progress import FeedProgress, NoProgress
 from kip30.pipeline.report import Ending, Report
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wakeup import Wakeup
 from kip30_conformance.patience import TIME_SCALE, eventually
 
@@ -56,10 +58,10 @@ def endpoint(config: Path) -> StoreEndpoint:
     return store_endpoint(parse_endpoint(str(config)))
 
 
-def options(source: Path, out: Path, target: Path | None = None, **more: Any) -> feed.FeedOptions:
+def options(source: Path, out: Path, target: Path | None = None, **more: Any) -> FeedOptions:
     given: dict[str, Any] = {"interval": 1.0, "batch_seconds": 0.0, **more}
     goal = None if target is None else endpoint(target)
-    return feed.FeedOptions(source=endpoint(source), target=goal, out=out, **given)
+    return FeedOptions(source=endpoint(source), target=goal, out=out, **given)
 
 
 def once(spark: SparkSession, source: Path, out: Path, **more: Any) -> Report:
@@ -105,7 +107,7 @@ class Watched(NoProgress):
 
 @contextmanager
 def following(
-    spark: SparkSession, chosen: feed.FeedOptions, progress: Watched | None = None
+    spark: SparkSession, chosen: FeedOptions, progress: Watched | None = None
 ) -> Iterator[list[Report]]:
     """Run a feed until the block ends; then the report is in the list."""
     stop = Wakeup()
@@ -183,6 +185,44 @@ def test_after_a_snapshot(spark: SparkSession, stores: Stores, tmp_path: Path, s
     assert dict(changes_of(rows)) == {"n0/k000": b"changed", "n1/k001": None, "n/new": b"new"}
     assert len(rows) == 3
     assert gaps(rows) == 0
+
+
+def test_after_a_migration(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    """A migration has its snapshot inside."""
+    fill(source, VALUES)
+    moved = tmp_path / "moved"
+    chosen = options(source, tmp_path / "run", once=True, after=moved)
+    with RunDirectory(moved, "migrate", {}) as directory:
+        snapshot.run(
+            spark, snapshot.SnapshotOptions(source=endpoint(source), out=moved / "snapshot")
+        )
+        with pytest.raises(StoreError, match="not done"):
+            feed.run(spark, chosen)
+        assert not (tmp_path / "run").exists()
+        directory.manifest.done = True
+        directory.save()
+    fill(source, {"n/new": b"new"})
+    feed.run(spark, chosen)
+    fill(source, {"n/newer": b"newer"})
+    feed.run(spark, replace(chosen, resume=True, after=None))
+    changes = changes_of(out_rows(tmp_path / "run"))
+    assert changes == [("n/new", b"new"), ("n/newer", b"newer")]
+
+
+def test_a_raw_view(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:
+    config = stores.config("zookeeper", f"s{os.urandom(4).hex()}")
+    fill(config, {"n/k": b"1"})
+    raw = store_endpoint(parse_endpoint(f"raw:{config}"))
+    chosen = FeedOptions(source=raw, out=tmp_path / "run", once=True)
+    feed.run(spark, chosen)
+    before = len(out_rows(tmp_path / "run"))
+    with storage_of(config) as storage:
+        storage.set("n/k", b"2")
+        storage.put("n/l", b"1")
+        feed.run(spark, replace(chosen, resume=True))
+    rows = [row for row in out_rows(tmp_path / "run")[before:] if b"/n/" in row["key"]]
+    assert [row["key"].rpartition(b"/n/")[2] for row in rows] == [b"k", b"l"]
+    assert rows[0]["value"].endswith(b"2")
 
 
 def test_p24_a_gap_after_a_snapshot_is_repaired(
@@ -363,6 +403,28 @@ def test_an_outage_is_waited_for(
             eventually(lambda: all_of(target).get("n/late") == b"late", within=60)
 
 
+def test_an_outage_of_the_target_is_waited_for(
+    spark: SparkSession, stores: Stores, source: Path, tmp_path: Path
+) -> None:
+    direct = stores.config("etcd", f"t{os.urandom(4).hex()}")
+    progress = Watched()
+    fill(source, VALUES)
+    with stores.ensemble("etcd").link() as link:
+        linked = tmp_path / "linked.properties"
+        lines = {**link.settings(), "plugin.operation.timeout.ms": 1_000}
+        lines |= {"plugin.connect.timeout.ms": 1_000}
+        more = "".join(f"{key}={value}\n" for key, value in lines.items())
+        linked.write_text(direct.read_text() + more)
+        with following(spark, options(source, tmp_path / "run", linked), progress):
+            eventually(lambda: all_of(direct) == VALUES, within=30)
+            link.cut()
+            fill(source, {"n/late": b"late"})
+            eventually(lambda: len(progress.warnings) > 0, within=60)
+            assert progress.states[-1].waiting == 1
+            link.heal()
+            eventually(lambda: all_of(direct).get("n/late") == b"late", within=60)
+
+
 def test_what_is_applied_is_deleted(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -419,7 +481,7 @@ def test_wrong_targets(spark: SparkSession, source: Path, etcd: Path, tmp_path: 
     with pytest.raises(UsageError, match="same store"):
         feed.run(spark, options(source, tmp_path / "run", source))
     raw = store_endpoint(parse_endpoint(f"raw:{etcd}"))
-    chosen = feed.FeedOptions(source=raw, target=endpoint(source), out=tmp_path / "run")
+    chosen = FeedOptions(source=raw, target=endpoint(source), out=tmp_path / "run")
     with pytest.raises(UsageError, match="raw"):
         feed.run(spark, chosen)
 

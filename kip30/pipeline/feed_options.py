@@ -1,0 +1,87 @@
+"""What the job ``feed`` is called with."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from kip30.errors import UsageError
+from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.manifest import MANIFEST_NAME
+from kip30.pipeline.run_directory import read_manifest
+from kip30.scanning import Layout
+
+JOB = "feed"
+INTERVAL_SECONDS = 10.0
+_SHORTEST_INTERVAL = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedOptions:
+    """What to follow, and where to.
+
+    Attributes:
+        source: The part of a store.
+        target: A store to keep equal to it; None: Parquet files in the folder of the run.
+        out: The folder of the run.
+        resume: Whether to go on with the run in *out*.
+        after: The folder of a snapshot or migration of *source*, whose position the feed begins
+            at; None: everything that is there is the beginning of the feed. A run that is resumed
+            needs it no more.
+        once: Whether to end at the position that the store has when the feed begins.
+        interval: How many seconds there are from one reading of the store to the next.
+        batch_seconds: How many seconds there are at least from one batch to the next; None: for
+            files 60, so that a day has no more than 1,440, and for a store none.
+        request_seconds: How long a request to *source* may take.
+    """
+
+    source: StoreEndpoint
+    target: StoreEndpoint | None = None
+    out: Path
+    resume: bool = False
+    after: Path | None = None
+    once: bool = False
+    interval: float = INTERVAL_SECONDS
+    batch_seconds: float | None = None
+    request_seconds: float | None = None
+
+    job: ClassVar[str] = JOB
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the result."""
+        return {
+            "source": self.source.text,
+            "target": None if self.target is None else self.target.text,
+            "after": None if self.after is None else str(self.after),
+        }
+
+    def check(self) -> None:
+        """Raise if these contradict each other.
+
+        Raises:
+            UsageError: They do; the message says what to write.
+        """
+        if not self.interval >= _SHORTEST_INTERVAL:
+            raise UsageError(
+                f"an interval of {self.interval} s: give {_SHORTEST_INTERVAL:g} or more"
+            )
+        if self.target is None:
+            return
+        if self.source.layout is not Layout.KIP30:
+            raise UsageError(f"{self.source.text} is raw: a feed of it goes to files alone")
+        if self.target.under:
+            raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
+        source, target = self.source.config.resolve(), self.target.config.resolve()
+        if _place(source) == _place(target):
+            raise UsageError(f"{self.source.text} and {self.target.text} are the same store")
+
+
+def resumed(options: FeedOptions) -> FeedOptions:
+    """Return *options* with what was given when the run began, and is not again."""
+    if options.after or not options.resume or not (options.out / MANIFEST_NAME).exists():
+        return options
+    after = read_manifest(options.out).arguments.get("after")
+    return options if after is None else replace(options, after=Path(after))
+
+
+def _place(resolved: Any) -> tuple[Any, ...]:
+    return resolved.choice.backend, resolved.context.namespace, resolved.settings
