@@ -138,12 +138,15 @@ class _Diff:
                 open_sides.callback(side.close)
                 self._sides[name] = side
             self._begin()
+            doing = ""
             try:
-                for side in self._sides.values():
+                for name, side in self._sides.items():
+                    doing = f"{name} side: "
                     side.read(progress)
+                doing = "comparison: "
                 findings = self._compare()
             except (IncompleteRunError, Kip30Error, JobFailedError) as error:
-                return Report.of(manifest, Ending.INCOMPLETE, reason=str(error))
+                return Report.of(manifest, Ending.INCOMPLETE, reason=f"{doing}{error}")
         manifest.done = True
         self._run.save()
         return Report.of(manifest, Ending.FINDINGS if findings else Ending.DONE, findings)

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kip30.driver import Capability
-from kip30.errors import Kip30Error, UnsupportedError, UsageError
+from kip30.errors import Kip30Error, UsageError
 from kip30.locator import PluginLocator
 from kip30.pipeline.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outcome_findings
 from kip30.pipeline.comparison import LEFT, RIGHT, UNSETTLED
@@ -42,7 +41,6 @@ from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import JobFailedError, translating
 from kip30.pipeline.wave_files import only_wave, read_parquet, write_files
 from kip30.records import Fence
-from kip30.resolution import resolve, scanner
 
 JOB = "repair"
 _PLAN = "plan"
@@ -116,6 +114,7 @@ def run(spark: SparkSession, options: RepairOptions, progress: Progress | None =
             cannot be repaired, or of other stores than its files name by now. Nothing was written.
         UnsupportedError: The store cannot compare and set, or not fence. Nothing was written.
         StoreError: Files of the diff or of the snapshot are damaged. Nothing was written.
+        NotElectedError: Another process runs this repair. Nothing was written.
         Kip30Error: A store cannot be used. Nothing was written.
     """
     options.check()
@@ -163,17 +162,17 @@ class _Repair:
             return self._done(files, count_actions(plan), findings)
 
     def apply(self) -> Report:
-        self._check_stores()
+        self._diff.check_stores()
         with translating():
             planned = self._planned()
             actions = count_actions(planned)
             extra = 0 if self._options.delete_extra else actions.pop(DELETE)
         counts = actions | {"extra": extra}
-        try:
-            with self._fence() as fence:
+        with self._fence() as fence:
+            try:
                 files = self._write(planned, fence)
-        except (Kip30Error, JobFailedError) as error:
-            return self._incomplete(str(error))
+            except (Kip30Error, JobFailedError) as error:
+                return self._incomplete(str(error))
         outcomes = read_parquet(self._spark, self._run.path, files, OUTCOMES)
         found = outcome_counts(outcomes)
         counts |= {outcome.value: found[outcome.value] for outcome in Outcome}
@@ -181,22 +180,6 @@ class _Repair:
             self._run.manifest.counts = counts
             return self._incomplete(f"{counts['fenced']} fenced, {counts['unknown']} unknown")
         return self._done(files, counts, outcome_findings(outcomes))
-
-    def _check_stores(self) -> None:
-        """Require that the stores are those of the diff, and can do what is needed."""
-        backend = self._diff.right.config.resolve().choice.backend
-        if Capability.COMPARE_AND_SET not in backend.capabilities:
-            wanted = Capability.COMPARE_AND_SET.value
-            raise UnsupportedError(f"store {backend.name!r} does not offer {wanted}")
-        for side, endpoint in ((LEFT, self._diff.left), (RIGHT, self._diff.right)):
-            if isinstance(endpoint, StoreEndpoint):
-                before = _named(*self._diff.identity(side))
-                now = _named(*_identity(endpoint))
-                if now != before:
-                    raise UsageError(
-                        f"{endpoint.text} is {now} by now, and the diff's {side} side was {before}:"
-                        " compare them again"
-                    )
 
     def _planned(self) -> DataFrame:
         if self._options.plan is None:
@@ -258,13 +241,3 @@ class _Repair:
 
     def _incomplete(self, reason: str) -> Report:
         return Report.of(self._run.manifest, Ending.INCOMPLETE, reason=reason)
-
-
-def _identity(endpoint: StoreEndpoint) -> tuple[str, str]:
-    properties = endpoint.config.properties()
-    with scanner(properties, endpoint.view()) as store:
-        return store.position().store, resolve(properties).context.namespace
-
-
-def _named(store: str, namespace: str) -> str:
-    return f"namespace {namespace!r} of {store}"

@@ -8,7 +8,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
-from kip30.errors import UsageError
+from kip30.driver import Capability
+from kip30.errors import UnsupportedError, UsageError
 from kip30.pipeline import diff
 from kip30.pipeline.comparison import DIFFERS, LEFT, ONLY_LEFT, ONLY_RIGHT, RIGHT, SIDES
 from kip30.pipeline.difference_files import read_differences
@@ -18,6 +19,7 @@ from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import RECORDS
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.wave_files import read_parquet
+from kip30.resolution import resolve, scanner
 from kip30.scanning import Layout
 
 CREATE, UPDATE, DELETE = "create", "update", "delete"
@@ -55,10 +57,35 @@ class DiffFound(NamedTuple):
         files = [file for wave in self.manifest.waves for file in wave.files]
         return read_differences(spark, self.folder, files)
 
-    def identity(self, side: str) -> tuple[str, str]:
-        """Return which store a live side was, in the words of `Position`, and its namespace."""
+    def check_stores(self) -> None:
+        """Return if the stores are those that the diff compared, and can do what is needed.
+
+        Raises:
+            UnsupportedError: The right one cannot compare and set.
+            UsageError: One is another store, namespace or snapshot by now.
+            Kip30Error: One is not reached.
+        """
+        backend = self.right.config.resolve().choice.backend
+        wanted = Capability.COMPARE_AND_SET
+        if wanted not in backend.capabilities:
+            raise UnsupportedError(f"store {backend.name!r} does not offer {wanted.value}")
+        for side, endpoint in ((LEFT, self.left), (RIGHT, self.right)):
+            if isinstance(endpoint, StoreEndpoint):
+                self._check_store(side, endpoint)
+            elif read_manifest(endpoint.folder).run != self.manifest.source[side]["snapshot"]:
+                raise UsageError(f"{endpoint.text} is another snapshot by now: compare again")
+
+    def _check_store(self, side: str, endpoint: StoreEndpoint) -> None:
         facts = self.manifest.source[side]
-        return facts["position"][0], facts["namespace"]
+        before = _named(facts["position"][0], facts["namespace"])
+        properties = endpoint.config.properties()
+        with scanner(properties, endpoint.view()) as store:
+            now = _named(store.position().store, resolve(properties).context.namespace)
+        if now != before:
+            raise UsageError(
+                f"{endpoint.text} is {now} by now, and the diff's {side} side was {before}:"
+                " compare them again"
+            )
 
 
 def find_diff(folder: Path) -> DiffFound:
@@ -127,3 +154,7 @@ def _endpoint(facts: dict[str, Any]) -> StoreEndpoint | SnapshotEndpoint:
     if "config" in facts:
         return StoreEndpoint(text, StoreConfig.parse(facts["config"]), Layout.KIP30, under)
     return SnapshotEndpoint(text, Path(facts["folder"]), under)
+
+
+def _named(store: str, namespace: str) -> str:
+    return f"namespace {namespace!r} of {store}"

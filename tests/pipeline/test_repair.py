@@ -1,6 +1,7 @@
 """Repairing a store: what the diff saw is made equal, and what changed since stays as it is."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kip30.config import load
 from kip30.pipeline import diff, repair, snapshot
 from kip30.pipeline.diff import DiffOptions
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, parse_endpoint, store_endpoint
+from kip30.pipeline.manifest import MANIFEST_NAME, Manifest
 from kip30.pipeline.repair import RepairOptions
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import read_manifest
@@ -132,6 +134,12 @@ def test_from_a_snapshot(spark: SparkSession, left: Path, right: Path, tmp_path:
     assert counted(report, "written", "conflict") == [4, 0]
     assert contents(right, KEYS) == RIGHT | LEFT
 
+    manifest = read_manifest(tmp_path / "run")  # as after a crash that lost the outcomes
+    manifest.waves, manifest.counts, manifest.done = [], {}, False
+    (tmp_path / "run" / MANIFEST_NAME).write_text(manifest.to_json())
+    resumed = repaired(spark, of, tmp_path / "run", apply=True, resume=True)
+    assert (resumed.counts, resumed.ending) == (report.counts, report.ending)
+
 
 def test_from_etcd_into_zookeeper(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:
     left, right = filled(stores, "l", LEFT, "etcd"), filled(stores, "r", RIGHT, "zookeeper")
@@ -174,7 +182,16 @@ def test_repairs_that_cannot_be(
         repaired(spark, of, tmp_path / "moved", apply=True)
     right.write_text(file)
     manifest = read_manifest(of)
-    manifest.source["right"]["layout"] = "raw"
-    (of / "manifest.json").write_text(manifest.to_json())
+    taken_anew = manifest.source["left"] | {"folder": str(of), "snapshot": "another"}
+    del taken_anew["config"]
+    (of / MANIFEST_NAME).write_text(_with_source(manifest, left=taken_anew))
+    with pytest.raises(UsageError, match="another snapshot"):
+        repaired(spark, of, tmp_path / "taken-anew", apply=True)
+    raw = manifest.source["right"] | {"layout": "raw"}
+    (of / MANIFEST_NAME).write_text(_with_source(manifest, right=raw))
     with pytest.raises(UsageError, match="raw"):
         repaired(spark, of, tmp_path / "raw")
+
+
+def _with_source(manifest: Manifest, **sides: object) -> str:
+    return replace(manifest, source=manifest.source | sides).to_json()
