@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kip30.pipeline.source import Kip30DataSource
@@ -88,8 +88,9 @@ def close_session(session: SparkSession) -> None:
     except TimeoutExpired:
         process.kill()
         process.wait()
-    SparkContext._gateway = None  # noqa: SLF001  a later session starts another JVM
-    SparkContext._jvm = None  # noqa: SLF001
+    context: Any = SparkContext
+    context._gateway = None  # noqa: SLF001  a later session starts another JVM
+    context._jvm = None  # noqa: SLF001
 
 
 def open_session(
@@ -120,6 +121,15 @@ def open_session(
         session.sparkContext.setLogLevel("ERROR")
     register(session)
     return session
+
+
+def submitted_master() -> str | None:
+    """Return the master that spark-submit was given; None if it did not start this process."""
+    if _SUBMITTED not in os.environ:
+        return None
+    context: Any = SparkContext
+    context._ensure_initialized()  # noqa: SLF001  connects to the JVM that is there
+    return SparkConf().get("spark.master")
 
 
 def register(session: SparkSession) -> None:

@@ -33,4 +33,3 @@ def embedded(folder: Path, keys: int) -> Path:
 def lines(text: str) -> list[dict[str, Any]]:
     """Return the JSON of *text*, an object a line."""
     return [json.loads(line) for line in text.splitlines()]
-

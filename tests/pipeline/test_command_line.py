@@ -89,7 +89,7 @@ def test_a_position_that_is_lost_leaves_the_run_incomplete(
 
 def test_an_unreachable_store_is_no_incomplete_run(tmp_path: Path) -> None:
     settings = {"plugin.backend": "etcd", "plugin.etcd.endpoints": "127.0.0.1:1"}
-    more = {"plugin.connect.timeout.ms": 500, "plugin.operation.timeout.ms": 500}
+    more = {"plugin.connect.timeout.ms": "500", "plugin.operation.timeout.ms": "500"}
     file = write_properties(tmp_path / "etcd.properties", settings | more)
     result = _kip30("snapshot", file, "--out", tmp_path / "run")
     assert result.exit_code == Status.UNAVAILABLE, result.stderr
@@ -114,7 +114,7 @@ def test_keys_below_our_root_are_findings(tmp_path: Path, etcd: str) -> None:
     Admin(etcd).put(f"/{root}/kv/ns/foreign", b"not ours")
     result = _kip30("snapshot", file, "--out", tmp_path / "run")
     assert result.exit_code == Status.REFUSED, result.stderr
-    assert "rejected\tns/foreign" in result.stdout
+    assert f"rejected\t/{root}/kv/ns/foreign\t" in result.stdout
     looked = _kip30("preflight", file, "--json")
     assert looked.exit_code == Status.REFUSED
     assert lines(looked.stdout)[-1]["counts"]["rejected"] == 1
@@ -138,7 +138,7 @@ class TestPreflight:
 
     def test_a_store_that_is_down(self, tmp_path: Path) -> None:
         down = {"plugin.backend": "etcd", "plugin.etcd.endpoints": "127.0.0.1:1"}
-        more = {"plugin.connect.timeout.ms": 500, "plugin.operation.timeout.ms": 500}
+        more = {"plugin.connect.timeout.ms": "500", "plugin.operation.timeout.ms": "500"}
         target = write_properties(tmp_path / "down.properties", down | more)
         result = _kip30("preflight", embedded(tmp_path, 3), target, "--json")
         assert result.exit_code == Status.REFUSED
