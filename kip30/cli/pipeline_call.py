@@ -1,7 +1,8 @@
 """How a job of the pipeline is called: its common options, its session, and how it ends."""
 
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,8 @@ _ENDINGS: Mapping[Ending, Status] = {
     Ending.INCOMPLETE: Status.INCOMPLETE,
 }
 _MOST_SHOWN = 20
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, which then has decided on the master."""
 _SCANNING_OPTIONS = ("request_seconds", "span_rows")
 
 
@@ -187,6 +190,8 @@ def _checked(call: JobCall) -> JobCall:
         raise click.UsageError("--master and --remote contradict each other: give one of them")
     if call.request_seconds == 0:
         raise click.UsageError("--request-seconds 0 is too short")
+    if _SUBMITTED in os.environ and not (call.master or call.remote):
+        return replace(call, master=call.job("session").submitted_master())
     return call
 
 

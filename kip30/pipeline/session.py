@@ -10,7 +10,7 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kip30.pipeline.source import Kip30DataSource
@@ -74,6 +74,8 @@ def close_session(session: SparkSession) -> None:
     """Cancel what runs in *session*, stop it, and end its JVM if this process has started it."""
     gateway: Any = getattr(SparkContext, "_gateway", None)
     with suppress(Exception):
+        _quieten(session.sparkContext)
+    with suppress(Exception):
         session.sparkContext.cancelAllJobs()
     with suppress(Exception):
         session.stop()
@@ -88,8 +90,14 @@ def close_session(session: SparkSession) -> None:
     except TimeoutExpired:
         process.kill()
         process.wait()
-    for name in ("_gateway", "_jvm"):
-        setattr(SparkContext, name, None)  # so that a later session starts another JVM
+    context: Any = SparkContext
+    context._gateway = None  # noqa: SLF001  a later session starts another JVM
+    context._jvm = None  # noqa: SLF001
+
+
+def _quieten(context: Any) -> None:
+    """Drop what Spark's receiver of counts prints if the JVM hangs up before it is told to end."""
+    context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
 
 
 def open_session(
@@ -120,6 +128,15 @@ def open_session(
         session.sparkContext.setLogLevel("ERROR")
     register(session)
     return session
+
+
+def submitted_master() -> str | None:
+    """Return the master that spark-submit was given; None if it did not start this process."""
+    if _SUBMITTED not in os.environ:
+        return None
+    context: Any = SparkContext
+    context._ensure_initialized()  # noqa: SLF001  connects to the JVM that is there
+    return SparkConf().get("spark.master")
 
 
 def register(session: SparkSession) -> None:

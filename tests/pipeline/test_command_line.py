@@ -114,7 +114,7 @@ def test_keys_below_our_root_are_findings(tmp_path: Path, etcd: str) -> None:
     Admin(etcd).put(f"/{root}/kv/ns/foreign", b"not ours")
     result = _kip30("snapshot", file, "--out", tmp_path / "run")
     assert result.exit_code == Status.REFUSED, result.stderr
-    assert "rejected\tns/foreign" in result.stdout
+    assert f"rejected\t/{root}/kv/ns/foreign\t" in result.stdout
     looked = _kip30("preflight", file, "--json")
     assert looked.exit_code == Status.REFUSED
     assert lines(looked.stdout)[-1]["counts"]["rejected"] == 1

@@ -1,0 +1,54 @@
+"""A snapshot as a process of its own, for `test_secrets`: ``python secret_run.py FILE RUN EVENTS``.
+
+It prints whatever of the job a person could see: plans, settings, errors with their tracebacks.
+"""
+
+import logging
+import sys
+import traceback
+from pathlib import Path
+
+from kip30.pipeline import snapshot
+from kip30.pipeline.cluster import shipped
+from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
+from kip30.pipeline.report_files import write_report
+from kip30.pipeline.session import running_session
+from kip30.pipeline.source import FORMAT, ScanOptions
+
+
+def main(file: str, out: Path, events: str) -> None:
+    """Take a snapshot, with everything that writes something turned on."""
+    logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)
+    noisy = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events,
+        "spark.local.dir": f"{events}/local",
+        "spark.sql.extendedExplainProviders": "",
+        "spark.driver.extraJavaOptions": "-Dkip30.test=1",
+    }
+    source = store_endpoint(shipped(parse_endpoint(file)))
+    options = snapshot.SnapshotOptions(source=source, out=out)
+    with running_session("local[2]", conf=noisy) as spark:
+        spark.sparkContext.setLogLevel("INFO")
+        _print(options, source, source.config.text(), *spark.sparkContext.getConf().getAll())
+        texts = ScanOptions(source.config, source.view()).texts()
+        _print(texts)
+        try:
+            frame = spark.read.format(FORMAT).options(**texts).load()
+            frame.explain("extended")
+            _print(frame.collect()[:1])
+            report = snapshot.run(spark, options)
+            write_report(out, report)
+            _print(report)
+        except Exception as error:  # noqa: BLE001  whatever it is: it is printed
+            traceback.print_exception(error, file=sys.stdout)
+            _print(repr(error), error.__cause__)
+
+
+def _print(*things: object) -> None:
+    sys.stdout.write(" ".join(map(str, things)) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

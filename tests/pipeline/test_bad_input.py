@@ -1,0 +1,125 @@
+"""What is wrong with stores, snapshots and runs ends a job before anything is written."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kip30.cli.program import program
+from kip30.cli.status import Status
+from kip30.errors import StoreError
+from kip30.pipeline.endpoints import SnapshotEndpoint
+from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.snapshot import JOB
+from kip30.pipeline.snapshot_files import read_snapshot
+from kip30_conformance.signals import heeded
+
+from .store import embedded, lines, write_properties
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture(autouse=True)
+def heeded_signals() -> Iterator[None]:
+    with heeded():
+        yield
+
+
+def _kip30(*words: object) -> Result:
+    return CliRunner().invoke(program, ["pipeline", *map(str, words)], prog_name="kip30")
+
+
+def test_the_embedded_store_has_no_raw_view(tmp_path: Path) -> None:
+    result = _kip30("snapshot", f"raw:{embedded(tmp_path, 1)}", "--out", tmp_path / "run")
+    assert result.exit_code == Status.UNSUPPORTED, result.stderr
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    settings = {
+        "plugin.backend": "etcd",
+        "plugin.etcd.endpoints": "127.0.0.1:1",
+        "plugin.etcd.user": "u",
+        "plugin.etcd.password": "${env:KIP30_NOT_SET_ANYWHERE}",
+    }
+    file = write_properties(tmp_path / "etcd.properties", settings)
+    result = _kip30("snapshot", file, "--out", tmp_path / "run")
+    assert result.exit_code == Status.USAGE, result.stderr
+    assert "KIP30_NOT_SET_ANYWHERE" in result.stderr
+    (report,) = lines(_kip30("preflight", file, "--json").stdout)
+    (finding,) = report["findings"]
+    assert "KIP30_NOT_SET_ANYWHERE" in finding["detail"]
+
+
+def test_a_run_that_another_process_works_in(tmp_path: Path) -> None:
+    file, out = embedded(tmp_path, 1), tmp_path / "run"
+    arguments = {"source": str(file), "span_rows": 20_000, "show_claims": False}
+    with RunDirectory(out, JOB, arguments):
+        result = _kip30("snapshot", file, "--out", out, "--resume")
+    assert result.exit_code == Status.USAGE
+    assert "another process works in" in result.stderr
+
+
+def _without_manifest(run: Path, _found: dict[str, Any]) -> None:
+    (run / "manifest.json").unlink()
+
+
+def _not_done(run: Path, found: dict[str, Any]) -> None:
+    (run / "manifest.json").write_text(json.dumps(found | {"done": False}))
+
+
+def _newer(run: Path, found: dict[str, Any]) -> None:
+    (run / "manifest.json").write_text(json.dumps(found | {"format": 2}))
+
+
+def _of_another_job(run: Path, found: dict[str, Any]) -> None:
+    (run / "manifest.json").write_text(json.dumps(found | {"job": "diff"}))
+
+
+def _torn(run: Path, found: dict[str, Any]) -> None:
+    (run / "manifest.json").write_text(json.dumps(found)[:-20])
+
+
+def _without_file(run: Path, _found: dict[str, Any]) -> None:
+    next(run.rglob("*.parquet")).unlink()
+
+
+def _short(run: Path, _found: dict[str, Any]) -> None:
+    file = next(run.rglob("*.parquet"))
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (_without_manifest, "manifest.json"),
+        (_not_done, "is not done"),
+        (_newer, "the format 2"),
+        (_of_another_job, "a run of diff"),
+        (_torn, "damaged"),
+        (_without_file, "of wave 0, is missing"),
+        (_short, "of wave 0, has"),
+    ],
+)
+def test_a_snapshot_that_is_not_whole(
+    tmp_path: Path, damage: Callable[[Path, dict[str, Any]], None], told: str
+) -> None:
+    run = tmp_path / "run"
+    assert _kip30("snapshot", embedded(tmp_path, 3), "--out", run).exit_code == Status.OK
+    damage(run, json.loads((run / "manifest.json").read_text()))
+    with pytest.raises(StoreError, match=told):
+        read_snapshot(SnapshotEndpoint(str(run), run, ""))
+    result = _kip30("preflight", run)
+    assert result.exit_code in {Status.USAGE, Status.REFUSED}
+    assert told in result.output
+
+
+def test_what_was_wrong_leaves_a_done_snapshot_as_it_is(tmp_path: Path) -> None:
+    file, run = embedded(tmp_path, 3), tmp_path / "run"
+    assert _kip30("snapshot", file, "--out", run).exit_code == Status.OK
+    before = read_manifest(run).to_json()
+    for more in ((), ("--resume",)):
+        assert _kip30("snapshot", file, "--out", run, *more).exit_code == Status.USAGE
+    assert read_manifest(run).to_json() == before
