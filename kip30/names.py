@@ -5,6 +5,8 @@ names look alike says nothing about them being equal.
 """
 
 import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +20,8 @@ MAX_NAME_BYTES = 255
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _DOT = ord(".")
+_LITERAL = bytes(_KEPT) + b"."
+_NOT_LITERAL = (b"//", b"/.", b"..")
 
 
 class Key(NamedTuple):
@@ -142,3 +146,47 @@ def unescape(segment: str) -> str:
     if escape(text) != segment:
         raise InvalidNameError(f"{segment!r} is not an escaped name")
     return text
+
+
+def keys_at(paths: Sequence[bytes], before: Callable[[bytes], bytes]) -> list[bytes] | None:
+    """Return the keys whose values are at *paths*, for many at once.
+
+    Args:
+        paths: Each ends in a ``/`` and the escaped name of a key.
+        before: Returns what users write before the names, given a path without the last ``/`` and
+            what follows it.
+
+    Returns:
+        None if a name is escaped, or not a name, or if *paths* are not sorted: then each has to be
+        read by itself.
+    """
+    keys: list[bytes] = []
+    if list(paths) != sorted(paths):
+        return None
+    for parent, some in _by_parent(paths):
+        names = [path[len(parent) + 1 :] for path in some]
+        if not _are_literal(names):
+            return None
+        begin = before(parent)
+        keys += [begin + name for name in names]
+    return keys
+
+
+def _by_parent(paths: Sequence[bytes]) -> Iterator[tuple[bytes, Sequence[bytes]]]:
+    """Cut sorted *paths* where the part before the last ``/`` changes."""
+    start = 0
+    while start < len(paths):
+        parent = paths[start][: paths[start].rindex(b"/")]
+        end = bisect_left(paths, parent + b"0", start)  # "0" follows "/"
+        yield parent, paths[start:end]
+        start = end
+
+
+def _are_literal(names: Sequence[bytes]) -> bool:
+    """Say whether all *names* escape to themselves and are short enough, in a few passes of C."""
+    joined = b"/%b/" % b"/".join(names)
+    return (
+        joined.translate(None, _LITERAL) == b"/" * (len(names) + 1)
+        and not any(part in joined for part in _NOT_LITERAL)
+        and max(map(len, names)) <= MAX_NAME_BYTES
+    )

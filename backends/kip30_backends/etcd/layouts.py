@@ -1,6 +1,5 @@
 """What a view covers: which keys, and what they are read as."""
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -8,20 +7,14 @@ from functools import lru_cache, partial
 
 from typing_extensions import override
 
-from kip30.envelope import seal, unseal
+from kip30.envelope import unseal, unseal_all
 from kip30.errors import InvalidNameError, StoreError
-from kip30.names import MAX_NAME_BYTES, Key, check_id, check_namespace, escape, parse_key, unescape
+from kip30.names import Key, check_id, escape, keys_at, parse_key, unescape
 from kip30.paths import Paths
 from kip30.records import Version
 from kip30.scanning import Change, Layout, Page, Rejected, Row, View, claim_row
 from kip30_backends.etcd.messages import PUT, Event, KeyValue
 from kip30_backends.etcd.requests import KeyRange, below
-
-_BARE = seal("00" * 8, b"")
-_FORMAT, _NO_NAME, _NAME_AT, _DATA_AT = _BARE[:1], _BARE[-2:], len(_BARE) - 2, len(_BARE)
-
-_as_it_is = re.compile(rb"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*").fullmatch
-"""Of most names that no escape was needed for; the others are slower to read, and as right."""
 
 
 class Reading(ABC):
@@ -40,7 +33,7 @@ class Reading(ABC):
         """The least range that has all of `ranges`."""
         return KeyRange(self.ranges[0].start, self.ranges[-1].end)
 
-    def page(self, found: Iterable[KeyValue]) -> Page:
+    def page(self, found: Sequence[KeyValue]) -> Page:
         """Return the records that were found, and what is none."""
         rows: list[Row] = []
         rejected: list[Rejected] = []
@@ -103,15 +96,11 @@ class Values(Reading):
     """
 
     def __init__(self, paths: Paths, under: str) -> None:
-        """Cover *under* and all namespaces below, or everything if that is empty.
-
-        Raises:
-            InvalidNameError: *under* is no namespace.
-        """
+        """Cover *under* and all namespaces below, or everything if that is empty."""
         root = self.prefix = f"{paths.root}/"
         # Not of this object's method, which would keep a scanner without references alive.
         self._before = lru_cache(maxsize=8192)(partial(_before, f"{root}kv/".encode()))
-        if check_namespace(under):
+        if under:
             own = paths.namespace(under).encode()
             self.ranges = [below(own + b"/"), below(own + escape("/").encode())]
         else:
@@ -124,19 +113,27 @@ class Values(Reading):
             ]
 
     @override
+    def page(self, found: Sequence[KeyValue]) -> Page:
+        return self._page_of_plain(found) or super().page(found)
+
+    def _page_of_plain(self, found: Sequence[KeyValue]) -> Page | None:
+        """Return the page if no name is escaped and nothing is foreign, as in most pages."""
+        page = _as_it_is(found)
+        data = unseal_all(page.data)
+        with suppress(InvalidNameError):
+            keys = keys_at(page.keys, self._before)
+            if keys is not None and data is not None:
+                return page._replace(keys=keys, data=data)
+        return None
+
+    @override
     def add(self, found: KeyValue, rows: list[Row]) -> None:
-        value = found.value
-        if value[:1] == _FORMAT and value[_NAME_AT:_DATA_AT] == _NO_NAME:
-            data = value[_DATA_AT:]
-        else:
-            data = unseal(value, _shown(found.key)).data
+        data = unseal(found.value, _shown(found.key)).data
         rows.append(_row(self.key(found), data, found))
 
     @override
     def key(self, found: KeyValue) -> bytes:
         parent, _, name = found.key.rpartition(b"/")
-        if _as_it_is(name) and len(name) <= MAX_NAME_BYTES:
-            return self._before(parent) + name
         return self._before(parent) + _name(name)
 
 
@@ -147,6 +144,10 @@ class Raw(Reading):
         """Cover all keys of the cluster that begin with *under*."""
         self.prefix = under
         self.ranges = [below(_encoded(under))]
+
+    @override
+    def page(self, found: Sequence[KeyValue]) -> Page:
+        return _as_it_is(found)
 
     @override
     def add(self, found: KeyValue, rows: list[Row]) -> None:
@@ -221,6 +222,21 @@ def _leader(found: KeyValue, segment: bytes) -> list[Row]:
         claim_row("epoch", service, data=None, version=version, owner=None),
         claim_row("leader", *names, data=data, version=version, owner=owner),
     ]
+
+
+def _as_it_is(found: Sequence[KeyValue]) -> Page:
+    """Return a page of the keys and values as they are."""
+    records = list(found)  # each look into an answer makes an object anew
+    changed = [one.mod_revision for one in records]
+    return Page(
+        [one.key for one in records],
+        [one.value for one in records],
+        changed,
+        (0,) * len(records),
+        [one.create_revision for one in records],
+        changed,
+        [_owner(one.lease) if one.lease else None for one in records],
+    )
 
 
 def _row(key: bytes, data: bytes, found: KeyValue) -> Row:
