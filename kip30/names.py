@@ -6,7 +6,7 @@ names look alike says nothing about them being equal.
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -148,28 +148,50 @@ def unescape(segment: str) -> str:
     return text
 
 
-def keys_at(paths: Sequence[bytes], before: Callable[[bytes], bytes]) -> list[bytes] | None:
-    """Return the keys whose values are at *paths*, for many at once.
+def keys_at(paths: Sequence[bytes], root: bytes) -> list[bytes] | None:
+    """Return the keys whose values are at *paths*, many at once.
 
     Args:
-        paths: Each ends in a ``/`` and the escaped name of a key.
-        before: Returns what users write before the names, given a path without the last ``/`` and
-            what follows it.
+        paths: Each has a ``/`` in it.
+        root: What the paths of all values begin with.
 
     Returns:
-        None if a name is escaped, or not a name, or if *paths* are not sorted: then each has to be
-        read by itself.
+        None if a name is escaped or is none, if one is not below a namespace, or if *paths* are not
+        sorted: then each has to be read by itself.
     """
     keys: list[bytes] = []
     if list(paths) != sorted(paths):
         return None
     for parent, some in _by_parent(paths):
         names = [path[len(parent) + 1 :] for path in some]
-        if not _are_literal(names):
+        begin = _begin_of_names(root, parent) if _are_literal(names) else None
+        if begin is None:
             return None
-        begin = before(parent)
         keys += [begin + name for name in names]
     return keys
+
+
+@lru_cache(maxsize=8192)
+def begin_of_keys(root: bytes, parent: bytes) -> bytes:
+    """Return what users write before the names whose values are below the path *parent*.
+
+    Raises:
+        InvalidNameError: *parent* is not *root* and the escaped form of a namespace.
+    """
+    if not parent.startswith(root):
+        raise InvalidNameError(f"{parent!r} is not below {root!r}")
+    namespace = unescape(parent[len(root) :].decode("ascii", "backslashreplace"))
+    # It must be what a user can write, or two keys of the store would be one to users.
+    if namespace and parse_key(f"{namespace}/k").namespace != namespace:
+        raise InvalidNameError(f"{parent!r} is not the place of a namespace")
+    return f"{namespace}/".encode() if namespace else b""
+
+
+def _begin_of_names(root: bytes, parent: bytes) -> bytes | None:
+    try:
+        return begin_of_keys(root, parent)
+    except InvalidNameError:
+        return None
 
 
 def _by_parent(paths: Sequence[bytes]) -> Iterator[tuple[bytes, Sequence[bytes]]]:

@@ -3,13 +3,20 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
 
 from typing_extensions import override
 
 from kip30.envelope import unseal, unseal_all
 from kip30.errors import InvalidNameError, StoreError
-from kip30.names import Key, check_id, escape, keys_at, parse_key, unescape
+from kip30.names import (
+    Key,
+    begin_of_keys,
+    check_id,
+    escape,
+    keys_at,
+    parse_key,
+    unescape,
+)
 from kip30.paths import Paths
 from kip30.records import Version
 from kip30.scanning import Change, Layout, Page, Rejected, Row, View, claim_row
@@ -98,8 +105,7 @@ class Values(Reading):
     def __init__(self, paths: Paths, under: str) -> None:
         """Cover *under* and all namespaces below, or everything if that is empty."""
         root = self.prefix = f"{paths.root}/"
-        # Not of this object's method, which would keep a scanner without references alive.
-        self._before = lru_cache(maxsize=8192)(partial(_before, f"{root}kv/".encode()))
+        self._values = f"{root}kv/".encode()
         if under:
             own = paths.namespace(under).encode()
             self.ranges = [below(own + b"/"), below(own + escape("/").encode())]
@@ -118,13 +124,10 @@ class Values(Reading):
 
     def _page_of_plain(self, found: Sequence[KeyValue]) -> Page | None:
         """Return the page if no name is escaped and nothing is foreign, as in most pages."""
-        page = _as_it_is(found)
-        data = unseal_all(page.data)
-        with suppress(InvalidNameError):
-            keys = keys_at(page.keys, self._before)
-            if keys is not None and data is not None:
-                return page._replace(keys=keys, data=data)
-        return None
+        records = list(found)  # each look into an answer makes an object anew
+        keys = keys_at([one.key for one in records], self._values)
+        data = unseal_all([one.value for one in records])
+        return None if keys is None or data is None else _page(keys, data, records)
 
     @override
     def add(self, found: KeyValue, rows: list[Row]) -> None:
@@ -134,7 +137,7 @@ class Values(Reading):
     @override
     def key(self, found: KeyValue) -> bytes:
         parent, _, name = found.key.rpartition(b"/")
-        return self._before(parent) + _name(name)
+        return begin_of_keys(self._values, parent) + _name(name)
 
 
 class Raw(Reading):
@@ -147,7 +150,8 @@ class Raw(Reading):
 
     @override
     def page(self, found: Sequence[KeyValue]) -> Page:
-        return _as_it_is(found)
+        records = list(found)
+        return _page([one.key for one in records], [one.value for one in records], records)
 
     @override
     def add(self, found: KeyValue, rows: list[Row]) -> None:
@@ -224,13 +228,11 @@ def _leader(found: KeyValue, segment: bytes) -> list[Row]:
     ]
 
 
-def _as_it_is(found: Sequence[KeyValue]) -> Page:
-    """Return a page of the keys and values as they are."""
-    records = list(found)  # each look into an answer makes an object anew
+def _page(keys: Sequence[bytes], data: Sequence[bytes], records: Sequence[KeyValue]) -> Page:
     changed = [one.mod_revision for one in records]
     return Page(
-        [one.key for one in records],
-        [one.value for one in records],
+        keys,
+        data,
         changed,
         (0,) * len(records),
         [one.create_revision for one in records],
@@ -244,17 +246,6 @@ def _row(key: bytes, data: bytes, found: KeyValue) -> Row:
     return Row(
         key, data, changed, 0, found.create_revision, changed, _owner(lease) if lease else None
     )
-
-
-def _before(values: bytes, parent: bytes) -> bytes:
-    """Return what a user writes before the names below *parent*, one of *values*."""
-    if not parent.startswith(values):
-        raise _no_key(parent)
-    namespace = _unescaped(parent[len(values) :])
-    # It must be what a user can write, or two keys of the store would be one to users.
-    if namespace and parse_key(f"{namespace}/k").namespace != namespace:
-        raise _no_key(parent)
-    return f"{namespace}/".encode() if namespace else b""
 
 
 def _name(segment: bytes) -> bytes:
