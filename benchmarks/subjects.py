@@ -59,9 +59,7 @@ def of(store: str, rows: int | None = None) -> Generator[Measures]:
     with servers.running(store) as ensemble:
         where = place.Place.of(ensemble)
         where.started().close()  # which makes tables, where the store has such
-        yield {
-            name: _measuring(name, module, rows, where) for name, module in _OF[store].items()
-        }
+        yield {name: _measuring(name, module, rows, where) for name, module in _OF[store].items()}
 
 
 def _measuring(

@@ -52,9 +52,7 @@ class Place(NamedTuple):
     ) -> PluginLocator:
         return PluginLocator().startup(self.settings(namespace, session_seconds))
 
-    def settings(
-        self, namespace: str, session_seconds: float = SESSION_SECONDS
-    ) -> dict[str, str]:
+    def settings(self, namespace: str, session_seconds: float = SESSION_SECONDS) -> dict[str, str]:
         return {
             _STORE: self.store,
             _ADDRESSES[self.store]: self.address,

@@ -290,10 +290,14 @@ def _pages(copy: sqlite3.Connection, root: int, part: _Range) -> Iterator[Page]:
 
 
 def _page(found: Sequence[tuple[bytes, bytes, int]]) -> Page | None:
+    if not found:
+        return None
     # Not by ``zip(*found)``, which makes an object more for each row.
-    keys, data, revs = ([row[column] for row in found] for column in range(3))
+    keys = [row[0] for row in found]
+    data = [row[1] for row in found]
+    revs = [row[2] for row in found]
     zeros, nones = (0,) * len(found), (None,) * len(found)
-    return Page(keys, data, revs, zeros, nones, revs, nones) if found else None
+    return Page(keys, data, revs, zeros, nones, revs, nones)
 
 
 def _change(order: int, namespace: bytes, name: bytes, data: bytes | None, rev: int) -> Change:

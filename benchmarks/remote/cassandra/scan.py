@@ -9,7 +9,8 @@ from typing_extensions import override
 from benchmarks.pipeline.replay import RawScan, noting
 from benchmarks.remote.cassandra.client import Client
 from benchmarks.remote.place import Place
-from kip30_backends.cassandra.scan_calls import ScanCalls
+from kip30_backends.cassandra.call import Ask
+from kip30_backends.cassandra.calls import Calls
 
 
 class BareScan(RawScan):
@@ -23,7 +24,7 @@ class BareScan(RawScan):
     @override
     @contextmanager
     def recording(self) -> Generator[None]:
-        with noting(ScanCalls, "ask", self._note):
+        with noting(Calls, "send", self._note):
             yield
 
     @override
@@ -34,14 +35,14 @@ class BareScan(RawScan):
     def close(self) -> None:
         self._client.close()
 
-    def _note(self, statement: Any) -> None:
-        prepared = statement.prepared_statement
+    def _note(self, ask: Ask[Any]) -> None:
+        prepared = ask.statement.prepared_statement
         cql: str = prepared.query_string
         if "system" in cql or "DISTINCT" in cql:
             return
         if cql not in self._prepared:
             self._prepared[cql] = self._client.prepare(cql)
-        self._requests.append((self._prepared[cql], _values(statement)))
+        self._requests.append((self._prepared[cql], _values(ask.statement)))
 
     def _rows(self, prepared: Any, values: Any) -> list[Any]:
         return [

@@ -41,6 +41,5 @@ class BareScan(RawScan):
 
 def _rows(answer: Any) -> list[Any]:
     return [
-        (one.key, one.value, one.mod_revision, one.create_revision, one.lease)
-        for one in answer.kvs
+        (one.key, one.value, one.mod_revision, one.create_revision, one.lease) for one in answer.kvs
     ]
