@@ -7,6 +7,9 @@ from statistics import median, quantiles
 BESIDE = "tooz"
 """The subject that is another library beside kip30."""
 
+SCAN = "scan"
+"""The subject that is reading in bulk."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 
-from benchmarks.figure import BESIDE, Figure
+from benchmarks.figure import BESIDE, SCAN, Figure
 
 EMBEDDED = "embedded"
 STORES = (EMBEDDED, "zookeeper", "etcd", "consul", "cassandra")
@@ -18,6 +18,7 @@ _EMBEDDED = {
     "idle": "benchmarks.idle",
     "start": "benchmarks.start",
     "runner": "benchmarks.handover",
+    SCAN: "benchmarks.pipeline.scan",
 }
 _ON_SERVERS = {
     "speed": "benchmarks.remote.speed",
@@ -25,6 +26,7 @@ _ON_SERVERS = {
     "handover": "benchmarks.remote.handover",
     "crash": "benchmarks.remote.crash",
     "contention": "benchmarks.remote.contention",
+    SCAN: "benchmarks.pipeline.scan",
 }
 _TOOZ = {BESIDE: "benchmarks.remote.side_by_side"}
 _LOOKS = {"looks": "benchmarks.remote.looks"}
@@ -44,19 +46,28 @@ def names(store: str) -> Iterable[str]:
 
 
 @contextmanager
-def of(store: str) -> Generator[Measures]:
-    """Yield how to measure *store*, on a server that runs for as long as that."""
+def of(store: str, rows: int | None = None) -> Generator[Measures]:
+    """Yield how to measure *store*, on a server that runs for as long as that.
+
+    *rows* is how many rows are read in bulk.
+    """
     if store == EMBEDDED:
-        yield {name: import_module(module).measure for name, module in _EMBEDDED.items()}
+        yield {name: _measuring(name, module, rows) for name, module in _EMBEDDED.items()}
         return
     # Only what is measured needs its libraries.
     place, servers = (import_module(f"benchmarks.remote.{one}") for one in ("place", "servers"))
     with servers.running(store) as ensemble:
         where = place.Place.of(ensemble)
         where.started().close()  # which makes tables, where the store has such
-        yield {name: partial(_measure, module, where) for name, module in _OF[store].items()}
+        yield {name: _measuring(name, module, rows, where) for name, module in _OF[store].items()}
 
 
-def _measure(module: str, where: object) -> list[Figure]:
-    figures: list[Figure] = import_module(module).measure(where)
+def _measuring(
+    name: str, module: str, rows: int | None, *where: object
+) -> Callable[[], list[Figure]]:
+    return partial(_measure, module, *where, **({"rows": rows} if name == SCAN else {}))
+
+
+def _measure(module: str, *where: object, **sizes: int | None) -> list[Figure]:
+    figures: list[Figure] = import_module(module).measure(*where, **sizes)
     return figures

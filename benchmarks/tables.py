@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.figure import BESIDE, Figure
+from benchmarks.figure import BESIDE, SCAN, Figure
 from benchmarks.report import Results
 from benchmarks.subjects import EMBEDDED, STORES
 
@@ -11,12 +11,14 @@ _MARK = "<!-- {} -->"
 
 def parts(results: Sequence[Results]) -> dict[str, str]:
     """Return all there is to show, by name."""
-    own = [one for one in results if one.subject != BESIDE]
+    own = [one for one in results if one.subject not in {BESIDE, SCAN}]
     beside = [one for one in results if one.subject == BESIDE]
+    scans = [one for one in results if one.subject == SCAN]
     return {
         "overview": _overview(own),
         "one store alone": _details(own),
         "beside Tooz": _overview(beside, least=1),
+        "bulk reading": _overview(scans, least=1),
         "load": _load(results),
     }
 

@@ -5,12 +5,16 @@ in UTF-8, and the data. Values and members are named by their path and leave the
 """
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kip30.errors import StoreError
 
 _HEAD = struct.Struct(">B8sH")
 _FORMAT = 1
+_NONCE_BYTES = 8
+_SAME = (0, 9, 10)
+"""Which bytes of the head all records without a name have in common."""
 
 OVERHEAD_BYTES = _HEAD.size
 """What a record without a name needs besides its data."""
@@ -44,6 +48,20 @@ def unseal(stored: bytes, where: str) -> Unsealed:
         raise _foreign(where)
     name = stored[OVERHEAD_BYTES:body].decode("utf-8", "surrogateescape") if name_size else ""
     return Unsealed(nonce.hex(), name, stored[body:])
+
+
+def unseal_all(stored: Sequence[bytes]) -> list[bytes] | None:
+    """Return the data of records without names, for many at once.
+
+    Returns:
+        None if one has a name or is foreign: then each has to be unsealed by itself.
+    """
+    heads = b"".join([one[:OVERHEAD_BYTES] for one in stored])
+    ours = seal("00" * _NONCE_BYTES, b"") * len(stored)
+    is_plain = len(heads) == len(ours) and all(
+        heads[at::OVERHEAD_BYTES] == ours[at::OVERHEAD_BYTES] for at in _SAME
+    )
+    return [one[OVERHEAD_BYTES:] for one in stored] if is_plain else None
 
 
 def _foreign(where: str) -> StoreError:

@@ -5,6 +5,8 @@ names look alike says nothing about them being equal.
 """
 
 import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +20,8 @@ MAX_NAME_BYTES = 255
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 _KEPT = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 _DOT = ord(".")
+_LITERAL = bytes(_KEPT) + b"."
+_NOT_LITERAL = (b"//", b"/.", b"..")
 
 
 class Key(NamedTuple):
@@ -142,3 +146,69 @@ def unescape(segment: str) -> str:
     if escape(text) != segment:
         raise InvalidNameError(f"{segment!r} is not an escaped name")
     return text
+
+
+def keys_at(paths: Sequence[bytes], root: bytes) -> list[bytes] | None:
+    """Return the keys whose values are at *paths*, many at once.
+
+    Args:
+        paths: Each has a ``/`` in it.
+        root: What the paths of all values begin with.
+
+    Returns:
+        None if a name is escaped or is none, if one is not below a namespace, or if *paths* are not
+        sorted: then each has to be read by itself.
+    """
+    keys: list[bytes] = []
+    if list(paths) != sorted(paths):
+        return None
+    for parent, some in _by_parent(paths):
+        names = [path[len(parent) + 1 :] for path in some]
+        begin = _begin_of_names(root, parent) if _are_literal(names) else None
+        if begin is None:
+            return None
+        keys += [begin + name for name in names]
+    return keys
+
+
+@lru_cache(maxsize=8192)
+def begin_of_keys(root: bytes, parent: bytes) -> bytes:
+    """Return what users write before the names whose values are below the path *parent*.
+
+    Raises:
+        InvalidNameError: *parent* is not *root* and the escaped form of a namespace.
+    """
+    if not parent.startswith(root):
+        raise InvalidNameError(f"{parent!r} is not below {root!r}")
+    namespace = unescape(parent[len(root) :].decode("ascii", "backslashreplace"))
+    # It must be what a user can write, or two keys of the store would be one to users.
+    if namespace and parse_key(f"{namespace}/k").namespace != namespace:
+        raise InvalidNameError(f"{parent!r} is not the place of a namespace")
+    return f"{namespace}/".encode() if namespace else b""
+
+
+def _begin_of_names(root: bytes, parent: bytes) -> bytes | None:
+    try:
+        return begin_of_keys(root, parent)
+    except InvalidNameError:
+        return None
+
+
+def _by_parent(paths: Sequence[bytes]) -> Iterator[tuple[bytes, Sequence[bytes]]]:
+    """Cut sorted *paths* where the part before the last ``/`` changes."""
+    start = 0
+    while start < len(paths):
+        parent = paths[start][: paths[start].rindex(b"/")]
+        end = bisect_left(paths, parent + b"0", start)  # "0" follows "/"
+        yield parent, paths[start:end]
+        start = end
+
+
+def _are_literal(names: Sequence[bytes]) -> bool:
+    """Say whether all *names* escape to themselves and are short enough, in a few passes of C."""
+    joined = b"/%b/" % b"/".join(names)
+    return (
+        joined.translate(None, _LITERAL) == b"/" * (len(names) + 1)
+        and not any(part in joined for part in _NOT_LITERAL)
+        and max(map(len, names)) <= MAX_NAME_BYTES
+    )

@@ -172,7 +172,9 @@ class Page(NamedTuple):
     @classmethod
     def of(cls, rows: Iterable[Row], rejected: Sequence[Rejected] = ()) -> Self:
         """Return a page of *rows*."""
-        columns: Any = list(zip(*rows, strict=True)) or [()] * len(Row._fields)
+        found = list(rows)
+        # Not by ``zip(*found)``, which makes an object more for each row.
+        columns: Any = ([row[number] for row in found] for number in range(len(Row._fields)))
         return cls._make((*columns, rejected))
 
     @property

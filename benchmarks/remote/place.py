@@ -50,10 +50,12 @@ class Place(NamedTuple):
     def started(
         self, namespace: str = "bench", session_seconds: float = SESSION_SECONDS
     ) -> PluginLocator:
-        settings = {
+        return PluginLocator().startup(self.settings(namespace, session_seconds))
+
+    def settings(self, namespace: str, session_seconds: float = SESSION_SECONDS) -> dict[str, str]:
+        return {
             _STORE: self.store,
             _ADDRESSES[self.store]: self.address,
             "plugin.namespace": namespace,
             "plugin.session.timeout.ms": f"{session_seconds * 1000:.0f}",
         }
-        return PluginLocator().startup(settings)

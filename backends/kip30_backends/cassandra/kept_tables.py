@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kip30.names import check_namespace
 from kip30.records import Version
 from kip30.scanning import Layout, Page, PageSize, Rejected, Span, View, claim_row
 from kip30.scanning import Row as Record
@@ -56,18 +55,12 @@ class KeptTables:
         for found in kept.partitions.rows(Run.of(*places), lambda: size.rows):
             page = kept.convert(found)
             size.adapt(page)
-            if page.rows or page.rejected:
+            if page.keys or page.rejected:
                 yield page
 
 
 def tables_of(view: View) -> Sequence[str]:
-    """Return what tables *view* is of.
-
-    Raises:
-        InvalidNameError: It is of values below what is no namespace.
-    """
-    if view.layout is Layout.KIP30:
-        check_namespace(view.under)
+    """Return what tables *view* is of."""
     return [table.name for table in _converting(view)]
 
 
@@ -94,6 +87,27 @@ def _converting(view: View) -> Mapping[Table, _Convert]:
 
 
 def _values(found: Sequence[Row]) -> Page:
+    return _page_of_records(found) or _page_of_any(found)
+
+
+def _page_of_records(found: Sequence[Row]) -> Page | None:
+    """Return the page if all rows are records, as in most pages."""
+    names = [one["name"] for one in found]
+    versions = [one["version"] for one in found]
+    if None in names or None in versions or not _can_be_names(names):
+        return None
+    places = zip([one["namespace"] for one in found], names, strict=True)
+    keys = [(f"{space}/{name}" if space else name).encode() for space, name in places]
+    data = [one["data"] or b"" for one in found]
+    zeros, nones = (0,) * len(found), (None,) * len(found)
+    return Page(keys, data, versions, zeros, nones, versions, nones)
+
+
+def _can_be_names(names: Sequence[str]) -> bool:
+    return "" not in names and "/" not in "".join(names)
+
+
+def _page_of_any(found: Sequence[Row]) -> Page:
     rows, rejected = list[Record](), list[Rejected]()
     for one in found:
         namespace, name, version = one["namespace"], one["name"], one["version"]

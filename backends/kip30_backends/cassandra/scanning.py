@@ -49,7 +49,6 @@ class CassandraScanner(ScanDriver):
 
         Raises:
             ConfigError: Settings contradict each other, or a file cannot be read. Nothing is sent.
-            InvalidNameError: The view is of values below what is no namespace. Nothing is sent.
             AuthenticationError: The cluster wants other credentials.
             StoreError: Its servers are too old, or their partitioner is not the usual one. Or the
                 view is of `Layout.RAW`, and its table is not there or has other columns.

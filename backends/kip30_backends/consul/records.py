@@ -2,7 +2,8 @@
 
 import json
 import re
-from base64 import b64decode
+from binascii import a2b_base64
+from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -38,6 +39,36 @@ class Record(NamedTuple):
     def unsealed(self) -> Unsealed:
         """Return what is in it; raises `StoreError` if somebody else wrote it."""
         return unseal(self.sealed, self.key)
+
+
+class Records(NamedTuple):
+    """Many records in columns: making an object of each would take longer than all the rest."""
+
+    keys: Sequence[str]
+    sealed: Sequence[bytes]
+    sessions: Sequence[str]
+    created: Sequence[int]
+    modified: Sequence[int]
+
+    @classmethod
+    def of(cls, told: Sequence[Any]) -> "Records":
+        """Return the records that Consul's JSON tells of."""
+        return cls(
+            [one["Key"] for one in told],
+            [a2b_base64(one["Value"] or "") for one in told],
+            [one.get("Session", "") for one in told],
+            [one["CreateIndex"] for one in told],
+            [one["ModifyIndex"] for one in told],
+        )
+
+    def part(self, start: int, end: int) -> "Records":
+        """Return those from number *start* on that are before number *end*."""
+        columns: Any = (column[start:end] for column in self)
+        return Records._make(columns)
+
+    def each(self) -> Iterator[Record]:
+        """Return them one by one, without their flags."""
+        return map(Record, *self)
 
 
 class Found(NamedTuple):
@@ -109,7 +140,7 @@ def record(told: Any) -> Record:
         return Record(told)
     return Record(
         told["Key"],
-        b64decode(told["Value"] or ""),
+        a2b_base64(told["Value"] or ""),
         told.get("Session", ""),
         told["CreateIndex"],
         told["ModifyIndex"],

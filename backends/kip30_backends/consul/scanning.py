@@ -23,10 +23,10 @@ from kip30.scanning import (
 from kip30_backends.consul import transactions
 from kip30_backends.consul.covering import KEY, LOST, Part, cover, parts_of, reads, spans
 from kip30_backends.consul.engine import Engine
-from kip30_backends.consul.records import UNREADABLE, Record, at_key, names_found, target
+from kip30_backends.consul.records import UNREADABLE, Records, at_key, names_found, target
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.talk import OK_OR_ABSENT, Ask
-from kip30_backends.consul.views import Reading, reading_of
+from kip30_backends.consul.views import Reading, reading_of, unreadable
 
 T = TypeVar("T")
 
@@ -88,8 +88,8 @@ class ConsulScanner(ScanDriver):
         parts = parts_of(span.token)
         found = self._records(parts)
         self._check_reached(at)  # after the reading, so that it was not of an older store
-        found += [Record(part.name) for part in parts if part.kind == LOST]
-        for page in _pages(found, self._reading):
+        lost = [unreadable(part.name) for part in parts if part.kind == LOST]
+        for page in chain(_pages(found, self._reading), [Page.of((), lost)] if lost else []):
             self._engine.calls.check()
             yield page
 
@@ -139,13 +139,13 @@ class ConsulScanner(ScanDriver):
             return most
         parts = (Part(KEY, name, 1) for name in names[:: len(names) // _SAMPLED + 1])
         some = next(spans((part for part in parts if UNREADABLE not in part.name), _SAMPLED), None)
-        found = self._records(parts_of(some.token)) if some else []
-        largest = max((len(record.sealed) for record in found), default=0)
+        found = self._records(parts_of(some.token)) if some else Records.of([])
+        largest = max(map(len, found.sealed), default=0)
         return max(1, min(most, _SPAN_BYTES // max(largest, 1)))
 
-    def _records(self, parts: Sequence[Part]) -> list[Record]:
+    def _records(self, parts: Sequence[Part]) -> Records:
         operations = reads(parts)
-        return self._ask(transactions.read_all(operations)) if operations else []
+        return self._ask(transactions.read_all(operations)) if operations else Records.of([])
 
     def _check_identity(self, at: Position) -> None:
         self._engine.calls.check()
@@ -173,10 +173,10 @@ def _safe(prefix: str) -> str:
     return found[0] if found else ""
 
 
-def _pages(records: Sequence[Record], reading: Reading) -> Iterator[Page]:
+def _pages(records: Records, reading: Reading) -> Iterator[Page]:
     size, done = PageSize(), 0
-    while done < len(records):
-        page = reading.page(records[done : done + size.rows])
+    while done < len(records.keys):
+        page = reading.page(records.part(done, done + size.rows))
         done += size.rows
         size.adapt(page)
         yield page

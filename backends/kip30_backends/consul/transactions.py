@@ -8,7 +8,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
 from kip30_backends.consul.errors import Failure, TroubleError
-from kip30_backends.consul.records import FILTERED, Record, marked, record
+from kip30_backends.consul.records import FILTERED, Record, Records, marked, record
 from kip30_backends.consul.talk import OK_OR_CONFLICT, Ask
 from kip30_backends.consul.wire import Answer
 
@@ -134,7 +134,7 @@ def read_granted(keys: Sequence[str]) -> Ask[dict[str, Record | None]]:
     return _reading(map(get_or_empty, keys), _granted_records)
 
 
-def read_all(operations: Iterable[Operation]) -> Ask[list[Record]]:
+def read_all(operations: Iterable[Operation]) -> Ask[Records]:
     """Return the request for what *operations* tell of, all of it as of one moment.
 
     They are of `get_or_empty` and `tree`. What is not there is not in the answer.
@@ -157,12 +157,20 @@ def _base64(sealed: bytes) -> str:
 
 def _outcome(answer: Answer) -> Outcome:
     told = json.loads(marked(answer.body))
+    return _allowed(told)._replace(records=[record(one) for one in _keys(told)])
+
+
+def _allowed(told: Any) -> Outcome:
+    """Return what came of a transaction, but for its records."""
     refusals = [Refusal(one["OpIndex"], one["What"]) for one in told.get("Errors") or ()]
-    records = [record(one["KV"]) for one in told.get("Results") or () if "Node" not in one]
-    outcome = Outcome(records, refusals, told.get("ResultsFilteredByACLs", False))
+    outcome = Outcome((), refusals, told.get("ResultsFilteredByACLs", False))
     if any(map(outcome.says, _NO_ACCESS)):
         raise TroubleError(Failure(HTTPStatus.FORBIDDEN, refusals[0].said))
     return outcome
+
+
+def _keys(told: Any) -> list[Any]:
+    return [one["KV"] for one in told.get("Results") or () if "Node" not in one]
 
 
 def _records(keys: Sequence[str], answer: Answer) -> list[Record | None]:
@@ -177,11 +185,12 @@ def _granted_records(answer: Answer) -> dict[str, Record | None]:
     return {one.key: one if one.modified else None for one in _outcome(answer).records}
 
 
-def _all_records(answer: Answer) -> list[Record]:
+def _all_records(answer: Answer) -> Records:
     """Return what was found; keys that may not be read are left out by Consul, which says so."""
-    outcome = _outcome(answer)
+    told = json.loads(marked(answer.body))
+    outcome = _allowed(told)
     if outcome.refusals:
         raise TroubleError(Failure(answer.status, outcome.refusals[0].said))
     if outcome.filtered:
         raise TroubleError(FILTERED)
-    return [one for one in outcome.records if one.modified]
+    return Records.of([one for one in _keys(told) if one["ModifyIndex"]])

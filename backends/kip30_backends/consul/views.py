@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
+from kip30.envelope import unseal_all
 from kip30.errors import InvalidNameError, StoreError
-from kip30.names import Key, check_id, check_namespace, escape, parse_key, unescape
+from kip30.names import Key, check_id, escape, keys_at, parse_key, unescape
 from kip30.paths import Paths
 from kip30.records import Version
 from kip30.scanning import Layout, Page, Rejected, Row, Span, View, claim_row
 from kip30_backends.consul.covering import TREE, Part, span_of
-from kip30_backends.consul.records import UNREADABLE, Record, key_of
+from kip30_backends.consul.records import UNREADABLE, Record, Records, key_of
 
 _NOT_UTF_8 = "the key is not UTF-8, and Consul's answers do not say what it is"
 _CLAIMS = {"group": ("member/",), "service": ("leader/", "epoch/")}
@@ -25,6 +26,7 @@ class Reading:
         place: What all its keys begin with.
         prefixes: What its keys begin with, if they are to be cut into spans.
         rows: The rows of one record; raises `StoreError` or `InvalidNameError` if it has none.
+        plain: The page of many records, or None if each has to be read by itself.
         whole: The only span, of a view that is not cut.
         claims: What the keys of claims begin with, if all others below *place* are in the view.
     """
@@ -32,23 +34,31 @@ class Reading:
     place: str
     prefixes: tuple[str, ...]
     rows: Callable[[Record], Iterable[Row]]
+    plain: Callable[[Records], Page | None] = lambda _: None
     whole: Span | None = None
     claims: tuple[str, ...] = ()
 
-    def page(self, records: Iterable[Record]) -> Page:
+    def page(self, records: Records) -> Page:
         """Return the rows of *records*, and those that have none."""
+        return self.plain(records) or self._page(records)
+
+    def _page(self, records: Records) -> Page:
         rows: list[Row] = []
         rejected: list[Rejected] = []
-        for record in records:
+        for record in records.each():
             if UNREADABLE in record.key:
-                key = record.key.replace(UNREADABLE, "\ufffd").encode()
-                rejected.append(Rejected(key, _NOT_UTF_8))
+                rejected.append(unreadable(record.key))
                 continue
             try:
                 rows += self.rows(record)
             except (StoreError, InvalidNameError) as error:
                 rejected.append(Rejected(record.key.encode(), f"foreign: {error}"))
         return Page.of(rows, rejected)
+
+
+def unreadable(key: str) -> Rejected:
+    """Return that the value of *key* has no place to be read at."""
+    return Rejected(key.replace(UNREADABLE, "\ufffd").encode(), _NOT_UTF_8)
 
 
 def reading_of(namespace: str, view: View) -> Reading:
@@ -89,11 +99,24 @@ def _values(root: str, under: str) -> Reading:
         key = _key(record.key[len(base) :])
         return (_row(record, key, record.unsealed().data),)
 
+    plain = partial(_plain, base.encode())
     if not under:
         claims = tuple(f"{root}{folder}/" for folder in _CLAIMS)
-        return Reading(root, (base,), rows, claims=claims)
-    own, below = escape(check_namespace(under)), escape(f"{under}/")
-    return Reading(root, (f"{base}{own}/", f"{base}{below}"), rows)
+        return Reading(root, (base,), rows, plain, claims=claims)
+    own, below = escape(under), escape(f"{under}/")
+    return Reading(root, (f"{base}{own}/", f"{base}{below}"), rows, plain)
+
+
+def _plain(base: bytes, records: Records) -> Page | None:
+    """Return the page if no name is escaped and nothing is foreign, as in most pages."""
+    # A surrogate stands for what is no text, and is in no name.
+    paths = [key.encode("utf-8", "surrogatepass") for key in records.keys]
+    keys, data = keys_at(paths, base), unseal_all(records.sealed)
+    if keys is None or data is None:
+        return None
+    zeros, modified = (0,) * len(keys), records.modified
+    owners = [session or None for session in records.sessions]
+    return Page(keys, data, modified, zeros, records.created, modified, owners)
 
 
 def _key(path: str) -> bytes:
@@ -121,7 +144,7 @@ def _claims(root: str, under: str) -> Reading:
         for folder, begin in _CLAIMS.items()
         if any(one.startswith(under) or under.startswith(one) for one in begin)
     ]
-    return Reading(root, (), rows, span_of(trees) if trees else None)
+    return Reading(root, (), rows, whole=span_of(trees) if trees else None)
 
 
 def _claim(record: Record, path: str) -> list[Row]:

@@ -279,16 +279,26 @@ def _spans(copy: sqlite3.Connection, root: int, part: _Range, rows: int) -> Iter
 def _pages(copy: sqlite3.Connection, root: int, part: _Range) -> Iterator[Page]:
     size = PageSize()
     while True:
-        found = copy.execute(_PAGE, (root, *part.after, *part.until, size.rows)).fetchall()
-        if not found:
+        asked = size.rows
+        found = copy.execute(_PAGE, (root, *part.after, *part.until, asked)).fetchall()
+        if page := _page(found):
+            yield page
+            size.adapt(page)
+        if len(found) < asked:
             return
-        keys, data, revs = zip(*found, strict=True)
-        zeros, nones = (0,) * len(found), (None,) * len(found)
-        page = Page(keys, data, revs, zeros, nones, revs, nones)
-        yield page
-        size.adapt(page)
-        namespace, _, name = keys[-1].rpartition(b"/")
+        namespace, _, name = found[-1][0].rpartition(b"/")
         part = part._replace(after=(namespace, name))
+
+
+def _page(found: Sequence[tuple[bytes, bytes, int]]) -> Page | None:
+    if not found:
+        return None
+    # Not by ``zip(*found)``, which makes an object more for each row.
+    keys = [row[0] for row in found]
+    data = [row[1] for row in found]
+    revs = [row[2] for row in found]
+    zeros, nones = (0,) * len(found), (None,) * len(found)
+    return Page(keys, data, revs, zeros, nones, revs, nones)
 
 
 def _change(order: int, namespace: bytes, name: bytes, data: bytes | None, rev: int) -> Change:

@@ -1,27 +1,27 @@
 """What a view covers: which keys, and what they are read as."""
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
 
 from typing_extensions import override
 
-from kip30.envelope import seal, unseal
+from kip30.envelope import unseal, unseal_all
 from kip30.errors import InvalidNameError, StoreError
-from kip30.names import MAX_NAME_BYTES, Key, check_id, check_namespace, escape, parse_key, unescape
+from kip30.names import (
+    Key,
+    begin_of_keys,
+    check_id,
+    escape,
+    keys_at,
+    parse_key,
+    unescape,
+)
 from kip30.paths import Paths
 from kip30.records import Version
 from kip30.scanning import Change, Layout, Page, Rejected, Row, View, claim_row
 from kip30_backends.etcd.messages import PUT, Event, KeyValue
 from kip30_backends.etcd.requests import KeyRange, below
-
-_BARE = seal("00" * 8, b"")
-_FORMAT, _NO_NAME, _NAME_AT, _DATA_AT = _BARE[:1], _BARE[-2:], len(_BARE) - 2, len(_BARE)
-
-_as_it_is = re.compile(rb"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*").fullmatch
-"""Of most names that no escape was needed for; the others are slower to read, and as right."""
 
 
 class Reading(ABC):
@@ -40,7 +40,7 @@ class Reading(ABC):
         """The least range that has all of `ranges`."""
         return KeyRange(self.ranges[0].start, self.ranges[-1].end)
 
-    def page(self, found: Iterable[KeyValue]) -> Page:
+    def page(self, found: Sequence[KeyValue]) -> Page:
         """Return the records that were found, and what is none."""
         rows: list[Row] = []
         rejected: list[Rejected] = []
@@ -103,15 +103,10 @@ class Values(Reading):
     """
 
     def __init__(self, paths: Paths, under: str) -> None:
-        """Cover *under* and all namespaces below, or everything if that is empty.
-
-        Raises:
-            InvalidNameError: *under* is no namespace.
-        """
+        """Cover *under* and all namespaces below, or everything if that is empty."""
         root = self.prefix = f"{paths.root}/"
-        # Not of this object's method, which would keep a scanner without references alive.
-        self._before = lru_cache(maxsize=8192)(partial(_before, f"{root}kv/".encode()))
-        if check_namespace(under):
+        self._values = f"{root}kv/".encode()
+        if under:
             own = paths.namespace(under).encode()
             self.ranges = [below(own + b"/"), below(own + escape("/").encode())]
         else:
@@ -124,20 +119,25 @@ class Values(Reading):
             ]
 
     @override
+    def page(self, found: Sequence[KeyValue]) -> Page:
+        return self._page_of_plain(found) or super().page(found)
+
+    def _page_of_plain(self, found: Sequence[KeyValue]) -> Page | None:
+        """Return the page if no name is escaped and nothing is foreign, as in most pages."""
+        records = list(found)  # each look into an answer makes an object anew
+        keys = keys_at([one.key for one in records], self._values)
+        data = unseal_all([one.value for one in records])
+        return None if keys is None or data is None else _page(keys, data, records)
+
+    @override
     def add(self, found: KeyValue, rows: list[Row]) -> None:
-        value = found.value
-        if value[:1] == _FORMAT and value[_NAME_AT:_DATA_AT] == _NO_NAME:
-            data = value[_DATA_AT:]
-        else:
-            data = unseal(value, _shown(found.key)).data
+        data = unseal(found.value, _shown(found.key)).data
         rows.append(_row(self.key(found), data, found))
 
     @override
     def key(self, found: KeyValue) -> bytes:
         parent, _, name = found.key.rpartition(b"/")
-        if _as_it_is(name) and len(name) <= MAX_NAME_BYTES:
-            return self._before(parent) + name
-        return self._before(parent) + _name(name)
+        return begin_of_keys(self._values, parent) + _name(name)
 
 
 class Raw(Reading):
@@ -147,6 +147,11 @@ class Raw(Reading):
         """Cover all keys of the cluster that begin with *under*."""
         self.prefix = under
         self.ranges = [below(_encoded(under))]
+
+    @override
+    def page(self, found: Sequence[KeyValue]) -> Page:
+        records = list(found)
+        return _page([one.key for one in records], [one.value for one in records], records)
 
     @override
     def add(self, found: KeyValue, rows: list[Row]) -> None:
@@ -223,22 +228,24 @@ def _leader(found: KeyValue, segment: bytes) -> list[Row]:
     ]
 
 
+def _page(keys: Sequence[bytes], data: Sequence[bytes], records: Sequence[KeyValue]) -> Page:
+    changed = [one.mod_revision for one in records]
+    return Page(
+        keys,
+        data,
+        changed,
+        (0,) * len(records),
+        [one.create_revision for one in records],
+        changed,
+        [_owner(one.lease) if one.lease else None for one in records],
+    )
+
+
 def _row(key: bytes, data: bytes, found: KeyValue) -> Row:
     changed, lease = found.mod_revision, found.lease
     return Row(
         key, data, changed, 0, found.create_revision, changed, _owner(lease) if lease else None
     )
-
-
-def _before(values: bytes, parent: bytes) -> bytes:
-    """Return what a user writes before the names below *parent*, one of *values*."""
-    if not parent.startswith(values):
-        raise _no_key(parent)
-    namespace = _unescaped(parent[len(values) :])
-    # It must be what a user can write, or two keys of the store would be one to users.
-    if namespace and parse_key(f"{namespace}/k").namespace != namespace:
-        raise _no_key(parent)
-    return f"{namespace}/".encode() if namespace else b""
 
 
 def _name(segment: bytes) -> bytes:

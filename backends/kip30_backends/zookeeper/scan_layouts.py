@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from kip30.envelope import unseal
 from kip30.errors import InvalidNameError, StoreError
-from kip30.names import MAX_NAME_BYTES, Key, check_namespace, parse_key, unescape
+from kip30.names import MAX_NAME_BYTES, Key, parse_key, unescape
 from kip30.paths import Paths
 from kip30.records import Version
 from kip30.scanning import Layout, Rejected, Row, View, claim_row
@@ -101,7 +101,7 @@ class Values(_Scoped):
         """Cover the namespace *under* and those below it."""
         super().__init__(chroot, paths)
         self.tops = (f"{paths.root}/kv",)
-        self._under = check_namespace(under)
+        self._under = under
 
     @override
     def covers(self, path: str) -> bool:

@@ -54,6 +54,9 @@ class Client:
     def read(self, name: str, *values: Any) -> Sequence[Row]:
         return list(self._session.execute(self._statements.bind(name, *values)))
 
+    def send(self, statement: Any) -> Sequence[Row]:
+        return list(self._session.execute(statement))
+
     def begin_to_read(self, name: str, *values: Any) -> Any:
         """Return a future of the driver's."""
         return self._session.execute_async(self._statements.bind(name, *values))

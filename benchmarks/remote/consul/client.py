@@ -43,6 +43,10 @@ class Client:
         number: int = results[-1]["KV"]["ModifyIndex"] if results else 0
         return number
 
+    def transaction(self, target: str, body: bytes) -> Any:
+        """Return what a transaction that is written already answers."""
+        return self._ask("PUT", target, body)[1]
+
     def session(self) -> str:
         _, told = self._ask("PUT", "/v1/session/create", json.dumps(_SESSION).encode())
         ident: str = told["ID"]

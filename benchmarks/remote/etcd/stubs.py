@@ -1,6 +1,6 @@
 """The calls of etcd's API with grpcio alone, and the requests that are made of its messages."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,9 +15,9 @@ _CALLS = {"Range": "KV", "Txn": "KV", "LeaseGrant": "Lease"}
 class Stubs:
     """A channel with nothing on it but calls."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, options: Sequence[tuple[str, int]] = ()) -> None:
         library: Any = grpc
-        self.channel: Any = library.insecure_channel(address)
+        self.channel: Any = library.insecure_channel(address, options=options)
         self.calls: dict[str, Any] = {
             name: self.channel.unary_unary(
                 f"/etcdserverpb.{service}/{name}",

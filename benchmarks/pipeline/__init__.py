@@ -1,0 +1,1 @@
+"""Bulk reading, and the jobs that are built on it."""

@@ -1,0 +1,127 @@
+"""`ScanDriver.scan` on one thread, against the bare client sending the same requests."""
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+from benchmarks import stores
+from benchmarks.figure import SCAN, Figure, middle
+from benchmarks.pipeline.dataset import fill
+from benchmarks.pipeline.replay import RawScan
+from kip30 import PluginLocator
+from kip30.resolution import scanner
+from kip30.scanning import Position, ScanDriver, Span
+
+if TYPE_CHECKING:
+    from benchmarks.remote.place import Place
+
+ROUNDS = 5
+SPAN_ROWS = 20_000
+_AT_LEAST = 0.8
+_ROWS = 200_000
+_FEWER = {"consul": 50_000, "cassandra": 50_000}
+_NAMESPACE = "scan"
+
+
+class Spent(NamedTuple):
+    """Seconds by the wall clock, and of the process's CPU time."""
+
+    wall: float
+    cpu: float
+
+
+class Plan(NamedTuple):
+    store: ScanDriver
+    at: Position
+    spans: Sequence[Span]
+
+    def read(self) -> int:
+        """Read all spans and return how many rows they have."""
+        pages = (page for span in self.spans for page in self.store.scan(span, self.at))
+        return sum(len(page.keys) for page in pages)
+
+
+def measure(place: "Place | None" = None, rows: int | None = None) -> list[Figure]:
+    """Measure the store at *place*, the embedded one if there is none, with so many *rows*."""
+    name = place.store if place else "embedded"
+    number = rows or _FEWER.get(name, _ROWS)
+    with _settings(place) as settings:
+        with PluginLocator().startup(settings) as locator:
+            fill(locator, number)
+        with scanner(settings) as store, closing(_raw(place)) as raw:
+            at = store.position()
+            plan = Plan(store, at, list(store.plan(at, SPAN_ROWS)))
+            with raw.recording():
+                _check(plan.read(), number)
+            _check(raw.read(), number)
+            return _figures([_round(plan.read, raw.read, turn) for turn in range(ROUNDS)], number)
+
+
+@contextmanager
+def _settings(place: "Place | None") -> Generator[Mapping[str, str]]:
+    if place is not None:
+        yield place.settings(_NAMESPACE)
+        return
+    with stores.scratch() as folder:
+        yield stores.settings(folder)
+
+
+def _raw(place: "Place | None") -> RawScan:
+    if place is None:
+        embedded: RawScan = import_module("benchmarks.pipeline.embedded").EmbeddedScan()
+        return embedded
+    opened: RawScan = import_module(f"benchmarks.remote.{place.store}.scan").BareScan(place)
+    return opened
+
+
+def _check(found: int, rows: int) -> None:
+    assert found == rows, f"{found} rows were read of {rows}"
+
+
+def _round(library: Callable[[], int], raw: Callable[[], int], turn: int) -> tuple[Spent, Spent]:
+    """Return what both sides spent, whose order alternates."""
+    if turn % 2:
+        spent = _timed(library)
+        return spent, _timed(raw)
+    before = _timed(raw)
+    return _timed(library), before
+
+
+def _timed(read: Callable[[], int]) -> Spent:
+    wall, cpu = time.perf_counter(), time.process_time()
+    read()
+    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def _figures(rounds: Sequence[tuple[Spent, Spent]], rows: int) -> list[Figure]:
+    walls = [(library.wall, raw.wall) for library, raw in rounds]
+    times = [(library.cpu, raw.cpu) for library, raw in rounds]
+    return [
+        _ratio("scan", walls, at_least=_AT_LEAST),
+        _ratio("scan, CPU time", times),
+        _row("scan, one row", [library for library, _ in walls], rows),
+        _row("scan, one row, CPU time", [library for library, _ in times], rows),
+        _row("scan, one row, raw", [raw for _, raw in walls], rows),
+        _row("scan, one row, raw, CPU time", [raw for _, raw in times], rows),
+    ]
+
+
+def _ratio(
+    name: str, pairs: Sequence[tuple[float, float]], at_least: float | None = None
+) -> Figure:
+    samples = tuple(raw / library for library, raw in pairs)
+    return Figure(
+        subject=SCAN,
+        name=name,
+        value=middle(samples),
+        unit="x raw",
+        at_least=at_least,
+        samples=samples,
+    )
+
+
+def _row(name: str, seconds: Sequence[float], rows: int) -> Figure:
+    samples = tuple(one / rows * 1e6 for one in seconds)
+    return Figure(subject=SCAN, name=name, value=middle(samples), unit="us", samples=samples)
