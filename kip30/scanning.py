@@ -211,12 +211,14 @@ class ScanDriver(Closing):
         consistency: What the rows of a scan have in common.
         completeness: What `changes` shows; None if the store keeps no log of changes.
         is_tree: Whether a raw path names a node of a tree, which can have data and children.
+        under_is_prefix: Whether raw paths begin with `View.under`.
         needs_scratch: Whether other scanners find a position only with the same `View.scratch`.
     """
 
     consistency: Consistency
     completeness: Completeness | None = None
     is_tree: ClassVar[bool] = False
+    under_is_prefix: ClassVar[bool] = True
     needs_scratch: ClassVar[bool] = False
 
     @override

@@ -235,7 +235,7 @@ class _Restore:
 
     def _place(self, source: SnapshotFiles, into: str) -> Place:
         facts = source.manifest.source
-        return Place(into=into, under=source.under, is_tree=facts["is_tree"])
+        return Place(into=into, under=source.prefix, is_tree=facts["is_tree"])
 
     def _read(self, files: Sequence[DataFile]) -> DataFrame:
         if not files:

@@ -97,7 +97,11 @@ def close_session(session: SparkSession) -> None:
 
 def _quieten(context: Any) -> None:
     """Drop what Spark's receiver of counts prints if the JVM hangs up before it is told to end."""
-    context._accumulatorServer.handle_error = lambda *_: None  # noqa: SLF001
+
+    def say_nothing(*_request: object) -> None:
+        """Be silent about a connection that ended."""
+
+    context._accumulatorServer.handle_error = say_nothing  # noqa: SLF001
 
 
 def open_session(

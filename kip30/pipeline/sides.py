@@ -99,7 +99,7 @@ class Side(ABC):
             return comparable(rows, full=self._options.full).withColumn("skipped", _no_text())
         facts = self.facts
         into = self._options.into or ""
-        place = Place(into=into, under=facts["under"], is_tree=facts["is_tree"])
+        place = Place(into=into, under=facts["prefix"], is_tree=facts["is_tree"])
         found = with_digest(mapped(rows, rows, place))
         return comparable(found, full=self._options.full, more=("skipped",))
 
@@ -123,7 +123,7 @@ class SnapshotSide(Side):
     @override
     def facts(self) -> dict[str, Any]:
         manifest = self._files.manifest
-        here = {"endpoint": self._endpoint.text, "under": self._files.under}
+        here = {"endpoint": self._endpoint.text, "prefix": self._files.prefix}
         folder = str(self._endpoint.folder.absolute())
         return manifest.source | here | {"folder": folder, "snapshot": manifest.run}
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, LongType, StructType
 
-from kip30.errors import StoreError
+from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.frames import digest_of, with_digest
 from kip30.pipeline.manifest import DataFile, Digest, Manifest, Wave
@@ -26,13 +26,14 @@ class SnapshotFiles:
     Attributes:
         manifest: Its manifest.
         layout: That of its records.
-        under: The part that the endpoint names, or else the whole of what the snapshot is of.
+        prefix: What the raw paths of the endpoint's part begin with.
     """
 
     def __init__(self, spark: SparkSession, endpoint: SnapshotEndpoint) -> None:
         """Read the manifest of *endpoint*.
 
         Raises:
+            UsageError: The part is outside of the snapshot.
             StoreError: It is not done, of a newer format, or a file is missing or of another size;
                 the message names the file and its wave.
         """
@@ -41,9 +42,10 @@ class SnapshotFiles:
             raise StoreError(f"{endpoint.folder} is a run of {self.manifest.job}, not a snapshot")
         if not self.manifest.done:
             raise StoreError(f"{endpoint.folder} is not done: finish it with --resume")
+        _check_part(endpoint, self.manifest)
         check_files(endpoint.folder, self.manifest)
         self.layout: Layout = Layout(self.manifest.source["layout"])
-        self.under: str = endpoint.under or self.manifest.source["under"]
+        self.prefix: str = endpoint.under or self.manifest.source["prefix"]
         self._spark = spark
         self._endpoint = endpoint
 
@@ -84,11 +86,23 @@ class SnapshotFiles:
         rows = read_files(
             self._spark, self._endpoint.folder, [DataFile(name, 0) for name in names], self.layout
         )
+        return rows.where(self._is_inside(rows)) if self._endpoint.under else rows
+
+    def _is_inside(self, rows: DataFrame) -> Column:
+        """Return whether a row is in the endpoint's part."""
         under = self._endpoint.under
-        if not under:
-            return rows
-        key = f.col("path").cast("string") if self.layout is Layout.RAW else f.col("key")
-        return rows.where(key.startswith(under if self.layout is Layout.RAW else f"{under}/"))
+        if self.layout is not Layout.RAW:
+            return rows["key"].startswith(f"{under}/")
+        if not self.manifest.source["is_tree"]:
+            return f.startswith("path", f.lit(under.encode()))
+        node = under.removesuffix("/")
+        return (rows["text"] == node) | rows["text"].startswith(f"{node}/")
+
+
+def _check_part(endpoint: SnapshotEndpoint, manifest: Manifest) -> None:
+    whole, part = manifest.source["under"], endpoint.under
+    if part and whole and not f"{part}/".startswith(f"{whole.removesuffix('/')}/"):
+        raise UsageError(f"{endpoint.text}: the snapshot is of {whole!r}, which has no {part!r}")
 
 
 def read_files(

@@ -101,6 +101,7 @@ class ViewReader:
             "position": list(at),
             "consistency": store.consistency.value,
             "is_tree": store.is_tree,
+            "prefix": self._endpoint.under if store.under_is_prefix else "",
         }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
 
 from kip30.cli.program import program
 from kip30.cli.status import Status
@@ -14,7 +15,7 @@ from kip30.errors import StoreError
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.snapshot import JOB
-from kip30.pipeline.snapshot_files import read_snapshot
+from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.signals import heeded
 
 from .store import embedded, lines, write_properties
@@ -104,13 +105,13 @@ def _short(run: Path, _found: dict[str, Any]) -> None:
     ],
 )
 def test_a_snapshot_that_is_not_whole(
-    tmp_path: Path, damage: Callable[[Path, dict[str, Any]], None], told: str
+    spark: SparkSession, tmp_path: Path, damage: Callable[[Path, dict[str, Any]], None], told: str
 ) -> None:
     run = tmp_path / "run"
     assert _kip30("snapshot", embedded(tmp_path, 3), "--out", run).exit_code == Status.OK
     damage(run, json.loads((run / "manifest.json").read_text()))
     with pytest.raises(StoreError, match=told):
-        read_snapshot(SnapshotEndpoint(str(run), run, ""))
+        SnapshotFiles(spark, SnapshotEndpoint(str(run), run, ""))
     result = _kip30("preflight", run)
     assert result.exit_code in {Status.USAGE, Status.REFUSED}
     assert told in result.output

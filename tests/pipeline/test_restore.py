@@ -15,6 +15,7 @@ from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
     StoreEndpoint,
     parse_endpoint,
+    store_endpoint,
     target_endpoint,
 )
 from kip30.pipeline.report import Ending, Report
@@ -102,6 +103,14 @@ def test_part_of_a_snapshot(
     wanted = {key: value for key, value in VALUES.items() if key.startswith("n1/")}
     assert report.counts["written"] == report.counts["rows"] == len(wanted)
     assert contents(target, list(VALUES)) == wanted
+
+
+def test_a_part_outside_of_a_snapshot(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    part = store_endpoint(parse_endpoint(f"{source}#n1"))
+    snapshot.run(spark, snapshot.SnapshotOptions(source=part, out=tmp_path / "s"))
+    assert dataframes.records(spark, f"{tmp_path / 's'}#n1").count() == 33
+    with pytest.raises(UsageError, match="n2"):
+        dataframes.records(spark, f"{tmp_path / 's'}#n2")
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "changed"])

@@ -43,6 +43,7 @@ class CassandraScanner(ScanDriver):
     """One keyspace. No request is under way while no method is."""
 
     consistency = Consistency.FUZZY
+    under_is_prefix = False  # it names a table
 
     def __init__(self, context: Context, settings: CassandraSettings, view: View) -> None:
         """Connect.
