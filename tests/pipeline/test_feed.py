@@ -420,7 +420,7 @@ def test_an_outage_of_the_target_is_waited_for(
             link.cut()
             fill(source, {"n/late": b"late"})
             eventually(lambda: len(progress.warnings) > 0, within=60)
-            assert progress.states[-1].waiting == 1
+            eventually(lambda: progress.states[-1].waiting == 1, within=60)
             link.heal()
             eventually(lambda: all_of(direct).get("n/late") == b"late", within=60)
 
