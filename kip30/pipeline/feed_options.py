@@ -47,11 +47,12 @@ class FeedOptions:
     job: ClassVar[str] = JOB
 
     def arguments(self) -> dict[str, Any]:
-        """Return what decides the result."""
+        """Return what decides the result; `after` as it was when the run began."""
+        after = resumed(self).after
         return {
             "source": self.source.text,
             "target": None if self.target is None else self.target.text,
-            "after": None if self.after is None else str(self.after),
+            "after": None if after is None else str(after),
         }
 
     def check(self) -> None:
