@@ -8,6 +8,8 @@ import sys
 import traceback
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from kip30.pipeline import snapshot
 from kip30.pipeline.cluster import shipped
 from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
@@ -32,18 +34,26 @@ def main(file: str, out: Path, events: str) -> None:
     with running_session("local[2]", conf=noisy) as spark:
         spark.sparkContext.setLogLevel("INFO")
         _print(options, source, source.config.text(), *spark.sparkContext.getConf().getAll())
-        texts = ScanOptions(source.config, source.view()).texts()
-        _print(texts)
-        try:
-            frame = spark.read.format(FORMAT).options(**texts).load()
-            frame.explain("extended")
-            _print(frame.collect()[:1])
-            report = snapshot.run(spark, options)
-            write_report(out, report)
-            _print(report)
-        except Exception as error:  # noqa: BLE001  whatever it is: it is printed
-            traceback.print_exception(error, file=sys.stdout)
-            _print(repr(error), error.__cause__)
+        for step in (_looked_at, _taken):
+            try:
+                _print(step(spark, options))
+            except Exception as error:  # noqa: BLE001  whatever it is: it is printed
+                traceback.print_exception(error, file=sys.stdout)
+                _print(repr(error), error.__cause__)
+
+
+def _looked_at(spark: SparkSession, options: snapshot.SnapshotOptions) -> object:
+    texts = ScanOptions(options.source.config, options.source.view()).texts()
+    _print(texts)
+    frame = spark.read.format(FORMAT).options(**texts).load()
+    frame.explain("extended")
+    return frame.collect()[:1]
+
+
+def _taken(spark: SparkSession, options: snapshot.SnapshotOptions) -> object:
+    report = snapshot.run(spark, options)
+    write_report(options.out, report)
+    return report
 
 
 def _print(*things: object) -> None:
