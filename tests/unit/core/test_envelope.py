@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip30.envelope import OVERHEAD_BYTES, Unsealed, seal, unseal
+from kip30.envelope import OVERHEAD_BYTES, Unsealed, seal, unseal, unseal_all
 from kip30.errors import StoreError
 from kip30.records import new_nonce
 
@@ -23,3 +23,25 @@ def test_overhead() -> None:
 def test_foreign_record_is_refused(stored: bytes) -> None:
     with pytest.raises(StoreError, match="/k holds no record"):
         unseal(stored, "/k")
+
+
+@given(st.lists(st.binary()))
+def test_many_are_unsealed_together(many: list[bytes]) -> None:
+    assert unseal_all([seal(new_nonce(), data) for data in many]) == many
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        b"",
+        b"\1",
+        seal("00" * 8, b"")[:-1],
+        b"\2" + seal("00" * 8, b"data")[1:],
+        seal("00" * 8, b"data", name="n"),
+        seal("00" * 8, b"data", name="n" * 256),
+    ],
+)
+def test_others_are_to_be_unsealed_by_themselves(other: bytes) -> None:
+    ours = seal("ff" * 8, b"\0" * OVERHEAD_BYTES)
+    assert unseal_all([ours, other]) is None
+    assert unseal_all([other, ours]) is None

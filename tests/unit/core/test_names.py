@@ -5,7 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip30.errors import InvalidNameError
-from kip30.names import MAX_NAME_BYTES, Key, check_id, check_namespace, escape, parse_key, unescape
+from kip30.names import (
+    MAX_NAME_BYTES,
+    Key,
+    begin_of_keys,
+    check_id,
+    check_namespace,
+    escape,
+    keys_at,
+    parse_key,
+    unescape,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 
@@ -80,3 +90,64 @@ def test_the_root_namespace_is_the_empty_string() -> None:
 def test_a_namespace_is_named_without_a_slash_at_its_end(text: str) -> None:
     with pytest.raises(InvalidNameError, match="leave the trailing slash out"):
         check_namespace(text)
+
+
+ROOT = b"/mine/kv/"
+LITERAL = st.text("aZ09_-.", min_size=1).filter(lambda name: escape(name) == name)
+ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+
+
+def path_of(namespace: str, name: str) -> bytes:
+    return ROOT + f"{escape(namespace)}/{escape(name)}".encode()
+
+
+@given(st.lists(st.tuples(ANY.filter(lambda text: "/" not in text) | st.just(""), LITERAL)))
+def test_keys_of_many_paths(places: list[tuple[str, str]]) -> None:
+    paths = sorted(path_of(*place) for place in places)
+    keys = [f"{namespace}/{name}" if namespace else name for namespace, name in places]
+    found = keys_at(paths, ROOT)
+    assert found is not None
+    assert sorted(found) == sorted(key.encode() for key in keys)
+    assert [path_of(*parse_key(key.decode())) for key in found] == paths
+
+
+@given(st.lists(ANY, min_size=1), st.text(st.characters(codec="ascii")) | ANY)
+def test_keys_of_many_paths_are_right_or_none(names: list[str], other: str) -> None:
+    paths = sorted([*(path_of("n", name) for name in names), ROOT + b"n/" + other.encode()])
+    found = keys_at(paths, ROOT)
+    if found is not None:
+        assert [path_of(*parse_key(key.decode())) for key in found] == paths
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ROOT + b"n/",
+        ROOT + b"n/.a",
+        ROOT + b"n/a..b",
+        ROOT + b"n/a=2Eb",
+        ROOT + b"n/a b",
+        ROOT + b"n/\xff",
+        ROOT + b"n/a/b",
+        ROOT + b"=2Fa/b",
+        ROOT + b"a/b/c",
+        ROOT + b"n/" + b"k" * (MAX_NAME_BYTES + 1),
+        b"/mine/group/g",
+        b"/mine/kv",
+    ],
+)
+def test_paths_that_are_to_be_read_by_themselves(path: bytes) -> None:
+    good = [ROOT + b"n/good", ROOT + b"n/last"]
+    assert keys_at(sorted([*good, path]), ROOT) is None
+    assert keys_at([path], ROOT) is None
+
+
+def test_paths_out_of_order_and_no_paths() -> None:
+    assert keys_at([ROOT + b"n/b", ROOT + b"n/a"], ROOT) is None
+    assert keys_at([], ROOT) == []
+
+
+@pytest.mark.parametrize("parent", [b"/mine/kv", b"/mine/kv/=2Fa", b"/mine/kv/a/b", b"/other/kv/a"])
+def test_what_is_not_the_place_of_a_namespace(parent: bytes) -> None:
+    with pytest.raises(InvalidNameError):
+        begin_of_keys(ROOT, parent)
