@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kip30.pipeline.applier import Applier
-from kip30.pipeline.outcomes import Outcome, Record
+from kip30.pipeline.outcomes import Outcome, Record, Replacement
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.store_config import StoreConfig
-from kip30.records import Fence
+from kip30.records import Condition, Fence
 
 OUTCOMES = "outcome string, number long, key string, detail string"
 """The columns of outcomes. *key* is null in the rows that count; *number* is 1 in the others."""
@@ -94,6 +94,17 @@ def create_records(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
     records = [Record(key, value, source) for key, value, source, outcome, _ in rows if not outcome]
     applied = [Decided(one.key, one.outcome.value, one.detail) for one in applier.create(records)]
     return applied + [Decided(key, outcome, why) for key, _, _, outcome, why in rows if outcome]
+
+
+def replace_changes(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
+    """Write or delete what *batch* says, whatever is there.
+
+    Its columns are key, value and source; a null value deletes the key.
+    """
+    rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    any_state = Condition.ANY
+    changes = [Replacement(key, value, source, any_state) for key, value, source in rows]
+    return [Decided(one.key, one.outcome.value, one.detail) for one in applier.replace(changes)]
 
 
 def outcome_counts(outcomes: DataFrame) -> dict[str, int]:

@@ -85,7 +85,8 @@ class _Feed:
         self._stop = stop
         self._findings: list[Mapping[str, str]] = []
         self._journal = Journal(directory.path / _JOURNAL, options.source.layout)
-        self._stream = JournalStream(spark, directory, self._journal, self._sink(spark), stop)
+        self._sink = self._new_sink(spark)
+        self._stream = JournalStream(spark, directory, self._journal, self._sink, stop)
         # What is applied; None until all that an earlier process left is.
         self._applied: Mark | None = None
         self._stream.on_batch = lambda: progress.feed(self._state())
@@ -102,8 +103,9 @@ class _Feed:
             return self._follow(self._tail_of(files))
         finally:
             known.close()
+            self._sink.close()
 
-    def _sink(self, spark: SparkSession) -> Sink:
+    def _new_sink(self, spark: SparkSession) -> Sink:
         target = self._options.target
         if target is None:
             return FilesSink(self._run.path / _OUT)

@@ -1,27 +1,25 @@
 """Where the rows of a journal go: files by day, or a store. Both take a batch again unharmed."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Protocol
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from kip30.errors import FencedError, UnavailableError
+from kip30.errors import NotElectedError, UnavailableError
+from kip30.pipeline.bulk_write import BulkWrite, replace_changes
 from kip30.pipeline.report import MOST_FINDINGS
+from kip30.pipeline.run_lock import RunLeader, drive
 from kip30.pipeline.store_config import StoreConfig
-from kip30.records import Condition
+from kip30.records import Fence
 
-_FEW = 2_000
+_MOST_IN_ONE_TASK = 2_000
 """So many changes are applied by one task: to open the store costs more than to write them."""
-
-_OUTCOMES = "outcome string, number long, key string, detail string"
-_OUTCOME_COLUMNS = ("outcome", "number", "key", "detail")
-_FINE = frozenset({"written", "same"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,10 @@ class Sink(Protocol):
         """
         ...
 
+    def close(self) -> None:
+        """Give up what it holds."""
+        ...
+
 
 class FilesSink:
     """Writes ``out/day=D/batch=N``: D is the day on which a change was read, in UTC."""
@@ -70,6 +72,9 @@ class FilesSink:
         writer.option("compression", "zstd").partitionBy("day", "batch").parquet(str(self._folder))
         return Written()
 
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
+
 
 class StoreSink:
     """Applies the last change of each key to a store."""
@@ -85,18 +90,33 @@ class StoreSink:
         self._target = target
         self._run = run
         self._slots = slots
+        self._held = ExitStack()
+        self._leader: RunLeader | None = None
 
     def write(self, rows: DataFrame, batch: int, number: int) -> Written:
         """Write the last change of each key.
 
         Raises:
-            UnavailableError: The store did not answer for each of them.
-            FencedError: Another process applies this run's changes.
+            UnavailableError: The store did not answer for each of them, or another process drives
+                the run.
         """
         del batch
-        last = last_changes(rows, 1 if number <= _FEW else self._slots)
-        found = last.mapInArrow(_writing(self._target, self._run), _OUTCOMES)
-        return _judged(found.collect())
+        writing = BulkWrite(target=self._target, run=self._run, fence=self._fence(), rate=None)
+        last = last_changes(rows, 1 if number <= _MOST_IN_ONE_TASK else self._slots)
+        return _judged(writing.outcomes(last, replace_changes).collect())
+
+    def close(self) -> None:
+        """Let another process drive the run."""
+        self._leader = None
+        self._held.close()
+
+    def _fence(self) -> Fence:
+        if self._leader is None:
+            self._leader = self._held.enter_context(drive(self._target, self._run))
+        try:
+            return self._leader.fence()
+        except NotElectedError as error:
+            raise UnavailableError(str(error)) from error
 
 
 def last_changes(rows: DataFrame, tasks: int) -> DataFrame:
@@ -106,58 +126,9 @@ def last_changes(rows: DataFrame, tasks: int) -> DataFrame:
     last = f.max_by(state, "number").alias("last")
     # In a stream Spark would make 200 partitions, and open the store in each.
     found = changes.repartition(tasks, "key").groupBy("key").agg(last)
-    return found.select("key", "last.value", "last.number")
-
-
-def _writing(
-    target: StoreConfig, run: str
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does."""
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        resolved = target.resolve()
-        backend = None
-        try:
-            for batch in batches:
-                if backend is None:
-                    backend = resolved.open()
-                seconds = resolved.context.operation_timeout_seconds
-                yield _outcomes(_replace(backend, run, seconds, batch.to_pylist()))
-        finally:
-            if backend is not None:
-                backend.close()
-
-    return write
-
-
-def _replace(
-    backend: Any, run: str, seconds: float, rows: Sequence[Mapping[str, Any]]
-) -> list[tuple[str, str, str]]:
-    """Write *rows*, and return key, outcome and reason of each."""
-    from kip30.pipeline.applier import Applier, Replacement  # noqa: PLC0415  as only stores need it
-
-    replacements = [
-        Replacement(row["key"], row["value"], _source(row), Condition.ANY) for row in rows
-    ]
-    applied = Applier(backend, run, seconds=seconds).replace(replacements)
-    return [(one.key, one.outcome.value, one.detail) for one in applied]
-
-
-def _source(row: Mapping[str, Any]) -> str:
-    """Return what tells one change of a key from the others: its number in the journal."""
-    return str(row["number"])
-
-
-def _outcomes(applied: Sequence[tuple[str, str, str]]) -> pa.RecordBatch:
-    counts = Counter(outcome for _, outcome, _ in applied)
-    rows: list[tuple[Any, ...]] = [
-        (outcome, number, None, None) for outcome, number in counts.items()
-    ]
-    rows += [(outcome, 1, key, why) for key, outcome, why in applied if outcome not in _FINE]
-    columns: list[Any] = list(zip(*rows, strict=True)) or [()] * len(_OUTCOME_COLUMNS)
-    kinds = (pa.string(), pa.int64(), pa.string(), pa.string())
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(_OUTCOME_COLUMNS))
+    # The number in the journal tells one change of a key from the others.
+    source = f.col("last.number").cast("string").alias("source")
+    return found.select("key", "last.value", source)
 
 
 def _judged(found: Sequence[Any]) -> Written:
@@ -170,7 +141,7 @@ def _judged(found: Sequence[Any]) -> Written:
             findings.append({"key": key, "outcome": outcome, "detail": why})
     why = next((one["detail"] for one in findings if one["outcome"] == "unknown"), "")
     if counts["fenced"]:
-        raise FencedError("another process applies the changes of this run")
+        raise UnavailableError("the leadership of the run was lost: it is applied again")
     if counts["unknown"]:
         raise UnavailableError(f"{counts['unknown']} changes may not be written: {why}")
     return Written(counts, findings)

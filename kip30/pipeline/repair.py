@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kip30.errors import Kip30Error, UsageError
-from kip30.locator import PluginLocator
 from kip30.pipeline.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outcome_findings
 from kip30.pipeline.comparison import LEFT, RIGHT, UNSETTLED
 from kip30.pipeline.difference_files import count_kinds
@@ -35,7 +34,7 @@ from kip30.pipeline.repair_writes import (
 )
 from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.run_lock import drive_run
+from kip30.pipeline.run_lock import drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import JobFailedError, translating
@@ -45,8 +44,6 @@ from kip30.records import Fence
 JOB = "repair"
 _PLAN = "plan"
 _OUTCOMES = "outcomes"
-_SESSIONS = 1.5
-"""How many session timeouts to wait for a driver that crashed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,14 +189,8 @@ class _Repair:
         if not self._options.fence:
             yield None
             return
-        config = self._diff.right.config
-        patience = _SESSIONS * config.resolve().context.session_timeout_seconds
-        run = self._run.manifest.run
-        with (
-            PluginLocator().startup(config.properties()) as locator,
-            drive_run(locator, run, timeout_seconds=patience) as lock,
-        ):
-            yield lock.fence
+        with drive(self._diff.right.config, self._run.manifest.run) as leader:
+            yield leader.fence()
 
     def _write(self, planned: DataFrame, fence: Fence | None) -> tuple[DataFile, ...]:
         tasks = slots(self._spark)

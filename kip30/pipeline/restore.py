@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from kip30.errors import FencedError, UnavailableError, UsageError
-from kip30.locator import PluginLocator
 from kip30.pipeline import snapshot
 from kip30.pipeline.bulk_write import (
     ALL_OUTCOMES,
@@ -26,7 +25,7 @@ from kip30.pipeline.mapped_view import Place, mapped
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.run_lock import drive_run
+from kip30.pipeline.run_lock import drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.source import SPAN_ROWS
@@ -39,8 +38,6 @@ RESTORE = "restore"
 MIGRATE = "migrate"
 SNAPSHOT_FOLDER = "snapshot"
 _OUTCOMES = "outcomes"
-_SESSIONS = 1.5
-"""How many session timeouts to wait for a driver that crashed."""
 
 _TO_LOOK_AT = ("conflict", "rejected")
 
@@ -182,14 +179,8 @@ class _Restore:
         if not self._options.fence:
             yield None
             return
-        resolved = self._options.target.config.resolve()
-        patience = _SESSIONS * resolved.context.session_timeout_seconds
-        run = self._run.manifest.run
-        with (
-            PluginLocator().startup(self._options.target.config.properties()) as locator,
-            drive_run(locator, run, timeout_seconds=patience) as lock,
-        ):
-            yield lock.fence
+        with drive(self._options.target.config, self._run.manifest.run) as leader:
+            yield leader.fence()
 
     def _write_waves(self, source: SnapshotFiles, fence: Fence | None) -> None:
         rate = self._options.rate

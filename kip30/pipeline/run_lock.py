@@ -2,41 +2,22 @@
 
 import os
 import socket
+import threading
+import time
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
-from kip30.candidacy import Leadership
 from kip30.driver import Capability
 from kip30.election import LeaderElection
 from kip30.errors import NotElectedError, UnsupportedError
 from kip30.locator import PluginLocator
+from kip30.pipeline.store_config import StoreConfig
 from kip30.records import Fence, new_nonce
 
-
-@dataclass(frozen=True, slots=True)
-class RunLock:
-    """The right to drive one run.
-
-    Attributes:
-        fence: What every write of the run carries, in whichever process: the store refuses it once
-            another driver has taken over.
-    """
-
-    leadership: Leadership
-    fence: Fence
-
-    def is_lost(self) -> bool:
-        """Say whether the right has ended, by the clock and at this moment."""
-        return not self.leadership.is_valid()
-
-    def check(self) -> None:
-        """Return if the right still holds.
-
-        Raises:
-            LeadershipLostError: It has ended, and another driver may have taken over.
-        """
-        self.leadership.check()
+_SESSIONS = 1.5
+"""How many session timeouts to wait for a driver that crashed: it leads for up to one."""
 
 
 def service_of(run: str) -> str:
@@ -45,42 +26,97 @@ def service_of(run: str) -> str:
 
 
 @contextmanager
-def drive_run(
-    locator: PluginLocator, run: str, *, timeout_seconds: float = 0.0
-) -> Generator[RunLock]:
-    """Drive *run* for the time of a with-block: nobody else does meanwhile.
-
-    The right may be lost before the block ends; then the block runs on, and its writes are refused.
-    A driver that crashed holds it up to its session timeout.
-
-    Args:
-        locator: The open target.
-        run: What names the run.
-        timeout_seconds: How long to wait for the right; 0 makes one attempt.
+def drive(config: StoreConfig, run: str) -> Generator["RunLeader"]:
+    """Open the target of *config* and drive *run* on it for the time of a with-block.
 
     Raises:
-        NotElectedError: Another driver has it; the message names it. Nothing was written.
-        UnsupportedError: The store has no ``fencing``. Nothing was sent.
-        InvalidNameError: *run* cannot be a name. Nothing was sent.
-        UnavailableError, AuthenticationError, StoreError: As for `LeaderElection.lead`.
+        Kip30Error: As `PluginLocator.startup` and `RunLeader`.
     """
-    if Capability.FENCING not in locator.backend.capabilities:
-        raise UnsupportedError(
-            f"store {locator.backend.name!r} does not offer {Capability.FENCING.value}"
-        )
-    with locator.leader_election(service_of(run)) as election, ExitStack() as held:
-        who = f"{socket.gethostname()}-{os.getpid()}"
-        try:
-            leadership = held.enter_context(
-                election.lead(f"{who}-{new_nonce()}", who, timeout_seconds=timeout_seconds)
+    patience = _SESSIONS * config.resolve().context.session_timeout_seconds
+    with (
+        PluginLocator().startup(config.properties()) as locator,
+        RunLeader(locator, run, patience_seconds=patience) as leader,
+    ):
+        yield leader
+
+
+class RunLeader:
+    """Drives a run until it is closed, in one term after another. One thread uses an object.
+
+    A term ends when the store was silent for too long. Then this stands for election again, so a
+    job that goes on for days needs no restart. Writes that carry the fence of a former term are
+    refused by the store, in whichever process.
+    """
+
+    def __init__(self, locator: PluginLocator, run: str, *, patience_seconds: float = 30.0) -> None:
+        """Stand for election as the driver of *run*.
+
+        Args:
+            locator: The open target.
+            run: What names the run.
+            patience_seconds: How long `fence` waits.
+
+        Raises:
+            UnsupportedError: The store has no ``fencing``. Nothing was sent.
+            InvalidNameError: *run* cannot be a name. Nothing was sent.
+            AuthenticationError, StoreError: The store will not take it.
+        """
+        if Capability.FENCING not in locator.backend.capabilities:
+            raise UnsupportedError(
+                f"store {locator.backend.name!r} does not offer {Capability.FENCING.value}"
             )
-        except NotElectedError as error:
-            raise NotElectedError(_refusal(election, run)) from error
-        yield RunLock(leadership, Fence(leadership.service, leadership.epoch))
+        self._run = run
+        self._elected = threading.Event()
+        self._patience = patience_seconds
+        process = f"{socket.gethostname()}-{os.getpid()}"
+        self._name = f"{process}-{new_nonce()}"
+        self._election: LeaderElection[str] = locator.leader_election(service_of(run))
+        try:
+            self._election.nominate(self._name, process, on_elected=self._note)
+        except BaseException:
+            self._election.close()
+            raise
 
+    def __enter__(self) -> Self:
+        """Return this."""
+        return self
 
-def _refusal(election: LeaderElection[str], run: str) -> str:
-    leader = election.get_leader()
-    if leader is None:  # gone by now, or its session has just ended
-        return f"run {run!r} could not be taken over in time: try again"
-    return f"run {run!r} is driven by process {leader.data}, epoch {leader.epoch}"
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Let another process drive the run."""
+        self.close()
+
+    def close(self) -> None:
+        """Let another process drive the run. Idempotent."""
+        self._election.close()
+
+    def fence(self, *, timeout_seconds: float | None = None) -> Fence:
+        """Return the fence of the present term, which is waited for.
+
+        Args:
+            timeout_seconds: How long to wait, if not *patience_seconds*.
+
+        Raises:
+            NotElectedError: Another process drives the run, or the store does not answer.
+        """
+        until = time.monotonic() + (self._patience if timeout_seconds is None else timeout_seconds)
+        while True:
+            self._elected.clear()  # before the look: a term that begins after it sets this again
+            term = self._election.leadership(self._name)
+            if term is not None:
+                return Fence(term.service, term.epoch)
+            if not self._elected.wait(max(0.0, until - time.monotonic())):
+                raise NotElectedError(self._refusal())
+
+    def _note(self, _term: object) -> None:
+        self._elected.set()
+
+    def _refusal(self) -> str:
+        leader = self._election.get_leader()
+        if leader is None:  # gone by now, or its session has just ended
+            return f"run {self._run!r} could not be taken over in time: try again"
+        return f"run {self._run!r} is driven by process {leader.data}, epoch {leader.epoch}"

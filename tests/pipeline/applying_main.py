@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from kip30 import PluginLocator
 from kip30.pipeline.applier import Applier, Record
-from kip30.pipeline.run_lock import drive_run
+from kip30.pipeline.run_lock import RunLeader
 from kip30.records import Fence
 
 
@@ -29,9 +29,9 @@ class Task:
         self._fence: Fence | None = None
 
     def drive(self, run: str) -> int:
-        lock = self._held.enter_context(drive_run(self._client, run))
-        self._fence = lock.fence
-        return lock.fence.epoch
+        leader = self._held.enter_context(RunLeader(self._client, run))
+        self._fence = leader.fence()
+        return self._fence.epoch
 
     def create(self, run: str, begin: str, end: str, rate: str) -> dict[str, int]:
         limit = float(rate) or None

@@ -12,7 +12,7 @@ from kip30 import BYTES, NotElectedError, PluginLocator
 from kip30.config import Written
 from kip30.names import parse_key
 from kip30.pipeline.applier import Applied, Applier, Outcome, Record
-from kip30.pipeline.run_lock import drive_run
+from kip30.pipeline.run_lock import RunLeader
 from kip30.records import Entry
 from kip30_conformance.patience import TIME_SCALE, eventually
 from tests.unit.etcd.admin import Admin, encoded
@@ -178,11 +178,12 @@ def test_a_stopped_driver_writes_nothing_after_its_successor_began(target: Targe
     with Task(short) as former:
         epoch = former.call("drive", "r")
         assert former.call("create", "r", 0, 200, 0) == {"written": 200}
-        with pytest.raises(NotElectedError, match="driven by"):
-            drive_run(client, "r").__enter__()
-        former.stop()
-        with drive_run(client, "r", timeout_seconds=60 * TIME_SCALE) as lock:
-            assert lock.fence.epoch > epoch
+        with RunLeader(client, "r") as leader:
+            with pytest.raises(NotElectedError, match="driven by"):
+                leader.fence(timeout_seconds=0)
+            former.stop()
+            fence = leader.fence(timeout_seconds=60 * TIME_SCALE)
+            assert fence.epoch > epoch
             former.send("create", "r", 200, 400, 0)
             former.resume()
             told = former.answer()
@@ -190,7 +191,7 @@ def test_a_stopped_driver_writes_nothing_after_its_successor_began(target: Targe
             assert told.pop("fenced") + told.pop("unknown", 0) == 200
             assert not told
             assert data(client, MANY[200:]) == [None] * 200
-            writer = Applier(client.backend, "r", seconds=SECONDS, fence=lock.fence)
+            writer = Applier(client.backend, "r", seconds=SECONDS, fence=fence)
             assert count(writer.create(MANY)) == {"written": 400}
 
 
