@@ -10,7 +10,7 @@ from kip30_conformance.report import case_id
 from kip30_conformance.suites import SUITES
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CASES = re.compile(r"\[([A-Z]\d+(?:[^\w\]]+[A-Z]\d+)*)\]")
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 
