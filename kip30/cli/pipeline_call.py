@@ -18,6 +18,7 @@ from kip30.cli.status import Status
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.cluster import is_shared, shipped
 from kip30.pipeline.endpoints import Endpoint, parse_endpoint
+from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import check_usable
 from kip30.pipeline.store_config import StoreConfig
@@ -107,7 +108,7 @@ class JobCall:
         self._check_folder(options)
         try:
             report = self._run(job, options)
-        except self.job("spark_errors").JobFailedError as error:
+        except JobFailedError as error:
             raise StoreError(f"the Spark job failed: {error}") from error
         except KeyboardInterrupt:
             if self.out is not None:

@@ -14,6 +14,7 @@ from kip30.names import check_namespace
 from kip30.pipeline.comparison import COLUMNS, LEFT, RIGHT, SIDES, differences, unsettle_moving
 from kip30.pipeline.difference_files import count_kinds, first_findings, read_differences
 from kip30.pipeline.endpoints import Endpoint, StoreEndpoint
+from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
@@ -22,10 +23,9 @@ from kip30.pipeline.settling import settled
 from kip30.pipeline.sides import ReadOptions, Side, layout_at, open_side, side_counts
 from kip30.pipeline.snapshot_files import rejected_rows
 from kip30.pipeline.source import SPAN_ROWS
-from kip30.pipeline.spark_errors import JobFailedError, translating
+from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.wave_files import only_wave, write_files
-from kip30.pipeline.wave_runner import IncompleteRunError
 from kip30.scanning import Layout
 
 JOB = "diff"

@@ -10,6 +10,7 @@ from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30.pipeline.baseline import Baseline
 from kip30.pipeline.feed_options import JOB, FeedOptions, resumed
 from kip30.pipeline.feed_sinks import FilesSink, Sink, StoreSink
+from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.journal import Journal
 from kip30.pipeline.journal_rows import Mark
 from kip30.pipeline.journal_stream import JournalStream, StreamStoppedError
@@ -18,7 +19,6 @@ from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
-from kip30.pipeline.spark_errors import JobFailedError
 from kip30.pipeline.tail import Tail, TailFiles, begin_at
 from kip30.pipeline.tail_thread import Backoff, TailThread
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt

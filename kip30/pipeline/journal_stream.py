@@ -10,9 +10,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip30.pipeline.feed_sinks import Sink, Written
+from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.journal import Journal
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.spark_errors import JobFailedError, translating
+from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wakeup import Wakeup
 
 MOST_SEGMENTS = 16

@@ -14,13 +14,14 @@ from pyspark.sql import functions as f
 from kip30.errors import Kip30Error
 from kip30.pipeline.cluster import is_shared, shipped_config
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
+from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
 from kip30.pipeline.same_store import is_same_store
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles, rejected_rows
 from kip30.pipeline.source import FORMAT, ScanOptions
-from kip30.pipeline.spark_errors import JobFailedError, translating
+from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.store_config import StoreConfig
 from kip30.resolution import scanner
 from kip30.scanning import Layout, View

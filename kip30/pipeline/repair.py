@@ -15,6 +15,7 @@ from kip30.pipeline.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outco
 from kip30.pipeline.comparison import LEFT, RIGHT, UNSETTLED
 from kip30.pipeline.difference_files import count_kinds
 from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.outcomes import Outcome
 from kip30.pipeline.progress import NoProgress, Progress
@@ -37,7 +38,7 @@ from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.run_lock import drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
-from kip30.pipeline.spark_errors import JobFailedError, translating
+from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import only_wave, read_parquet, write_files
 from kip30.records import Fence
 

@@ -20,6 +20,7 @@ from kip30.pipeline.bulk_write import (
     outcome_findings,
 )
 from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint
+from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import DataFile, Digest
 from kip30.pipeline.mapped_view import Place, mapped
 from kip30.pipeline.progress import NoProgress, Progress
@@ -30,7 +31,7 @@ from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
-from kip30.pipeline.wave_runner import IncompleteRunError, WaveResult, run_waves
+from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.records import Fence
 from kip30.scanning import Layout, Span
 

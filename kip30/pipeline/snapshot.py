@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.frames import with_digest
+from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import Ending, Report
@@ -19,7 +20,7 @@ from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.view_reader import ViewReader
 from kip30.pipeline.wave_files import write_wave
-from kip30.pipeline.wave_runner import IncompleteRunError, WaveResult, run_waves
+from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.scanning import Layout, Span
 
 JOB = "snapshot"

@@ -12,13 +12,10 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from kip30 import errors
 from kip30.errors import Kip30Error, PartialWriteError
+from kip30.pipeline.job_errors import JobFailedError
 
 _ERROR = re.compile(r"^(?:kip30\.errors\.)(\w+): (.*)$", re.MULTILINE)
 _TEXT_LIMIT = 500
-
-
-class JobFailedError(Exception):
-    """A job of Spark failed for a reason that is not one of kip30's errors."""
 
 
 @contextmanager

@@ -13,10 +13,10 @@ from kip30.errors import (
     PositionLostError,
     UnsupportedError,
 )
+from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.manifest import DataFile, Digest, Wave
 from kip30.pipeline.progress import Progress, WaveProgress
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.spark_errors import JobFailedError
 from kip30.pipeline.waves import Waves
 from kip30.scanning import Span
 
@@ -33,10 +33,6 @@ class WaveResult(NamedTuple):
     digest: Digest
     counts: Mapping[str, int]
     files: tuple[DataFile, ...]
-
-
-class IncompleteRunError(Exception):
-    """The run stopped before its end; what is done is entered in the manifest."""
 
 
 RunWave = Callable[[int, Sequence[Span]], WaveResult]

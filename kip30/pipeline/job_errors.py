@@ -1,0 +1,9 @@
+"""What ends a job and is none of the errors of stores."""
+
+
+class JobFailedError(Exception):
+    """A job of Spark failed for a reason that is not one of kip30's errors."""
+
+
+class IncompleteRunError(Exception):
+    """The run stopped before its end; what is done is entered in the manifest."""
