@@ -18,8 +18,8 @@ _VERSION = Field("version", "text or null", "the version; an opaque token, so it
 _KEY = Field("key", "text", "the whole key")
 _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
 _MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"
-_JOBS = ("snapshot", "restore", "migrate", "diff", "repair", "feed", "preflight")
-_REPORT = (
+_JOBS = ("snapshot", "restore", "migrate", "diff", "repair", "preflight")
+_WAVE = (
     Field("wave", "number", "in a line of a wave: its number"),
     Field("spans", "number", "how many spans are done"),
     Field("planned", "number", "how many there are"),
@@ -28,11 +28,14 @@ _REPORT = (
     Field("seconds", "number", "how long it took"),
     Field("seconds_left", "number", "about how long the rest takes"),
     Field("rows_per_second", "number", "its speed"),
+)
+_FEED = (
     Field("changes", "number", "in a line of a feed: how many changes are applied"),
-    Field(
-        "waiting", "number", "how many are read and not applied; `seconds`: how far it is behind"
-    ),
+    Field("waiting", "number", "how many are read and not applied"),
+    Field("seconds", "number", "how far the feed is behind the store"),
     Field("gaps", "number", "how many times changes were missed and all states compared"),
+)
+_REPORT = (
     Field("job", "text", "in the last line, the report: the job"),
     Field("run", "text", "the id of the run"),
     Field("ending", "text", "`done`, `findings`, or `incomplete`"),
@@ -108,7 +111,8 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("milliseconds", "number", "how long it took"),
         Field("exit", "number", "the exit code of this step"),
     ),
-    **{f"pipeline {job}": _REPORT for job in _JOBS},
+    **{f"pipeline {job}": _WAVE + _REPORT for job in _JOBS},
+    "pipeline feed": _FEED + _REPORT,
     "pipeline bundle": (
         Field("files", "list", "the files that were written"),
         Field("command", "text", "how spark-submit is called"),

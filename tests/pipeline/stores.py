@@ -1,5 +1,7 @@
 """All five stores, each with a properties file for every namespace that a test asks for."""
 
+import itertools
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -70,3 +72,35 @@ def contents(config: Path, keys: list[str]) -> dict[str, bytes]:
     """Return the values at those of *keys* that are there."""
     with PluginLocator().startup(config) as locator:
         return dict(locator.storage(BYTES).fetch_many(keys).result())
+
+
+@contextmanager
+def rewriting(config: Path, groups: list[list[str]]) -> Iterator[None]:
+    """Write the keys of each group again and again, one after the other, until the block ends.
+
+    A value is the number of the turn. So at each moment a group has two values at most.
+    """
+    over = threading.Event()
+    begun = threading.Barrier(len(groups) + 1)
+    with PluginLocator().startup(config) as locator:
+        storage = locator.storage(BYTES)
+
+        def rewrite(keys: list[str]) -> None:
+            for turn in itertools.count():
+                for key in keys:
+                    storage.set(key, b"%d" % turn)
+                if turn == 0:
+                    begun.wait()
+                if over.wait(0.02):
+                    return
+
+        threads = [threading.Thread(target=rewrite, args=[keys]) for keys in groups]
+        for thread in threads:
+            thread.start()
+        begun.wait(60 * TIME_SCALE)
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()

@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import diff, restore, snapshot
-from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline import dataframes, diff, restore, snapshot
+from kip30.pipeline.endpoints import (
+    SnapshotEndpoint,
+    parse_endpoint,
+    store_endpoint,
+    target_endpoint,
+)
 from kip30.pipeline.report import Ending
 
 from .corpus import corpus
 from .kafka_broker import broker_on
-from .stores import STORES, Stores, contents, fill, stores_in
+from .stores import STORES, Stores, contents, fill, rewriting, stores_in
 
 CORPUS = corpus()
 
@@ -65,6 +70,31 @@ def test_a_snapshot_of_one_store_is_restored_in_another(  # noqa: PLR0913, PLR09
     assert diff.run(spark, compared).ending is Ending.DONE
     if source == target:  # once, by the storage that users have
         assert contents(config, sorted(CORPUS)) == CORPUS
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_snapshot_while_others_write(
+    spark: SparkSession, stores: Stores, store: str, tmp_path: Path
+) -> None:
+    """P05: a point in time is exactly that; elsewhere what stands still is right."""
+    config = stores.config(store, "live")
+    stable = {f"stable/k{number:04}": b"%d" % number for number in range(400)}
+    moving = [[f"moving/{writer}-{number}" for number in range(10)] for writer in range(4)]
+    fill(config, stable)
+    source = store_endpoint(parse_endpoint(str(config)))
+    options = snapshot.SnapshotOptions(source=source, out=tmp_path / "run", span_rows=40)
+    with rewriting(config, moving):
+        report = snapshot.run(spark, options)
+    rows = dataframes.records(spark, str(tmp_path / "run")).collect()
+    found = {row.key: bytes(row.value) for row in rows}
+    assert len(found) == len(rows) == report.counts["rows"]
+    assert {key: found[key] for key in stable} == stable
+    marked = {row.key for row in rows if row.moving}
+    assert len(marked) == report.counts["moving"]
+    assert not marked & stable.keys()
+    if report.facts["consistency"] == "point-in-time":
+        assert not marked
+        assert [len({found[key] for key in keys}) <= 2 for keys in moving] == [True] * 4
 
 
 @pytest.fixture(scope="module")

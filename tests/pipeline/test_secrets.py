@@ -60,8 +60,15 @@ class _Seen:
 
 @pytest.mark.case("P35")
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kept", ["env", "file"])
-@pytest.mark.parametrize("password", [CANARY, WRONG], ids=["works", "fails"])
+@pytest.mark.parametrize(
+    ("password", "kept"),
+    [
+        pytest.param(CANARY, "env", id="works-env"),
+        pytest.param(WRONG, "file", id="fails-file"),
+        pytest.param(CANARY, "file", id="works-file", marks=pytest.mark.heavy),
+        pytest.param(WRONG, "env", id="fails-env", marks=pytest.mark.heavy),
+    ],
+)
 def test_a_secret_is_nowhere(tmp_path: Path, etcd: str, kept: str, password: str) -> None:
     work, owners = tmp_path / "work", tmp_path / "owners"
     for folder in (work, owners, work / "events", work / "local"):
