@@ -1,7 +1,7 @@
 """What is decided before any I/O: which records a target takes, and which of several for one key.
 
 A key that is given several times in one call is written once, so that no race decides. Of records
-to be created the one with the smallest source and data counts, in whatever order a repeated task
+to be created the one with the smallest source and data counts, in any order in which a repeated task
 brings them; of changes the last one counts, for changes have an order. The others are judged by it.
 """
 
@@ -36,7 +36,7 @@ def prefers_last(_before: Given, _after: Given) -> bool:
 
 
 def prefers_smallest(before: Given, after: Given) -> bool:
-    """Choose by what the records hold, whatever their order."""
+    """Choose by what the records hold, in any order of them."""
     return (after.source, after.data or b"") < (before.source, before.data or b"")
 
 

@@ -45,13 +45,13 @@ class Applier:
     * A key that is not valid, or data over the store's limit, is rejected before any I/O.
     * Of several records for one key in one call one is written; see `kip30.pipeline.admission`.
     * A lost answer is looked up. What cannot be found out, and what the store did not take because
-      it did not answer, is unknown: the run is incomplete, and the same call decides it anew.
+      it did not answer, is unknown: the run is incomplete, and the same call decides it again.
     * Once a request and all that looked into it had no answer, the rest of the call is not sent.
     * Once the store refuses the fence nothing more is sent, by this call and all later ones:
-      whatever was not answered otherwise is fenced.
+      all that was not answered otherwise is fenced.
     * If all writes of a batch fail, and any of them because the store cannot be used at all
       (`AuthenticationError`, `StoreError`, `ClosedError`, `LifecycleError`), that error is raised:
-      nobody could do anything with so many unknown outcomes. If only some writes fail so, those are
+      so many unknown outcomes would help no one. If only some writes fail so, those are
       unknown, and say why. What was written before counts as written when the call is repeated.
 
     A deletion leaves no nonce behind. If it is repeated, the key is gone already: same.

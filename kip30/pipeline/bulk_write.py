@@ -97,7 +97,7 @@ def create_records(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
 
 
 def replace_changes(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
-    """Write or delete what *batch* says, whatever is there.
+    """Write or delete what *batch* says, over any state of the key.
 
     Its columns are key, value and source; a null value deletes the key.
     """

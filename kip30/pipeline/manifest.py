@@ -25,7 +25,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What identifies a set of rows whatever their order.
+    """What identifies a set of rows, in any order.
 
     Attributes:
         rows: How many there are.

@@ -28,7 +28,7 @@ class Skipped(Enum):
     """Why a record has no key although nothing is wrong with it."""
 
     EPHEMERAL = "ephemeral"
-    """It ends with a session or lease. On the new store its owner joins or is elected anew."""
+    """It ends with a session or lease. On the new store its owner joins or is elected again."""
     DIRECTORY = "directory"
     """A node of a tree that has children and no data; the keys of its children imply it."""
 

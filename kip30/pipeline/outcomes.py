@@ -23,7 +23,7 @@ class Outcome(Enum):
         REJECTED: The target cannot have it: the key is not valid, or the data is too large.
         FENCED: Somebody else drives the run by now. Nothing was written.
         UNKNOWN: The target did not answer: it was written or not. The run is incomplete; when it
-            is resumed, the same record is decided anew.
+            is resumed, the same record is decided again.
     """
 
     WRITTEN = "written"
@@ -40,7 +40,7 @@ class Record(NamedTuple):
     Attributes:
         key: As its user writes it, ``namespace/name``.
         data: Without kip30's envelope.
-        source: The text of the version that it has at the source, or whatever else tells two
+        source: The text of the version that it has at the source, or anything else that tells two
             states of the key apart. A repetition must have the same one.
     """
 
@@ -61,8 +61,7 @@ class Replacement(NamedTuple):
         key: As its user writes it, ``namespace/name``.
         data: Without kip30's envelope; None deletes the key.
         source: As that of a `Record`.
-        expected: What the target must have there: a version or, for `Condition.ANY`, whatever it
-            is, also nothing.
+        expected: What the target must have there: a version or, for `Condition.ANY`, any state of it, also nothing.
     """
 
     key: str

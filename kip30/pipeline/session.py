@@ -96,7 +96,7 @@ def close_session(session: SparkSession) -> None:
 
 
 def _quieten(context: Any) -> None:
-    """Drop what Spark's receiver of counts prints if the JVM hangs up before it is told to end."""
+    """Drop what Spark's receiver of counts prints if the JVM hangs up before it is asked to end."""
 
     def say_nothing(*_request: object) -> None:
         """Be silent about a connection that ended."""

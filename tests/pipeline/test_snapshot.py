@@ -1,4 +1,4 @@
-"""Snapshots: each record once, whatever the spans, and whenever the driver is killed."""
+"""Snapshots: each record once, with any spans, and whenever the driver is killed."""
 
 import json
 import os
