@@ -1,8 +1,8 @@
 """What is decided before any I/O: which records a target takes, and which of several for one key.
 
 A key that is given several times in one call is written once, so that no race decides. Of records
-to be created the one with the smallest source and data counts, in any order in which a repeated task
-brings them; of changes the last one counts, for changes have an order. The others are judged by it.
+to be created the one with the smallest source and data counts, because a task that is repeated may
+bring them in another order; of changes the last one counts. The others are judged by it.
 """
 
 from collections.abc import Callable, Sequence

@@ -61,7 +61,7 @@ class Replacement(NamedTuple):
         key: As its user writes it, ``namespace/name``.
         data: Without kip30's envelope; None deletes the key.
         source: As that of a `Record`.
-        expected: What the target must have there: a version or, for `Condition.ANY`, any state of it, also nothing.
+        expected: What the target must have there: a version; or `Condition.ANY`, also nothing.
     """
 
     key: str

@@ -10,10 +10,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import override
 
 from kip30 import __version__
+from kip30.closing import Closing
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest
 from kip30.scanning import Span
@@ -23,7 +25,7 @@ _PLAN_NAME = "plan.jsonl"
 _UUID_TIME_BITS = 80
 
 
-class RunDirectory:
+class RunDirectory(Closing):
     """The folder of a run, locked until it is closed. One process uses it at a time.
 
     Its mode is 0700, because it holds all values.
@@ -61,19 +63,7 @@ class RunDirectory:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        """Return the directory."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Release the lock."""
-        self.close()
-
+    @override
     def close(self) -> None:
         """Release the lock. Idempotent."""
         if self._lock >= 0:

@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
 
+from typing_extensions import override
+
+from kip30.closing import Closing
 from kip30.driver import Capability
 from kip30.election import LeaderElection
 from kip30.errors import NotElectedError, UnsupportedError
@@ -40,7 +41,7 @@ def drive(config: StoreConfig, run: str) -> Generator["RunLeader"]:
         yield leader
 
 
-class RunLeader:
+class RunLeader(Closing):
     """Drives a run until it is closed, in one term after another. One thread uses an object.
 
     A term ends when the store was silent for too long. Then this stands for election again, so a
@@ -77,19 +78,7 @@ class RunLeader:
             self._election.close()
             raise
 
-    def __enter__(self) -> Self:
-        """Return this."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Let another process drive the run."""
-        self.close()
-
+    @override
     def close(self) -> None:
         """Let another process drive the run. Idempotent."""
         self._election.close()

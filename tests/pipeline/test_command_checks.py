@@ -1,7 +1,6 @@
 """Calls of the pipeline that end before Spark starts."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,26 +8,14 @@ import pytest
 from kip30.cli.status import Status
 from kip30.pipeline import requirements
 from kip30.pipeline.requirements import check_requirements
-from kip30_conformance.signals import heeded
+from tests.unit.cli.conftest import heeded_signals, shell
 from tests.unit.cli.shell import Shell, without
 
 HOW = "in a checkout of kip30: pip install '.[spark]'"
 LOOPBACK = "plugin.backend = etcd\nplugin.etcd.endpoints = {}\n"
 
 
-@pytest.fixture(autouse=True)
-def heeded_signals() -> Iterator[None]:
-    with heeded():
-        yield
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("KIP30_DEBUG", raising=False)
-    made = Shell(tmp_path)
-    monkeypatch.setenv("KIP30_CONFIG", str(made.properties))
-    return made
+__all__ = ["heeded_signals", "shell"]  # fixtures of the other commands' tests
 
 
 @pytest.fixture(autouse=True)
