@@ -1,0 +1,136 @@
+"""The jobs end to end: ``python -m benchmarks.pipeline.jobs [--keys N] [--slots N]``.
+
+Fills an etcd of its own, takes a snapshot, restores it into an embedded store, compares the two,
+and restores once more, which writes nothing. Prints the seconds and rows per second of each job,
+the most memory that the driver's Python and any worker had, and the plain loop over the scanner.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import psutil
+from pyspark.sql import SparkSession
+
+from benchmarks.pipeline.dataset import fill
+from kip30 import PluginLocator
+from kip30.pipeline import diff, restore, snapshot
+from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.report import Ending
+from kip30.pipeline.session import close_session, open_session
+from kip30.resolution import scanner
+from kip30.scanning import View
+from kip30_conformance.servers import start
+
+_MEGABYTE = 1024 * 1024
+
+
+class Memory:
+    """The most memory that this process and Spark's workers were seen with, in bytes."""
+
+    def __init__(self) -> None:
+        self.driver = self.worker = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        me = psutil.Process()
+        while not self._over.wait(0.2):
+            self.driver = max(self.driver, me.memory_info().rss)
+            for child in me.children(recursive=True):
+                try:
+                    if "pyspark" in " ".join(child.cmdline()) and "java" not in child.name():
+                        self.worker = max(self.worker, child.memory_info().rss)
+                except psutil.NoSuchProcess:
+                    continue
+
+
+def timed(name: str, keys: int, job: Callable[[], object]) -> float:
+    """Run *job* and print its speed."""
+    begun = time.monotonic()
+    job()
+    seconds = time.monotonic() - begun
+    print(f"{name:28} {seconds:8.1f} s {keys / seconds:10,.0f} rows/s", flush=True)
+    return seconds
+
+
+def measure(spark: SparkSession, folder: Path, files: dict[str, Path], keys: int) -> None:
+    """Run all jobs."""
+    source, target = (target_endpoint(parse_endpoint(str(file))) for file in files.values())
+    taken = SnapshotEndpoint("s", folder / "s", "")
+
+    def restored(out: str) -> None:
+        options = restore.RestoreOptions(source=taken, target=target, out=folder / out)
+        assert restore.run(spark, options).ending is Ending.DONE
+
+    def compared() -> None:
+        options = diff.DiffOptions(left=source, right=target, out=folder / "diff")
+        assert diff.run(spark, options).ending is Ending.DONE
+
+    spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()  # starts the workers
+    loop = timed("plain loop over the scanner", keys, lambda: _read(files["etcd"]))
+    options = snapshot.SnapshotOptions(source=source, out=taken.folder)
+    whole = timed("snapshot", keys, lambda: snapshot.run(spark, options))
+    print(f"{'snapshot / plain loop':28} {loop / whole:8.2f} x")
+    first = timed("restore", keys, lambda: restored("r1"))
+    timed("diff", keys, compared)
+    again = timed("restore, once more", keys, lambda: restored("r2"))
+    print(f"{'once more / first':28} {first / again:8.2f} x")
+
+
+def _read(file: Path) -> None:
+    with scanner(file, View()) as store:
+        at = store.position()
+        for span in store.plan(at, 20_000):
+            for _ in store.scan(span, at):
+                pass
+
+
+@contextmanager
+def _stores(folder: Path) -> Iterator[dict[str, Path]]:
+    (folder / "embedded").mkdir(mode=0o700)
+    (folder / "etcd").mkdir()
+    settings = {"plugin.backend": "embedded", "plugin.embedded.directory": folder / "embedded"}
+    with start("etcd", folder=folder / "etcd") as servers:
+        files: dict[str, Path] = {}
+        for name, values in (("etcd", servers.settings()), ("embedded", settings)):
+            files[name] = folder / f"{name}.properties"
+            files[name].write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        yield files
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--slots", type=int, default=2)
+    chosen = parser.parse_args()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory() as name, _stores(Path(name)) as files, Memory() as memory:
+        with PluginLocator().startup(files["etcd"]) as locator:
+            timed("fill", chosen.keys, lambda: fill(locator, chosen.keys))
+        spark = open_session(f"local[{chosen.slots}]")
+        try:
+            measure(spark, Path(name), files, chosen.keys)
+        finally:
+            close_session(spark)
+        for who, size in (("driver", memory.driver), ("worker", memory.worker)):
+            print(f"{who + ', most memory':28} {size / _MEGABYTE:8.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
