@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kip30.config.expansion import refers
+from kip30.config.expansion import only_refers
 from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties
 from kip30.config.settings import Row, reference
@@ -20,12 +20,12 @@ def shippable(properties: Properties, settings_class: type[Any]) -> dict[str, st
         settings_class: The settings of the store that it chooses.
 
     Raises:
-        ConfigError: A secret is written out; the message names the key and what to write instead.
+        ConfigError: A secret is written out, even in part; the message names the key and what to write instead.
     """
     rows = _rows_by_key(settings_class)
     kept = {key: one.text for key, one in properties.items() if key in rows}
     for key, text in kept.items():
-        if rows[key].secret and not refers(text):
+        if rows[key].secret and not only_refers(text):
             raise ConfigError(
                 f"{key} ({properties[key].origin}) is a secret and is written out, so it may not"
                 " leave this machine: write ${env:NAME} or ${file:/path}, and provide that there"
