@@ -24,6 +24,11 @@ def refers(written: str) -> bool:
     return "${" in written
 
 
+def only_refers(written: str) -> bool:
+    """Say whether all of *written* is taken from elsewhere."""
+    return bool(written) and not _REFERENCE.sub("", written)
+
+
 def refers_to_file(written: str) -> bool:
     """Say whether *written* takes something out of a file."""
     return "${file:" in written

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kip30.config.expansion import refers
+from kip30.config.expansion import only_refers
 from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties
 from kip30.config.settings import Row, reference
@@ -12,20 +12,21 @@ from kip30.errors import ConfigError
 def shippable(properties: Properties, settings_class: type[Any]) -> dict[str, str]:
     """Return the settings of *properties* by key, as they are written, references unexpanded.
 
-    Keys of another program that mean nothing here are left out. The receiver
-    expands references in its own environment.
+    Keys of other stores and of other programs, which may be secrets that nothing here knows as
+    such, are left out. The receiver expands references in its own environment.
 
     Args:
         properties: What the operator wrote.
         settings_class: The settings of the store that it chooses.
 
     Raises:
-        ConfigError: A secret is written out; the message names the key and what to write instead.
+        ConfigError: A secret is written out, even in part; the message names the key, and says
+            what to write instead.
     """
     rows = _rows_by_key(settings_class)
-    kept = {key: one.text for key, one in properties.items() if key in rows or not one.borrowed}
+    kept = {key: one.text for key, one in properties.items() if key in rows}
     for key, text in kept.items():
-        if key in rows and rows[key].secret and not refers(text):
+        if rows[key].secret and not only_refers(text):
             raise ConfigError(
                 f"{key} ({properties[key].origin}) is a secret and is written out, so it may not"
                 " leave this machine: write ${env:NAME} or ${file:/path}, and provide that there"

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kip30.errors import UnsupportedError, UsageError
+from kip30.names import check_namespace
 from kip30.pipeline.manifest import MANIFEST_NAME
+from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.store_config import StoreConfig
 from kip30.scanning import Layout, View
 
@@ -61,10 +63,11 @@ def parse_endpoint(text: str, chosen: StoreConfig | None = None) -> Endpoint:
     Raises:
         UsageError: There is no such file or folder, or *text* contradicts itself.
         InvalidNameError: UNDER is not a namespace.
+        StoreError: The manifest of a snapshot cannot be read, and UNDER is given.
     """
     place, _, under = text.removeprefix(_RAW).partition("#")
     is_raw = text.startswith(_RAW)
-    path = Path(place).expanduser()
+    path = _path(text, place)
     if place != _CHOSEN and path.is_dir():
         return _snapshot(text, path, under, is_raw=is_raw)
     config = _config(text, place, path, chosen)
@@ -105,7 +108,21 @@ def _snapshot(text: str, folder: Path, under: str, *, is_raw: bool) -> SnapshotE
             f"{text}: the folder has no {MANIFEST_NAME}: name the folder of a snapshot,"
             " or the properties file of a store"
         )
+    if under and read_manifest(folder).source.get("layout") == Layout.KIP30.value:
+        check_namespace(under)
     return SnapshotEndpoint(text, folder, under)
+
+
+def _path(text: str, place: str) -> Path:
+    """Return the path that *place* means. A wrong one may be too long to look at, or forbidden."""
+    if not place:
+        raise UsageError(f"{text!r} names no file or folder")
+    try:
+        path = Path(place).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # Runtime: ~USER; Value: a NUL character
+        raise UsageError(f"{text}: there is no file or folder {place!r}: {error}") from error
+    return path
 
 
 def _config(text: str, place: str, path: Path, chosen: StoreConfig | None) -> StoreConfig:

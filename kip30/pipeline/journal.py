@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from kip30.errors import StoreError
 from kip30.pipeline.journal_rows import Entry, Kind, Mark, journal_schema
 from kip30.pipeline.known_keys import Known, stamp
-from kip30.pipeline.run_directory import sync_folder, write_whole
+from kip30.pipeline.run_directory import sync, write_whole
 from kip30.scanning import Layout
 
 VOLUME_SEGMENTS = 1_000
@@ -79,7 +79,7 @@ class Journal:
         name = f"{self.segment + 1:012}.parquet"
         self._write(folder / f".{name}", self._table(entries, rows, mark))
         (folder / f".{name}").replace(folder / name)
-        sync_folder(folder)
+        sync(folder)
         self.mark, self.volume, self.segment = mark, volume, self.segment + 1
 
     def note(self, mark: Mark) -> None:

@@ -7,6 +7,8 @@ read it back.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
+from types import NoneType
 from typing import Any
 
 from kip30.errors import StoreError
@@ -127,6 +129,7 @@ class Manifest:
             found = json.loads(text)
             number = found.pop("format")
             if number == FORMAT:
+                _check_kinds(found)
                 waves: Any = [_wave(one) for one in found["waves"]]
                 return cls(**(found | {"waves": waves}))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -138,6 +141,33 @@ def _wave(found: dict[str, Any]) -> Wave:
     parts: dict[str, Any] = {
         "spans": tuple(found["spans"]),
         "digest": Digest(**found["digest"]),
-        "files": tuple(DataFile(**one) for one in found["files"]),
+        "files": tuple(_file(**one) for one in found["files"]),
     }
     return Wave(**(found | parts))
+
+
+def _file(name: str, size: int) -> DataFile:
+    """Return a file, which has to be below the run directory: manifests may come from others."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"the file {name!r} is outside of the folder")
+    return DataFile(name, size)
+
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "job": (str,),
+    "run": (str,),
+    "arguments": (dict,),
+    "source": (dict,),
+    "planned": (int, NoneType),
+    "waves": (list,),
+    "counts": (dict,),
+    "done": (bool,),
+}
+"""What decides over resuming and reading must not be taken for something else."""
+
+
+def _check_kinds(found: dict[str, Any]) -> None:
+    for name, kinds in _KINDS.items():
+        if type(found[name]) not in kinds:
+            raise TypeError(f"{name} is {found[name]!r}")

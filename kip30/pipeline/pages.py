@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kip30.pipeline.schemas import RAW_RECORDS, RECORDS, VERSION
+from kip30.pipeline.schemas import VERSION, arrow_schema
 from kip30.scanning import Layout, Page, Rejected
 
 _REJECTED_KIND = ""
@@ -20,25 +20,27 @@ def batches(page: Page, moving: Sequence[bool], layout: Layout) -> Iterator[pa.R
         layout: That of the scan.
     """
     if page.keys:
-        yield _raw_records(page, moving) if layout is Layout.RAW else _records(page, moving)
+        yield (_raw_records if layout is Layout.RAW else _records)(page, moving, layout)
     if page.rejected:
         yield _rejected(page.rejected, layout)
 
 
-def _records(page: Page, moving: Sequence[bool]) -> pa.RecordBatch:
+def _records(page: Page, moving: Sequence[bool], layout: Layout) -> pa.RecordBatch:
     keys = pa.array(page.keys, pa.binary()).cast(pa.string())
     columns: list[Any] = [keys, pa.array(page.data, pa.binary()), *_common(page, moving)]
-    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(layout))
 
 
-def _raw_records(page: Page, moving: Sequence[bool]) -> pa.RecordBatch:
+def _raw_records(page: Page, moving: Sequence[bool], layout: Layout) -> pa.RecordBatch:
     columns: list[Any] = [
         pa.array(page.keys, pa.binary()),
         pa.array(list(map(_text, page.keys)), pa.string()),
         pa.array(page.data, pa.binary()),
         pa.array([_kind(owner) for owner in page.owners], pa.string()),
     ]
-    return pa.RecordBatch.from_arrays([*columns, *_common(page, moving)], schema=RAW_RECORDS)
+    return pa.RecordBatch.from_arrays(
+        [*columns, *_common(page, moving)], schema=arrow_schema(layout)
+    )
 
 
 def _common(page: Page, moving: Sequence[bool]) -> list[Any]:
@@ -66,11 +68,13 @@ def _rejected(rejected: Sequence[Rejected], layout: Layout) -> pa.RecordBatch:
         pa.array([one.reason for one in rejected], pa.string()),
     ]
     if layout is not Layout.RAW:
-        return pa.RecordBatch.from_arrays([pa.array(shown), empty, *common], schema=RECORDS)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(shown), empty, *common], schema=arrow_schema(layout)
+        )
     texts = pa.array(list(map(_text, keys)), pa.string())
     kinds = pa.array([_REJECTED_KIND] * number, pa.string())
     columns: list[Any] = [pa.array(keys, pa.binary()), texts, empty, kinds]
-    return pa.RecordBatch.from_arrays([*columns, *common], schema=RAW_RECORDS)
+    return pa.RecordBatch.from_arrays([*columns, *common], schema=arrow_schema(layout))
 
 
 def _versions(majors: Sequence[int], minors: Sequence[int]) -> pa.StructArray:

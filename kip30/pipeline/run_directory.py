@@ -14,14 +14,15 @@ from typing import Any
 
 from typing_extensions import override
 
-from kip30 import __version__
+from kip30 import __version__, forks
 from kip30.closing import Closing
 from kip30.errors import StoreError, UsageError
-from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest
+from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest, Wave
 from kip30.scanning import Span
 
 _LOCK_NAME = "lock"
 _PLAN_NAME = "plan.jsonl"
+_LEFT_BY_A_BEGINNING = {_LOCK_NAME, f"{MANIFEST_NAME}.new"}
 _UUID_TIME_BITS = 80
 
 
@@ -52,9 +53,12 @@ class RunDirectory(Closing):
         """
         self.path: Path = path.absolute()
         check_usable(path, job, arguments, resume=resume)
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = _locked(self.path / _LOCK_NAME, path)
+        self._lock = _entered(self.path, path)
+        self._pid = os.getpid()
+        forks.register(self)
         try:
+            if not resume:
+                _check_unused(path)  # once more: another process may have begun and ended
             self.manifest: Manifest = (
                 _resumed(self.path, job, arguments) if resume else _new_manifest(job, arguments)
             )
@@ -65,10 +69,17 @@ class RunDirectory(Closing):
 
     @override
     def close(self) -> None:
-        """Release the lock. Idempotent."""
+        """Release the lock, unless this is a child of the process that has it. Idempotent."""
         if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+            if os.getpid() == self._pid:
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Leave the lock to the parent process, and do not keep it if that ends."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
     def save(self) -> None:
         """Replace the manifest's file as a whole."""
@@ -82,9 +93,26 @@ class RunDirectory(Closing):
         self.save()
 
     def plan(self) -> list[Span]:
-        """Return the plan that was kept."""
-        lines = (self.path / _PLAN_NAME).read_text().splitlines()
-        return [Span(b64decode(token), rows) for token, rows in map(json.loads, lines)]
+        """Return the plan that was kept.
+
+        Raises:
+            StoreError: It cannot be read, or is not as it was.
+        """
+        file = self.path / _PLAN_NAME
+        try:
+            lines = file.read_text().splitlines()
+            spans = [Span(b64decode(token), rows) for token, rows in map(json.loads, lines)]
+        except (OSError, ValueError, TypeError) as error:
+            raise StoreError(f"{file} cannot be read or is damaged: {error}") from error
+        if len(spans) != self.manifest.planned:
+            raise StoreError(f"{file} has {len(spans)} spans instead of {self.manifest.planned}")
+        return spans
+
+    def drop_damaged_waves(self) -> list[str]:
+        """Take out of the manifest what has to be run again; return what is wrong with each."""
+        damages = {wave.number: damage(self.path, wave) for wave in self.manifest.waves}
+        self.manifest.waves = [wave for wave in self.manifest.waves if not damages[wave.number]]
+        return list(filter(None, damages.values()))
 
     def wave_folder(self, kind: str, wave: int) -> Path:
         """Return the folder for files of *kind* of a wave, without files of earlier attempts."""
@@ -133,12 +161,19 @@ def check_files(folder: Path, manifest: Manifest) -> None:
         StoreError: One is missing or has another size; the message names it and its wave.
     """
     for wave in manifest.waves:
-        for file in wave.files:
-            path = folder / file.name
-            size = path.stat().st_size if path.exists() else None
-            if size != file.size:
-                state = "is missing" if size is None else f"has {size} bytes instead of {file.size}"
-                raise StoreError(f"{path}, of wave {wave.number}, {state}")
+        if wrong := damage(folder, wave):
+            raise StoreError(wrong)
+
+
+def damage(folder: Path, wave: Wave) -> str:
+    """Return which file of *wave* is not in *folder* as it was written; empty if all are."""
+    for file in wave.files:
+        path = folder / file.name
+        size = path.stat().st_size if path.exists() else None
+        if size != file.size:
+            state = "is missing" if size is None else f"has {size} bytes instead of {file.size}"
+            return f"{path}, of wave {wave.number}, {state}"
+    return ""
 
 
 def write_whole(file: Path, text: str) -> None:
@@ -149,12 +184,12 @@ def write_whole(file: Path, text: str) -> None:
         new.flush()
         os.fsync(new.fileno())
     temporary.replace(file)
-    sync_folder(file.parent)
+    sync(file.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make renames within *folder* last."""
-    opened = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make what was written to a file, or the names in a folder, survive a crash of the machine."""
+    opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
     finally:
@@ -185,8 +220,23 @@ def _check_unused(path: Path) -> None:
             f"{path} holds the run {manifest.run} of {manifest.job}, which is {state};"
             " or name another folder"
         )
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    try:
+        # A process that was killed before its first manifest was in place leaves these.
+        others = path.exists() and {one.name for one in path.iterdir()} - _LEFT_BY_A_BEGINNING
+    except OSError as error:  # such as a file
+        raise UsageError(f"{path} cannot be the folder of a run: {error}") from error
+    if others:
         raise UsageError(f"{path} exists and is no run of kip30's: name another folder")
+
+
+def _entered(folder: Path, shown: Path) -> int:
+    """Make *folder*, and let no one else in; return its lock."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        return _locked(folder / _LOCK_NAME, shown)
+    except OSError as error:
+        raise UsageError(f"{shown} cannot be the folder of a run: {error}") from error
 
 
 def _locked(file: Path, shown: Path) -> int:
@@ -197,6 +247,9 @@ def _locked(file: Path, shown: Path) -> int:
         pid = os.read(lock, 20).decode(errors="replace").strip()
         os.close(lock)
         raise UsageError(f"another process works in {shown}: its pid is {pid}") from None
+    except OSError:
+        os.close(lock)
+        raise
     os.truncate(lock, 0)
     os.write(lock, f"{os.getpid()}\n".encode())
     return lock

@@ -32,6 +32,9 @@ RECORDS = pa.schema([_required("key", pa.string()), _required("value", pa.binary
 """Records of kip30's storage. *moving*: changed after the position, so perhaps not as of it.
 *rejected*: why what is at the key is no record; null for records."""
 
+CLAIM_RECORDS = pa.schema([RECORDS.field("key"), pa.field("value", pa.binary()), *_COMMON])
+"""Claims. *value* is null for an epoch."""
+
 RAW_RECORDS = pa.schema(
     [
         _required("path", pa.binary()),
@@ -45,9 +48,16 @@ RAW_RECORDS = pa.schema(
 without data."""
 
 
+_SCHEMAS = {
+    Layout.KIP30: RECORDS,
+    Layout.RAW: RAW_RECORDS,
+    Layout.CLAIMS: CLAIM_RECORDS,
+}
+
+
 def arrow_schema(layout: Layout) -> pa.Schema:
     """Return the columns of a scan with *layout*."""
-    return RAW_RECORDS if layout is Layout.RAW else RECORDS
+    return _SCHEMAS[layout]
 
 
 def spark_schema(layout: Layout) -> StructType:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kip30.errors import UnavailableError
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.frames import with_digest
 from kip30.pipeline.job_errors import IncompleteRunError
@@ -100,7 +101,10 @@ class _Snapshot:
             run_waves(self._run, self._wave, slots(self._spark), progress)
         except IncompleteRunError as error:
             return self._report(Ending.INCOMPLETE, str(error))
-        self._view.finish()
+        try:
+            self._view.finish()
+        except UnavailableError as error:
+            return self._report(Ending.INCOMPLETE, f"all is read, but how it ends: {error}")
         names = ("moving", "rejected", "value_bytes")
         manifest.counts = {"rows": manifest.digest.rows} | {
             name: manifest.total(name) for name in names
@@ -120,5 +124,7 @@ class _Snapshot:
     def _report(self, ending: Ending, reason: str = "") -> Report:
         manifest = self._run.manifest
         files = [file for wave in manifest.waves for file in wave.files]
-        findings = rejected_rows(self._read(files)) if manifest.total("rejected") else ()
+        # Of an incomplete run it is the reason that counts, and there may be no session any more.
+        is_found = ending is Ending.FINDINGS
+        findings = rejected_rows(self._read(files)) if is_found else ()
         return Report.of(manifest, ending, findings, reason)

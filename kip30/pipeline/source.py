@@ -11,7 +11,7 @@ query of the same DataFrame, too.
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +128,11 @@ class Kip30Reader(DataSourceReader):
     def __init__(self, options: ScanOptions) -> None:
         """Read as *options* say."""
         self._options = options
+
+    @override
+    def __getstate__(self) -> dict[str, ScanOptions]:
+        """Leave out the plan: each task is sent the reader, and its own spans besides."""
+        return {"_options": replace(self._options, planned=None)}
 
     @override
     def partitions(self) -> Sequence[InputPartition]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kip30.config import Properties, load, shippable
+from kip30.errors import UsageError
 from kip30.resolution import Resolved, resolve
 
 
@@ -42,11 +43,19 @@ class StoreConfig:
 
     @classmethod
     def parse(cls, text: str) -> "StoreConfig":
-        """Return what `text` made a text of."""
-        found = json.loads(text)
-        if "file" in found:
-            return cls(file=Path(found["file"]))
-        return cls(settings=tuple(found["settings"].items()))
+        """Return what `text` made a text of.
+
+        Raises:
+            UsageError: It is not such a text.
+        """
+        try:
+            found = json.loads(text)
+            if "file" in found:
+                return cls(file=Path(found["file"]))
+            return cls(settings=tuple(found["settings"].items()))
+        except (ValueError, LookupError, TypeError, AttributeError):
+            pass  # not chained: the text may hold a secret
+        raise UsageError("that is no configuration as kip30's jobs pass it on")
 
     def text(self) -> str:
         """Return it as one line without secrets, which `parse` reads."""

@@ -7,6 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kip30.errors import UsageError
+from kip30.names import unescape
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.run_directory import RunDirectory, write_whole
 from kip30.pipeline.session import slots
@@ -17,7 +19,7 @@ from kip30.scanning import Layout, Position, Row, ScanDriver, Span, View
 
 _SCRATCH = "scratch"
 _CLAIMS = "claims.jsonl"
-_EPOCH = b"epoch/"
+_EPOCH = "epoch"
 
 
 class ViewReader:
@@ -41,10 +43,16 @@ class ViewReader:
         self._scratch = directory.path / _SCRATCH
 
     def begin(self) -> None:
-        """Take a position, plan, and note both in the run; a run that has a plan keeps it."""
+        """Take a position, plan, and note both in the run; a run that has a plan keeps it.
+
+        Raises:
+            UsageError: The run was begun with another store, or another namespace of it.
+        """
         if self._run.manifest.planned is not None:
+            self._check_same()
             return
-        self._scratch.mkdir(mode=0o700, exist_ok=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)  # of a driver that ended before its plan
+        self._scratch.mkdir(mode=0o700)
         with self._open() as store:
             at = store.position()
             spans = list(store.plan(at, self._span_rows))
@@ -53,12 +61,11 @@ class ViewReader:
 
     def frame(self, spans: Sequence[Span]) -> DataFrame:
         """Return the records of *spans*, in about as many partitions as tasks run at a time."""
-        at = Position(*self._run.manifest.source["position"])
         options = ScanOptions(
             self._endpoint.config,
             self._endpoint.view(self._scratch),
             request_seconds=self._request_seconds,
-            planned=(at, partitions(spans, slots(self._spark))),
+            planned=(self._position, partitions(spans, slots(self._spark))),
         )
         return self._spark.read.format(FORMAT).options(**options.texts()).load()
 
@@ -70,25 +77,42 @@ class ViewReader:
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def note_claims(self, *, show: bool) -> None:
-        """Note the epochs, which no job copies; with *show* write down all claims for people."""
-        view = View(layout=Layout.CLAIMS)
-        with scanner(self._endpoint.config.properties(), view) as store:
-            claims = list(_rows(store))
-        epochs = {
-            row.key.removeprefix(_EPOCH).decode(): row.major
-            for row in claims
-            if row.key.startswith(_EPOCH)
+        """Note the epochs, which no job copies; with *show* write down all claims for people.
+
+        A run that has noted them keeps them.
+        """
+        if "epochs" in self._run.manifest.source:
+            return
+        with self._open(View(layout=Layout.CLAIMS, scratch=self._scratch)) as store:
+            claims = [_claim(row) for row in _rows(store, self._position)]
+        self._run.manifest.source["epochs"] = {
+            "/".join(one["names"]): int(one["version"]) for one in claims if one["kind"] == _EPOCH
         }
-        self._run.manifest.source["epochs"] = epochs
         if show:
-            lines = (json.dumps(_claim(row)) for row in claims)
+            lines = map(json.dumps, claims)
             write_whole(self._run.path / _CLAIMS, "".join(f"{line}\n" for line in lines))
         self._run.save()
 
-    def _open(self) -> ScanDriver:
+    @property
+    def _position(self) -> Position:
+        return Position(*self._run.manifest.source["position"])
+
+    def _open(self, view: View | None = None) -> ScanDriver:
         properties = self._endpoint.config.properties()
-        view = self._endpoint.view(self._scratch)
+        view = view or self._endpoint.view(self._scratch)
         return scanner(properties, view, request_seconds=self._request_seconds)
+
+    def _check_same(self) -> None:
+        """Require the store and namespace of the plan: the file that names them may be changed."""
+        resolved = self._endpoint.config.resolve()
+        now = {"store": resolved.choice.backend.name, "namespace": resolved.context.namespace}
+        for name, value in now.items():
+            before = self._run.manifest.source[name]
+            if before != value:
+                raise UsageError(
+                    f"{self._endpoint.text}: the run was begun with the {name} {before!r}, and"
+                    f" now it is {value!r}"
+                )
 
     def _facts(self, store: ScanDriver, at: Position) -> dict[str, Any]:
         resolved = self._endpoint.config.resolve()
@@ -105,8 +129,7 @@ class ViewReader:
         }
 
 
-def _rows(store: ScanDriver) -> Iterator[Row]:
-    at = store.position()
+def _rows(store: ScanDriver, at: Position) -> Iterator[Row]:
     for span in store.plan(at, 1_000_000):
         for page in store.scan(span, at):
             yield from page.rows
@@ -116,7 +139,7 @@ def _claim(row: Row) -> dict[str, Any]:
     kind, *names = row.key.decode().split("/")
     return {
         "kind": kind,
-        "names": names,
+        "names": list(map(unescape, names)),
         "version": f"{row.major}.{row.minor}" if row.minor else str(row.major),
         "owner": row.owner,
         "bytes": None if row.data is None else len(row.data),

@@ -16,7 +16,7 @@ from kip30.errors import (
 from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.manifest import DataFile, Digest, Wave
 from kip30.pipeline.progress import Progress, WaveProgress
-from kip30.pipeline.run_directory import RunDirectory
+from kip30.pipeline.run_directory import RunDirectory, sync
 from kip30.pipeline.waves import Waves
 from kip30.scanning import Span
 
@@ -45,25 +45,49 @@ def run_waves(run: RunDirectory, run_wave: RunWave, slots: int, progress: Progre
     A wave whose job fails twice is halved, down to one span.
 
     Raises:
-        IncompleteRunError: A single span failed twice; or an error that will come again, which is
-            the cause then.
+        IncompleteRunError: A single span failed twice, or an error will come again, or the folder
+            of the run cannot be written. The error is the cause.
+        StoreError: The plan of the run is damaged.
     """
     spans = run.plan()
     manifest = run.manifest
+    for damage in run.drop_damaged_waves():
+        _log.warning("a wave is run again: %s", damage)
     waves = Waves(spans, manifest.finished_spans, manifest.run, slots)
     while numbers := waves.next():
         try:
             wave = _attempted(run, run_wave, numbers, [spans[number] for number in numbers])
         except (Kip30Error, JobFailedError) as error:
-            if len(numbers) == 1 or isinstance(error, _FINAL):
+            if isinstance(error, _FINAL):
+                raise IncompleteRunError(str(error)) from error
+            if len(numbers) == 1:
                 raise IncompleteRunError(f"span {numbers[0]}: {error}") from error
             _log.warning("a wave of %d spans failed and is halved: %s", len(numbers), error)
             waves.halve(numbers)
             continue
-        manifest.waves.append(wave)
-        run.save()
+        except OSError as error:
+            raise _unwritten(run, error) from error
+        _enter(run, wave)
         waves.adapt(numbers, wave.seconds)
         progress.wave(_progress(run, wave, spans))
+
+
+def _enter(run: RunDirectory, wave: Wave) -> None:
+    """Note that *wave* is done, once a crash of the machine cannot take its files back."""
+    waves = run.manifest.waves
+    try:
+        for folder in {(run.path / file.name).parent for file in wave.files}:
+            for path in (*folder.iterdir(), folder, folder.parent):
+                sync(path)
+        run.manifest.waves = [*waves, wave]
+        run.save()
+    except OSError as error:
+        run.manifest.waves = waves
+        raise _unwritten(run, error) from error
+
+
+def _unwritten(run: RunDirectory, error: OSError) -> IncompleteRunError:
+    return IncompleteRunError(f"{run.path} cannot be written: {error}")
 
 
 def _attempted(

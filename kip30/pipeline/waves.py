@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from kip30.scanning import Span
 
 WAVE_SECONDS = 30.0
+_TOKEN_BYTES = 512 * 1024
+"""How much the spans of a wave may take in a job's description."""
 
 
 class Waves:
@@ -27,30 +29,36 @@ class Waves:
         random.Random(seed).shuffle(left)  # noqa: S311  no secret
         self._spans = spans
         self._left = left
+        self._halves: list[list[int]] = []
         self._slots = slots
         self._wanted_rows = 0.0
 
     def next(self) -> list[int]:
         """Return the numbers of the spans of the next wave; none if all are done."""
+        if self._halves:
+            return self._halves.pop()
         taken: list[int] = []
-        rows = 0
+        rows = size = 0
         while self._left and (len(taken) < self._slots or rows < self._wanted_rows):
+            span = self._spans[self._left[-1]]
+            size += len(span.token)
+            if taken and size > _TOKEN_BYTES:
+                break
             taken.append(self._left.pop())
-            rows += self._spans[taken[-1]].rows
+            rows += _weight(span)
         return taken
 
     def adapt(self, numbers: Sequence[int], seconds: float) -> None:
         """Take note that the wave of *numbers* took *seconds*."""
-        rows = sum(self._spans[number].rows for number in numbers)
+        rows = sum(_weight(self._spans[number]) for number in numbers)
         fitting = rows * WAVE_SECONDS / max(seconds, 0.001)
-        self._wanted_rows = min(fitting, 4 * max(rows, 1))
+        self._wanted_rows = min(fitting, 4 * rows)
 
     def halve(self, numbers: Sequence[int]) -> None:
-        """Run the spans of a wave that failed once more, in two waves."""
-        self._left.extend(numbers)
-        # Of the two halves, the next wave takes the one from the end.
+        """Run the two or more spans of a wave that failed once more, in the next two waves."""
+        middle = len(numbers) // 2
+        self._halves += [list(numbers[middle:]), list(numbers[:middle])]
         self._wanted_rows = 0.0
-        self._slots = max(1, len(numbers) // 2)
 
 
 def partitions(spans: Sequence[Span], slots: int) -> list[list[Span]]:
@@ -60,5 +68,10 @@ def partitions(spans: Sequence[Span], slots: int) -> list[list[Span]]:
     for span in sorted(spans, key=lambda one: one.rows, reverse=True):
         least = rows.index(min(rows))
         groups[least].append(span)
-        rows[least] += span.rows
+        rows[least] += _weight(span)
     return groups
+
+
+def _weight(span: Span) -> int:
+    """Return how much work *span* is; one that is expected to be empty is some, too."""
+    return max(span.rows, 1)

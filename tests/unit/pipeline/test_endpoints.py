@@ -1,12 +1,10 @@
-"""What arguments of jobs name, and what of a configuration travels."""
+"""What a job's arguments name."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kip30.config import load, setting, shippable, text
-from kip30.errors import ConfigError, InvalidNameError, UnsupportedError, UsageError
+from kip30 import InvalidNameError, StoreError, UnsupportedError, UsageError
 from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
     StoreEndpoint,
@@ -14,121 +12,132 @@ from kip30.pipeline.endpoints import (
     store_endpoint,
     target_endpoint,
 )
+from kip30.pipeline.manifest import MANIFEST_NAME
+from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.store_config import StoreConfig
-from kip30.scanning import Layout
-from kip30_backends.embedded import EmbeddedBackend
+from kip30.scanning import Layout, View
 
-SECRET = "geheim-7"  # noqa: S105  none
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    password: str = setting("plugin.x.password", text, doc="A password.", secret=True)
+CHOSEN = StoreConfig(settings=(("plugin.backend", "embedded"),))
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("a.properties").write_text("plugin.backend=embedded\nplugin.embedded.directory=x\n")
-    Path("taken").mkdir()
-    Path("taken", "manifest.json").write_text("{}")
-    Path("folder").mkdir()
-    return tmp_path
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "store.properties"
+    file.write_text("plugin.backend=embedded\n")
+    return file
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    """Return the folder of a snapshot of kip30's keys."""
+    with RunDirectory(tmp_path / "snapshot", "snapshot", {}) as run:
+        run.manifest.source = {"layout": "kip30"}
+        run.save()
+    return run.path
+
+
+def test_a_file_is_a_store(file: Path) -> None:
+    assert parse_endpoint(str(file)) == StoreEndpoint(
+        str(file), StoreConfig(file=file), Layout.KIP30, ""
+    )
+
+
+def test_a_relative_file_stays_the_same_elsewhere(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    found = store_endpoint(parse_endpoint(file.name))
+    assert (found.text, found.config.file) == (file.name, file)
+
+
+def test_a_home(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(file.parent))
+    assert store_endpoint(parse_endpoint(f"~/{file.name}")).config.file == file
 
 
 @pytest.mark.parametrize(
-    ("name", "layout", "under"),
+    ("text", "layout", "under"),
     [
-        ("a.properties", Layout.KIP30, ""),
-        ("a.properties#n/m", Layout.KIP30, "n/m"),
-        ("raw:a.properties", Layout.RAW, ""),
-        ("raw:a.properties#/config/", Layout.RAW, "/config/"),
+        ("-", Layout.KIP30, ""),
+        ("-#", Layout.KIP30, ""),
+        ("-#a/b", Layout.KIP30, "a/b"),
+        ("raw:-", Layout.RAW, ""),
+        ("raw:-#/config/", Layout.RAW, "/config/"),
+        ("raw:-#a#b", Layout.RAW, "a#b"),
     ],
 )
-def test_a_store(here: Path, name: str, layout: Layout, under: str) -> None:
-    found = parse_endpoint(name)
-    config = StoreConfig(file=here / "a.properties")
-    assert found == StoreEndpoint(name, config, layout, under)
-    assert store_endpoint(found).view(here).scratch == here
+def test_parts_of_the_chosen_store(text: str, layout: Layout, under: str, tmp_path: Path) -> None:
+    found = store_endpoint(parse_endpoint(text, CHOSEN))
+    assert found == StoreEndpoint(text, CHOSEN, layout, under)
+    assert found.view(tmp_path) == View(layout=layout, under=under, scratch=tmp_path)
 
 
-def test_a_snapshot() -> None:
-    found = parse_endpoint("taken#n")
-    assert found == SnapshotEndpoint("taken#n", Path("taken"), "n")
+def test_a_folder_is_a_snapshot(snapshot: Path) -> None:
+    assert parse_endpoint(str(snapshot)) == SnapshotEndpoint(str(snapshot), snapshot, "")
+    text = f"{snapshot}#a/b"
+    assert parse_endpoint(text) == SnapshotEndpoint(text, snapshot, "a/b")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "'' names no file or folder"),
+        ("#a", "'#a' names no file or folder"),
+        ("raw:", "'raw:' names no file or folder"),
+        ("-", "-: no store is chosen: name a properties file"),
+        ("{folder}/none", "{folder}/none: there is no file or folder '{folder}/none'"),
+        ("{file}#a", "{file}#a: there is no file or folder '{file}'"),
+        ("~nobody-of-this-name/x", "there is no file or folder '~nobody-of-this-name/x'"),
+        ("x" * 5000, "there is no file or folder"),
+        (
+            "{folder}",
+            "{folder}: the folder has no manifest.json: name the folder of a snapshot, or",
+        ),
+        (
+            "raw:{snapshot}#/a",
+            "raw:{snapshot}#/a: a snapshot knows its layout: leave out 'raw:'",
+        ),
+    ],
+)
+def test_what_names_nothing(text: str, message: str, tmp_path: Path, snapshot: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    names = {"folder": folder, "file": tmp_path / "none", "snapshot": snapshot}
+    with pytest.raises(UsageError) as caught:
+        parse_endpoint(text.format(**names))
+    assert message.format(**names) in str(caught.value)
+
+
+@pytest.mark.parametrize("under", ["a/", "x" * 300])
+def test_a_part_that_is_no_namespace(under: str, snapshot: Path) -> None:
+    for place in ("-", str(snapshot)):
+        with pytest.raises(InvalidNameError):
+            parse_endpoint(f"{place}#{under}", CHOSEN)
+
+
+def test_a_part_of_a_raw_snapshot_is_any_path(snapshot: Path) -> None:
+    with RunDirectory(snapshot, "snapshot", {}, resume=True) as run:
+        run.manifest.source = {"layout": "raw"}
+        run.save()
+    assert parse_endpoint(f"{snapshot}#/a/").under == "/a/"
+
+
+def test_a_part_of_a_damaged_snapshot(snapshot: Path) -> None:
+    (snapshot / MANIFEST_NAME).write_text("{")
+    with pytest.raises(StoreError, match="damaged"):
+        parse_endpoint(f"{snapshot}#a")
+
+
+def test_a_snapshot_is_no_store(snapshot: Path) -> None:
     for wanted in (store_endpoint, target_endpoint):
-        with pytest.raises(UsageError, match="taken#n is a snapshot"):
-            wanted(found)
-
-
-def test_the_store_of_the_command_line() -> None:
-    chosen = StoreConfig(settings=(("plugin.backend", "embedded"),))
-    found = parse_endpoint("raw:-#k", chosen)
-    assert found == StoreEndpoint("raw:-#k", chosen, Layout.RAW, "k")
-    with pytest.raises(UsageError, match="no store is chosen"):
-        parse_endpoint("-")
-
-
-@pytest.mark.parametrize(
-    ("name", "kind", "told"),
-    [
-        ("nothing.properties", UsageError, "no file or folder 'nothing.properties'"),
-        ("folder", UsageError, "has no manifest.json"),
-        ("raw:taken", UsageError, "knows its layout"),
-        ("a.properties#/n", InvalidNameError, "starts with '/'"),
-        ("a.properties#n/", InvalidNameError, "trailing slash"),
-    ],
-)
-def test_what_is_no_endpoint(name: str, kind: type[Exception], told: str) -> None:
-    with pytest.raises(kind, match=told):
-        parse_endpoint(name)
+        with pytest.raises(UsageError) as caught:
+            wanted(parse_endpoint(str(snapshot)))
+        assert str(caught.value) == (
+            f"{snapshot} is a snapshot: name the properties file of a store"
+        )
 
 
 def test_a_raw_endpoint_is_no_target() -> None:
-    with pytest.raises(UnsupportedError, match="can be read and not written"):
-        target_endpoint(parse_endpoint("raw:a.properties"))
-
-
-def test_a_configuration_travels_as_it_is_written(here: Path) -> None:
-    Path("b.properties").write_text(
-        "plugin.backend=embedded\nplugin.embedded.directory=${env:KIP30_NOT_SET}\n"
-    )
-    config = StoreConfig.of_file(Path("b.properties"))
-    assert StoreConfig.parse(config.text()) == config == StoreConfig(file=here / "b.properties")
-    properties = load({"plugin.backend": "embedded", "plugin.namespace": "${env:HOME}"})
-    assert shippable(properties, EmbeddedBackend.settings_class) == {
-        "plugin.backend": "embedded",
-        "plugin.namespace": "${env:HOME}",
-    }
-
-
-def test_a_shipped_configuration_opens_the_same_store(here: Path) -> None:
-    shipped = StoreConfig.of_file(Path("a.properties")).shipped()
-    assert shipped.file is None
-    assert StoreConfig.parse(shipped.text()) == shipped
-    assert shipped.shipped() is shipped
-    for config in (shipped, StoreConfig.of_file(here / "a.properties")):
-        assert config.resolve().choice.backend is EmbeddedBackend
-        assert config.resolve().settings.directory == Path("x")
-
-
-def test_keys_of_another_program_stay_behind(here: Path) -> None:
-    file = here / "server.properties"
-    file.write_text(
-        "broker.id=1\nlog.dirs=/x\nzookeeper.connect=h:1\nplugin.backend=embedded\n"
-        "plugin.embedded.directory=y\n"
-    )
-    properties = load(file)
-    assert shippable(properties, EmbeddedBackend.settings_class).keys() == {
-        "plugin.backend",
-        "plugin.embedded.directory",
-    }
-
-
-def test_a_secret_that_is_written_out_stays_here() -> None:
-    for written in ("${env:P}", "${file:/p}"):
-        assert shippable(load({"plugin.x.password": written}), Settings)
-    with pytest.raises(ConfigError, match=r"plugin\.x\.password .*\$\{env:NAME\}") as caught:
-        shippable(load({"plugin.x.password": SECRET}), Settings)
-    assert SECRET not in str(caught.value)
-    config = StoreConfig(settings=(("plugin.x.password", SECRET),))
-    assert SECRET not in repr(config.properties())
+    with pytest.raises(UnsupportedError, match="raw:-: raw endpoints can be read and not written"):
+        target_endpoint(parse_endpoint("raw:-", CHOSEN))
+    assert target_endpoint(parse_endpoint("-", CHOSEN)).config == CHOSEN

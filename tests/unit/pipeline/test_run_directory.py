@@ -1,211 +1,366 @@
-"""The folder of a run: whose it is, what survives a crash, who may work in it."""
+"""The folder of a run: for one process at a time, safe against crashes and against readers."""
 
 import json
 import os
-import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from socket import socketpair
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kip30.errors import StoreError, UsageError
-from kip30.pipeline.manifest import DataFile, Digest, Manifest, Wave
-from kip30.pipeline.run_directory import (
-    RunDirectory,
-    check_files,
-    check_usable,
-    read_manifest,
-    write_whole,
-)
+from kip30 import StoreError, UsageError
+from kip30.pipeline import run_directory
+from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Digest, Wave
+from kip30.pipeline.run_directory import RunDirectory, check_files, read_manifest, write_whole
 from kip30.scanning import Span
+from tests.unit.children import exit_status, run_in_child
 
-NUMBERS = st.integers(-(2**70), 2**70)
+ARGUMENTS = {"source": "a", "rows": 7, "of": ["x", "y"]}
 
-
-def test_a_new_run(tmp_path: Path) -> None:
-    with RunDirectory(tmp_path / "a" / "b", "snapshot", {"source": "x"}) as run:
-        assert read_manifest(run.path) == run.manifest
-        assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
-        modes = {stat.S_IMODE(one.stat().st_mode) for one in run.path.iterdir()}
-        assert modes == {0o600}
-        assert run.manifest.planned is None
-        assert not run.manifest.done
-
-
-def test_ids_grow_with_time(tmp_path: Path) -> None:
-    ids = [RunDirectory(tmp_path / str(n), "snapshot", {}).manifest.run for n in range(3)]
-    assert len(set(ids)) == 3
-    assert [one[14] for one in ids] == ["7"] * 3  # the version, RFC 9562
-    assert sorted(one[:13] for one in ids) == [one[:13] for one in ids]
-
-
-def _make(path: Path, **changes: Any) -> None:
-    with RunDirectory(path, "snapshot", {"source": "x", "rows": 1}) as run:
-        for name, value in changes.items():
-            setattr(run.manifest, name, value)
-        run.save()
-
-
-def test_a_used_folder_is_refused(tmp_path: Path) -> None:
-    _make(tmp_path / "run")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "file").touch()
-    (tmp_path / "file").touch()
-    for name, told in (("run", "--resume goes on"), ("other", "no run"), ("file", "no run")):
-        for attempt in (RunDirectory, check_usable):
-            with pytest.raises(UsageError, match=told):
-                attempt(tmp_path / name, "snapshot", {})
-    _make(tmp_path / "done", done=True)
-    with pytest.raises(UsageError, match="which is done"):
-        RunDirectory(tmp_path / "done", "snapshot", {})
-
-
-@pytest.mark.parametrize(
-    ("name", "job", "arguments", "told"),
-    [
-        ("nothing", "snapshot", {}, "leave out --resume"),
-        ("run", "diff", {"source": "x", "rows": 1}, "a run of snapshot"),
-        ("run", "snapshot", {"source": "x", "rows": 2}, "rows was 1 and is 2"),
-        ("run", "snapshot", {"rows": 1}, "source was 'x' and is None"),
-        ("done", "snapshot", {"source": "x", "rows": 1}, "nothing to resume"),
-    ],
-)
-def test_what_cannot_be_resumed(
-    tmp_path: Path, name: str, job: str, arguments: dict[str, object], told: str
-) -> None:
-    _make(tmp_path / "run")
-    _make(tmp_path / "done", done=True)
-    for attempt in (RunDirectory, check_usable):
-        with pytest.raises(UsageError, match=told):
-            attempt(tmp_path / name, job, arguments, resume=True)
-    _make(tmp_path / "nothing")  # a refusal leaves no lock and no folder behind
-
-
-def test_a_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    spans = [Span(bytes([0, 255, 10]), 3), Span(b"", 0)]
-    with RunDirectory(Path("run"), "snapshot", {"source": Path("x").name}) as run:
-        run.save_plan(spans)
-        monkeypatch.chdir("/")
-        run.save()  # the folder is the one that was named
-        first = run.manifest
-    with RunDirectory(tmp_path / "run", "snapshot", {"source": "x"}, resume=True) as run:
-        assert run.manifest == first
-        assert run.plan() == spans
-
-
-HOLDER = """
-import sys
+_HOLD = """
+import sys, time
 from pathlib import Path
 from kip30.pipeline.run_directory import RunDirectory
-RunDirectory(Path(sys.argv[1]), "snapshot", {})
-print("locked", flush=True)
-sys.stdin.read()
+with RunDirectory(Path(sys.argv[1]), "job", {}, resume=len(sys.argv) > 2):
+    print("held", flush=True)
+    sys.stdin.read()
 """
 
 
-def test_one_process_works_in_a_folder(tmp_path: Path) -> None:
-    path = tmp_path / "run"
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a" / "run"
+
+
+def begin(folder: Path, job: str = "job", *, resume: bool = False, **more: Any) -> RunDirectory:
+    return RunDirectory(folder, job, {**ARGUMENTS, **more}, resume=resume)
+
+
+@contextmanager
+def holder(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """Yield a process that is in *folder*."""
+    command = [sys.executable, "-c", _HOLD, str(folder), *words]
     with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"locked\n"
-        with pytest.raises(UsageError, match=rf"its pid is {holder.pid}$"):
-            RunDirectory(path, "snapshot", {}, resume=True)
-        holder.kill()
-    RunDirectory(path, "snapshot", {}, resume=True).close()
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
 
 
-def test_a_forked_child_does_not_release_the_lock(tmp_path: Path) -> None:
-    with RunDirectory(tmp_path / "run", "snapshot", {}):
-        child = os.fork()
-        if not child:
-            os._exit(0)
-        os.waitpid(child, 0)
-        with pytest.raises(UsageError, match="another process"):
-            RunDirectory(tmp_path / "run", "snapshot", {}, resume=True)
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
 
 
-def test_a_crash_leaves_the_old_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "manifest.json"
-    write_whole(file, "old")
-
-    def crash(*_words: object) -> None:
-        raise OSError("crash")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", crash)
-        with pytest.raises(OSError, match="crash"):
-            write_whole(file, "new")
-    assert file.read_text() == "old"
-    write_whole(file, "newer")
-    assert file.read_text() == "newer"
-
-
-def test_files_that_are_missing_or_short(tmp_path: Path) -> None:
-    manifest = _manifest()
-    with pytest.raises(StoreError, match="of wave 4, is missing"):
-        check_files(tmp_path, manifest)
-    (tmp_path / "a").write_bytes(b"1234")
-    with pytest.raises(StoreError, match="of wave 4, has 4 bytes instead of 5"):
-        check_files(tmp_path, manifest)
-    (tmp_path / "a").write_bytes(b"12345")
-    check_files(tmp_path, manifest)
-
-
-def _manifest(total: int = 0) -> Manifest:
-    wave = Wave(
-        number=4,
-        spans=(1, 2),
+def wave_of(run: RunDirectory, number: int, content: bytes = b"12345") -> Wave:
+    """Write a file, and return the wave that has it."""
+    folder = run.wave_folder("data", number)
+    folder.mkdir()
+    (folder / "part.parquet").write_bytes(content)
+    files = run.files_in(folder)
+    return Wave(
+        number=number,
+        spans=(number,),
         attempts=1,
-        digest=Digest(3, total, -total),
-        counts={"moving": 1},
-        files=(DataFile("a", 5),),
-        seconds=0.5,
-    )
-    return Manifest(
-        job="snapshot",
-        run="r",
-        arguments={"é": None},
-        created=1.5,
-        versions={},
-        source={"position": ["a", "b"]},
-        planned=3,
-        waves=[wave],
-        counts={"rows": 3},
-        done=True,
+        digest=Digest(),
+        counts={},
+        files=files,
+        seconds=0,
     )
 
 
-@given(NUMBERS)
-def test_a_manifest_survives_its_file(total: int) -> None:
-    manifest = _manifest(total)
-    assert Manifest.of_json(manifest.to_json(), "f") == manifest
+def test_a_run_begins_and_goes_on(folder: Path) -> None:
+    with begin(folder) as run:
+        run.save_plan([Span(b"\0\xff", 3), Span(b"", 0)])
+        run.manifest.source = {"x": "ü"}
+        run.save()
+        manifest = run.manifest
+    with begin(folder, resume=True) as again:
+        assert again.manifest == manifest
+        assert again.plan() == [Span(b"\0\xff", 3), Span(b"", 0)]
+    assert manifest.versions.keys() == {"kip30", "spark", "python"}
+
+
+def test_runs_are_named_in_the_order_of_time(tmp_path: Path) -> None:
+    names: list[str] = []
+    for number in range(20):
+        with begin(tmp_path / str(number)) as run:
+            names.append(run.manifest.run)
+    assert len(set(names)) == 20
+    assert [name[:13] for name in names] == sorted(name[:13] for name in names)
+    assert {name[14] for name in names} == {"7"}
+    assert {name[19] for name in names} <= set("89ab")
+
+
+def test_no_one_else_sees_it(folder: Path) -> None:
+    folder.mkdir(parents=True, mode=0o755)
+    old = os.umask(0)
+    try:
+        with begin(folder) as run:
+            run.save_plan([Span(b"t", 1)])
+            run.wave_folder("data", 0)
+    finally:
+        os.umask(old)
+    assert (mode(folder), mode(folder / "data")) == (0o700, 0o700)
+    assert {mode(one) for one in folder.iterdir() if one.is_file()} == {0o600}
+
+
+def test_a_relative_folder_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with begin(Path("run")) as run:
+        monkeypatch.chdir("/")
+        run.save()
+    assert run.path == tmp_path / "run"
+
+
+def test_a_folder_with_a_run(folder: Path) -> None:
+    with begin(folder) as run:
+        pass
+    with pytest.raises(UsageError) as caught:
+        begin(folder)
+    assert str(caught.value) == (
+        f"{folder} holds the run {run.manifest.run} of job, which is not done: --resume goes on"
+        " with it; or name another folder"
+    )
+
+
+def test_a_run_that_is_done(folder: Path) -> None:
+    with begin(folder) as run:
+        run.manifest.done = True
+        run.save()
+    before = (folder / MANIFEST_NAME).read_bytes()
+    with pytest.raises(UsageError, match="which is done; or name another"):
+        begin(folder)
+    with pytest.raises(UsageError, match="is done: there is nothing to resume"):
+        begin(folder, resume=True)
+    assert (folder / MANIFEST_NAME).read_bytes() == before
+
+
+def test_other_folders(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="exists and is no run of kip30's: name another folder"):
+        begin(tmp_path)
+    with pytest.raises(UsageError, match="file cannot be the folder of a run"):
+        begin(tmp_path / "file")
+    with pytest.raises(UsageError, match="cannot be the folder of a run"):
+        begin(tmp_path / "file" / "run")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_nothing_to_resume(folder: Path) -> None:
+    with pytest.raises(UsageError, match="holds no run to resume: leave out --resume"):
+        begin(folder, resume=True)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("job", "arguments", "message"),
     [
-        ({"format": 2}, "the format 2"),
-        ({"unknown": 1}, "damaged"),
-        ({"waves": [{"number": 1}]}, "damaged"),
-        ({"waves": None}, "damaged"),
-        (None, "damaged"),
+        ("other", {}, "is a run of job: name another folder"),
+        ("job", {"rows": 8}, "--resume takes the same arguments: rows was 7 and is 8"),
+        ("job", {"of": ["x"]}, "of was ['x', 'y'] and is ['x']"),
+        ("job", {"later": 1}, "later was None and is 1"),
     ],
 )
-def test_what_is_no_manifest_is_refused(change: dict[str, object] | None, told: str) -> None:
-    """P38."""
-    found = json.loads(_manifest().to_json())
-    text = json.dumps(found | change) if change else "{"
-    with pytest.raises(StoreError, match=rf"RUN/manifest.json .*{told}"):
-        Manifest.of_json(text, "RUN/manifest.json")
+def test_other_arguments(folder: Path, job: str, arguments: dict[str, Any], message: str) -> None:
+    with begin(folder):
+        before = (folder / MANIFEST_NAME).read_bytes()
+    with pytest.raises(UsageError) as caught:
+        begin(folder, job, resume=True, **arguments)
+    assert message in str(caught.value)
+    assert (folder / MANIFEST_NAME).read_bytes() == before
+    begin(folder, resume=True).close()  # nobody has the lock
 
 
-def test_digests_add_up() -> None:
-    parts = [Digest(1, 5, 3), Digest(2, -9, 6)]
-    assert parts[0] + parts[1] == parts[1] + parts[0] == Digest(3, -4, 5)
+def test_tuples_are_the_same_as_the_lists_that_json_makes(folder: Path) -> None:
+    begin(folder, of=("x", "y")).close()
+    begin(folder, resume=True).close()
+
+
+def test_another_process(folder: Path) -> None:
+    with holder(folder) as process:
+        for resume in (False, True):
+            with pytest.raises(UsageError):
+                RunDirectory(folder, "job", {}, resume=resume)
+        with pytest.raises(UsageError) as caught:
+            RunDirectory(folder, "job", {}, resume=True)
+        assert str(caught.value) == (f"another process works in {folder}: its pid is {process.pid}")
+        process.kill()
+        process.wait()
+        RunDirectory(folder, "job", {}, resume=True).close()
+
+
+def test_the_same_process(folder: Path) -> None:
+    with begin(folder), pytest.raises(UsageError, match=f"its pid is {os.getpid()}"):
+        begin(folder, resume=True)
+
+
+def test_another_process_that_began_and_ended_meanwhile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the first look at the folder and its lock."""
+    enter = run_directory._entered
+
+    def late(path: Path, shown: Path) -> int:
+        monkeypatch.undo()
+        with begin(folder) as other:
+            other.manifest.done = True
+            other.save()
+        return enter(path, shown)
+
+    monkeypatch.setattr(run_directory, "_entered", late)
+    with pytest.raises(UsageError, match="which is done"):
+        begin(folder)
+    assert read_manifest(folder).done
+
+
+def test_the_lock_is_released_after_an_error(folder: Path) -> None:
+    with pytest.raises(ZeroDivisionError), begin(folder):
+        raise ZeroDivisionError
+    begin(folder, resume=True).close()
+    (folder / MANIFEST_NAME).write_text("{")
+    for _ in range(2):
+        with pytest.raises(StoreError, match="damaged"):
+            begin(folder, resume=True)
+
+
+def test_a_child_leaves_the_lock_to_its_parent(folder: Path) -> None:
+    run = begin(folder)
+
+    def close_it() -> bool:
+        run.close()
+        return True
+
+    assert run_in_child(close_it) == 0
+    with pytest.raises(UsageError, match="another process"):
+        begin(folder, resume=True)
+    run.close()
+
+
+def test_a_child_does_not_keep_the_lock(folder: Path) -> None:
+    run = begin(folder)
+    mine, its = socketpair()
+    child = os.fork()
+    if not child:
+        mine.close()
+        its.send(b"1")
+        its.recv(1)
+        os._exit(0)
+    its.close()
+    mine.recv(1)
+    run.abandon()  # as if this process were killed
+    try:
+        begin(folder, resume=True).close()
+    finally:
+        mine.close()
+        assert exit_status(child) == 0
+
+
+def test_a_crash_before_the_first_manifest(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "lock").write_text("1\n")
+    (folder / f"{MANIFEST_NAME}.new").write_text("{")
+    with begin(folder) as run:
+        assert read_manifest(folder) == run.manifest
+
+
+def test_a_crash_before_a_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    write_whole(file, "old")
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            write_whole(file, "new")
+    assert file.read_text() == "old"
+    write_whole(file, "ü")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_content_is_on_the_disk_before_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def note_fsync(descriptor: int) -> None:
+        done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        fsync(descriptor)
+
+    def note_replace(self: Path, target: Path) -> Path:
+        done.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(Path, "replace", note_replace)
+    write_whole(tmp_path / "file", "new")
+    assert done == [str(tmp_path / "file.new"), "rename", str(tmp_path)]
+
+
+@pytest.mark.parametrize("damage", ["", '["AA==", 1]\n', "{", '["AA=="]\n' * 2, "removed"])
+def test_a_damaged_plan(folder: Path, damage: str) -> None:
+    with begin(folder) as run:
+        run.save_plan([Span(b"a", 1), Span(b"b", 1)])
+        plan = folder / "plan.jsonl"
+        plan.unlink() if damage == "removed" else plan.write_text(damage)
+        with pytest.raises(StoreError, match=r"plan\.jsonl"):
+            run.plan()
+
+
+def test_files_of_former_attempts_are_removed(folder: Path) -> None:
+    with begin(folder) as run:
+        wave_of(run, 3)
+        kept = run.wave_folder("data", 4)
+        assert kept == folder / "data" / "wave=4"
+        assert run.wave_folder("data", 3) == folder / "data" / "wave=3"
+        assert not (folder / "data" / "wave=3").exists()
+
+
+def test_only_finished_files_are_listed(folder: Path) -> None:
+    with begin(folder) as run:
+        wave = wave_of(run, 0)
+        (folder / "data/wave=0/_temporary").mkdir()
+        (folder / "data/wave=0/_temporary/x.parquet").write_bytes(b"1")
+        (folder / "data/wave=0/_SUCCESS").write_bytes(b"")
+        assert run.files_in(folder / "data/wave=0") == wave.files
+        assert wave.files == (DataFile("data/wave=0/part.parquet", 5),)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "is missing"), (b"1", "has 1 bytes instead of 5")],
+)
+def test_damaged_files(folder: Path, content: bytes | None, message: str) -> None:
+    with begin(folder) as run:
+        run.manifest.waves = [wave_of(run, 0), wave_of(run, 7)]
+        check_files(folder, run.manifest)
+        file = folder / "data/wave=7/part.parquet"
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(StoreError) as caught:
+            check_files(folder, run.manifest)
+        assert str(caught.value) == f"{file}, of wave 7, {message}"
+        assert run.drop_damaged_waves() == [str(caught.value)]
+        assert [wave.number for wave in run.manifest.waves] == [0]
+
+
+def test_no_manifest(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot read"):
+        read_manifest(tmp_path)
+    (tmp_path / MANIFEST_NAME).write_bytes(b"\xff")
+    with pytest.raises(StoreError, match="cannot read"):
+        read_manifest(tmp_path)
+
+
+def test_the_manifest_is_json(folder: Path) -> None:
+    begin(folder).close()
+    assert json.loads((folder / MANIFEST_NAME).read_text())["arguments"] == ARGUMENTS

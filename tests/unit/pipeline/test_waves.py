@@ -1,172 +1,140 @@
-"""Waves: each span is run once, whichever waves fail."""
+"""Waves: each span once, whatever fails; long enough and not too long."""
 
 from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from typing_extensions import override
 
-from kip30.errors import FencedError, PositionLostError, UnavailableError
-from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
-from kip30.pipeline.manifest import DataFile, Digest
-from kip30.pipeline.progress import NoProgress, WaveProgress
-from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.pipeline.waves import WAVE_SECONDS, Waves, partitions
 from kip30.scanning import Span
 
-SPANS = [Span(b"%d" % number, 10) for number in range(40)]
+
+def spans(*rows: int, token: bytes = b"t") -> list[Span]:
+    return [Span(token, number) for number in rows]
 
 
 @given(
-    sizes=st.lists(st.integers(0, 50), max_size=60),
-    slots=st.integers(1, 9),
-    fails=st.lists(st.booleans(), max_size=40),
-    seed=st.text(max_size=3),
+    rows=st.lists(st.integers(0, 50), max_size=60),
+    finished=st.sets(st.integers(0, 59)),
+    slots=st.integers(1, 5),
+    data=st.data(),
 )
-@settings(deadline=None)
-def test_each_span_is_run_once(sizes: list[int], slots: int, fails: list[bool], seed: str) -> None:
-    spans = [Span(b"", rows) for rows in sizes]
-    finished = {number for number in range(len(spans)) if number % 7 == 3}
-    waves = Waves(spans, finished, seed, slots)
-    done: list[int] = []
+def test_each_span_is_done_once(
+    rows: list[int], finished: set[int], slots: int, data: st.DataObject
+) -> None:
+    waves = Waves(spans(*rows), finished, "seed", slots)
+    done: Counter[int] = Counter()
     while numbers := waves.next():
-        if len(numbers) > 1 and fails and fails.pop():
+        assert len(set(numbers)) == len(numbers)
+        if len(numbers) > 1 and data.draw(st.booleans()):
             waves.halve(numbers)
             continue
-        done += numbers
-        waves.adapt(numbers, 0.5)
-    assert sorted(done + sorted(finished)) == list(range(len(spans)))
+        done.update(numbers)
+        waves.adapt(numbers, data.draw(st.floats(0, 100)))
+    assert done == dict.fromkeys(set(range(len(rows))) - finished, 1)
 
 
-def test_a_wave_that_fails_is_halved() -> None:
-    waves = Waves(SPANS, (), "seed", 8)
+def test_a_wave_that_failed_is_run_in_its_halves_next() -> None:
+    waves = Waves(spans(*[1] * 40), (), "seed", 8)
+    failed = waves.next()
+    waves.halve(failed)
     first = waves.next()
+    assert first == failed[:4]
     waves.halve(first)
-    second, third = waves.next(), waves.next()
-    assert len(second) == len(third) == 4
-    assert sorted(second + third) == sorted(first)
+    assert [waves.next(), waves.next()] == [failed[:2], failed[2:4]]
+    assert waves.next() == failed[4:]
+    after = waves.next()
+    assert len(after) == 8
+    assert not set(after) & set(failed)
 
 
-def test_waves_grow_until_they_take_their_time() -> None:
-    spans = [Span(b"", 100) for _ in range(4_000)]
-    waves = Waves(spans, (), "seed", 2)
+@pytest.mark.parametrize("bad", range(8))
+def test_a_bad_span_is_found_in_few_attempts(bad: int) -> None:
+    waves = Waves(spans(*[1] * 64), (), "seed", 8)
+    culprit = waves.next()[bad]
+    waves = Waves(spans(*[1] * 64), (), "seed", 8)
+    failures = 0
+    while True:
+        numbers = waves.next()
+        if culprit not in numbers:
+            waves.adapt(numbers, 0.1)
+            continue
+        failures += 1
+        if len(numbers) == 1:
+            break
+        waves.halve(numbers)
+    assert failures == 4
+
+
+def test_waves_begin_with_a_span_for_each_slot() -> None:
+    assert len(Waves(spans(*[100] * 50), (), "seed", 3).next()) == 3
+    assert len(Waves(spans(100), (), "seed", 3).next()) == 1
+    assert Waves([], (), "seed", 3).next() == []
+
+
+def grown(seconds: Callable[[int], float], count: int = 2_000) -> list[int]:
+    """Return the rows of each wave, if a wave of so many rows takes so many *seconds*."""
+    plan = spans(*[100] * count)
+    waves = Waves(plan, (), "seed", 2)
     sizes: list[int] = []
     while numbers := waves.next():
-        sizes.append(len(numbers))
-        waves.adapt(numbers, len(numbers) * 0.1)  # 0.1 s each
-    assert sizes[0] == 2
-    assert max(sizes) == WAVE_SECONDS / 0.1
-    assert all(after <= 4 * before for before, after in pairwise(sizes))
+        sizes.append(100 * len(numbers))
+        waves.adapt(numbers, seconds(sizes[-1]))
+    return sizes
 
 
-def test_the_order_is_shuffled_and_the_same_each_time() -> None:
-    orders = [Waves(SPANS, (), "seed", 40).next() for _ in range(2)]
-    assert orders[0] == orders[1] != sorted(orders[0])
-    assert Waves(SPANS, (), "other", 40).next() != orders[0]
+def test_waves_grow_to_their_time() -> None:
+    sizes = grown(lambda rows: rows / 1_000)
+    assert sizes[:4] == [200, 800, 3_200, 12_800]
+    assert set(sizes[4:-1]) == {1_000 * WAVE_SECONDS}
 
 
-@given(st.lists(st.integers(0, 100), max_size=30), st.integers(1, 8))
-def test_partitions_share_the_rows(sizes: list[int], slots: int) -> None:
-    spans = [Span(b"%d" % number, rows) for number, rows in enumerate(sizes)]
-    groups = partitions(spans, slots)
-    assert Counter(span for group in groups for span in group) == Counter(spans)
-    assert len(groups) == min(slots, len(spans))
-    rows = [sum(span.rows for span in group) for group in groups]
-    assert max(rows, default=0) - min(rows, default=0) <= max(sizes, default=0)
+def test_waves_shrink_when_a_store_gets_slow() -> None:
+    sizes = grown(lambda rows: rows / (1_000 if rows < 3_200 else 10))
+    assert sizes[:4] == [200, 800, 3_200, 300]
 
 
-class Job:
-    """Runs waves, and fails those that hold a span of *poison*, the number of times it says."""
-
-    def __init__(self, poison: dict[bytes, list[Exception]] | None = None) -> None:
-        self.poison = poison or {}
-        self.ran: list[list[bytes]] = []
-
-    def __call__(self, number: int, spans: Sequence[Span]) -> WaveResult:
-        tokens = [span.token for span in spans]
-        self.ran.append(tokens)
-        for token in tokens:
-            if self.poison.get(token):
-                raise self.poison[token].pop(0)
-        files = (DataFile(f"data/wave={number}/a.parquet", 5),)
-        return WaveResult(Digest(len(spans), 3, 1), {"moving": 2}, files)
+def test_a_wave_has_a_span_for_each_slot_however_slow() -> None:
+    assert set(grown(lambda _: 1_000.0, 20)) == {200}
 
 
-class Noted(NoProgress):
-    def __init__(self) -> None:
-        self.waves: list[WaveProgress] = []
-
-    @override
-    def wave(self, done: WaveProgress) -> None:
-        self.waves.append(done)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> RunDirectory:
-    directory = RunDirectory(tmp_path / "run", "snapshot", {})
-    directory.save_plan(SPANS)
-    return directory
+def test_spans_that_may_be_empty_are_no_endless_wave() -> None:
+    waves = Waves(spans(*[0] * 1_000), (), "seed", 2)
+    first = waves.next()
+    waves.adapt(first, 1.0)
+    assert len(first) == 2
+    assert len(waves.next()) == 8
 
 
-def _done(run: RunDirectory) -> list[int]:
-    return sorted(span for wave in run.manifest.waves for span in wave.spans)
+def test_a_wave_is_not_too_long_to_describe() -> None:
+    waves = Waves(spans(*[1] * 1_000, token=b"t" * 4096), (), "seed", 2)
+    waves.adapt(range(1_000), 0.001)
+    assert len(waves.next()) == 128
+    huge = Waves(spans(1, 1, token=b"t" * 1024 * 1024), (), "seed", 2)
+    assert [len(huge.next()) for _ in range(3)] == [1, 1, 0]
 
 
-def test_all_waves_are_entered(run: RunDirectory) -> None:
-    progress = Noted()
-    run_waves(run, Job(), 4, progress)
-    manifest = run.manifest
-    assert _done(run) == list(range(len(SPANS)))
-    assert [wave.number for wave in manifest.waves] == list(range(len(manifest.waves)))
-    assert manifest.digest.rows == len(SPANS)
-    assert manifest.total("moving") == 2 * len(manifest.waves)
-    last = progress.waves[-1]
-    assert (last.spans, last.planned, last.size, last.seconds_left) == (40, 40, 5, 0.0)
+def test_the_order_is_the_runs_own() -> None:
+    plan = spans(*[1] * 100)
+    first, again, other = (Waves(plan, (), seed, 100).next() for seed in ("a", "a", "b"))
+    assert first == again != other
+    assert first != sorted(first)
+    assert first != sorted(first, reverse=True)
 
 
-def test_a_wave_that_fails_once_is_run_again(run: RunDirectory) -> None:
-    run_waves(run, Job({b"7": [JobFailedError("gone")]}), 4, NoProgress())
-    (retried,) = (wave for wave in run.manifest.waves if wave.attempts > 1)
-    assert retried.attempts == 2
-    assert 7 in retried.spans
-    assert _done(run) == list(range(len(SPANS)))
+@given(st.lists(st.integers(0, 1_000), max_size=40), st.integers(1, 8))
+def test_partitions_have_about_as_many_rows(rows: list[int], slots: int) -> None:
+    plan = [Span(b"%d" % number, size) for number, size in enumerate(rows)]
+    groups = partitions(plan, slots)
+    assert len(groups) == min(slots, len(plan))
+    assert all(groups)
+    assert sorted(span for group in groups for span in group) == sorted(plan)
+    sizes = [sum(max(span.rows, 1) for span in group) for group in groups]
+    if sizes:
+        assert max(sizes) - min(sizes) <= max(1, *rows)
 
 
-def test_a_span_that_fails_for_a_while_is_done_at_last(run: RunDirectory) -> None:
-    job = Job({b"7": [UnavailableError("away") for _ in range(3)]})
-    run_waves(run, job, 8, NoProgress())
-    assert _done(run) == list(range(len(SPANS)))
-
-
-def test_a_span_that_fails_always_ends_the_run(run: RunDirectory) -> None:
-    job = Job({b"7": [UnavailableError(f"away {number}") for number in range(99)]})
-    with pytest.raises(IncompleteRunError, match="span 7: away"):
-        run_waves(run, job, 8, NoProgress())
-    assert 7 not in _done(run)
-    assert job.ran[-2:] == [[b"7"], [b"7"]]
-    run_waves(run, job := Job(), 8, NoProgress())
-    assert _done(run) == list(range(len(SPANS)))
-    assert len(_done(run)) == len(set(_done(run)))
-
-
-@pytest.mark.parametrize("kind", [PositionLostError, FencedError])
-def test_what_will_come_again_ends_the_run_at_once(
-    run: RunDirectory, kind: type[Exception]
-) -> None:
-    job = Job({b"7": [kind("for good")]})
-    with pytest.raises(IncompleteRunError, match="for good") as caught:
-        run_waves(run, job, 40, NoProgress())
-    assert isinstance(caught.value.__cause__, kind)
-    assert len(job.ran) == 1
-    assert run.manifest.waves == []
-
-
-def test_an_error_of_ours_is_not_hidden(run: RunDirectory) -> None:
-    with pytest.raises(ZeroDivisionError):
-        run_waves(run, Job({b"7": [ZeroDivisionError()]}), 40, NoProgress())
-    assert run.manifest.waves == []
+def test_empty_spans_are_shared_as_well() -> None:
+    assert sorted(map(len, partitions(spans(*[0] * 9), 4))) == [2, 2, 2, 3]
