@@ -20,7 +20,8 @@ def shippable(properties: Properties, settings_class: type[Any]) -> dict[str, st
         settings_class: The settings of the store that it chooses.
 
     Raises:
-        ConfigError: A secret is written out, even in part; the message names the key and what to write instead.
+        ConfigError: A secret is written out, even in part; the message names the key and what to
+            write instead.
     """
     rows = _rows_by_key(settings_class)
     kept = {key: one.text for key, one in properties.items() if key in rows}
