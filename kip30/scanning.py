@@ -86,10 +86,11 @@ class Completeness(Enum):
 
 
 class Position(NamedTuple):
-    """A moment of one store. Both parts are the store's own words and mean nothing to others.
+    """A moment of a view. Both parts are the store's own words and mean nothing to other stores.
 
     Attributes:
-        store: Which store it is a moment of; as certain as the store's own identity is.
+        store: Which store it is a moment of, and which part of it where parts have moments of
+            their own; as certain as the store's own identity is.
         at: Which moment.
     """
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kip30.errors import UnavailableError
+from kip30.errors import PositionLostError, UnavailableError
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.frames import with_digest
 from kip30.pipeline.job_errors import IncompleteRunError
@@ -93,13 +93,13 @@ class _Snapshot:
 
     def run(self, progress: Progress) -> Report:
         self._view.begin()
-        if self._options.source.layout is Layout.KIP30:
-            self._view.note_claims(show=self._options.show_claims)
         manifest = self._run.manifest
         progress.begin(manifest)
         try:
+            if self._options.source.layout is Layout.KIP30:
+                self._view.note_claims(show=self._options.show_claims)
             run_waves(self._run, self._wave, slots(self._spark), progress)
-        except IncompleteRunError as error:
+        except (IncompleteRunError, PositionLostError) as error:
             return self._report(Ending.INCOMPLETE, str(error))
         try:
             self._view.finish()

@@ -84,7 +84,9 @@ class ViewReader:
         if "epochs" in self._run.manifest.source:
             return
         with self._open(View(layout=Layout.CLAIMS, scratch=self._scratch)) as store:
-            claims = [_claim(row) for row in _rows(store, self._position)]
+            # A position belongs to its view. But a store that copies has both in one copy.
+            at = self._position if store.needs_scratch else store.position()
+            claims = [_claim(row) for row in _rows(store, at)]
         self._run.manifest.source["epochs"] = {
             "/".join(one["names"]): int(one["version"]) for one in claims if one["kind"] == _EPOCH
         }

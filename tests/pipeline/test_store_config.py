@@ -81,7 +81,8 @@ def test_a_secret_that_is_written_out_stays(
     tmp_path: Path, backend: str, key: str, secret: str
 ) -> None:
     user = [f"{key.removesuffix('password')}user=root"] if key.endswith("password") else []
-    config = write(tmp_path, f"plugin.backend={backend}", *user, f"{key}={secret}")
+    lines = [f"plugin.backend={backend}", "zookeeper.connect=h:1", *user]
+    config = write(tmp_path, *lines, f"{key}={secret}")
     with pytest.raises(ConfigError) as caught:
         config.shipped()
     message = str(caught.value)
