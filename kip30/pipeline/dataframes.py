@@ -11,6 +11,7 @@ from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.session import register
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.source import FORMAT, ScanOptions
+from kip30.pipeline.wave_files import read_parquet
 
 
 def records(spark: SparkSession, endpoint: str) -> DataFrame:
@@ -40,8 +41,8 @@ def outcomes(spark: SparkSession, folder: str | Path) -> DataFrame:
         StoreError: There is no such run.
     """
     manifest = read_manifest(Path(folder))
-    names = [str(Path(folder) / file.name) for wave in manifest.waves for file in wave.files]
-    if not names:
+    files = [file for wave in manifest.waves for file in wave.files]
+    if not files:
         raise StoreError(f"{folder} is a run of {manifest.job} that has no outcomes")
-    found = spark.read.schema(OUTCOMES).parquet(*names)
+    found = read_parquet(spark, Path(folder), files, OUTCOMES)
     return found.where("key IS NOT NULL").drop("number")

@@ -15,6 +15,7 @@ from kip30.pipeline.journal import Journal
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wakeup import Wakeup
+from kip30.pipeline.wave_files import literal_path
 
 MOST_SEGMENTS = 16
 _BATCHES = 1_000_000
@@ -108,7 +109,7 @@ class JournalStream:
             raise
 
     def _stream(self) -> None:
-        folder = str(self._journal.volume_folder(self._volume))
+        folder = literal_path(self._journal.volume_folder(self._volume))
         reader = self._spark.readStream.schema(self._schema)
         reader = reader.option("maxFilesPerTrigger", MOST_SEGMENTS).option("maxFileAge", _FOREVER)
         writer = reader.parquet(folder).writeStream.foreachBatch(self._batch)

@@ -31,6 +31,7 @@ from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
+from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.records import Fence
 from kip30.scanning import Layout, Span
@@ -201,12 +202,10 @@ class _Restore:
     def _wave(
         self, writing: BulkWrite, source: SnapshotFiles, number: int, spans: Sequence[Span]
     ) -> WaveResult:
-        folder = self._run.wave_folder(_OUTCOMES, number)
         with translating():
             rows = self._to_write(source, spans)
             outcomes = writing.outcomes(rows, create_records)
-            outcomes.write.mode("overwrite").parquet(str(folder))
-            files = self._run.files_in(folder)
+            files = write_files(self._run, _OUTCOMES, number, outcomes)
             counts = outcome_counts(self._read(files))
         if counts["fenced"]:
             raise FencedError(f"another process took over this run: {counts['fenced']} writes")
@@ -230,10 +229,7 @@ class _Restore:
         return Place(into=into, under=source.prefix, is_tree=facts["is_tree"])
 
     def _read(self, files: Sequence[DataFile]) -> DataFrame:
-        if not files:
-            return self._spark.createDataFrame([], OUTCOMES)
-        names = [str(self._run.path / file.name) for file in files]
-        return self._spark.read.schema(OUTCOMES).parquet(*names)
+        return read_parquet(self._spark, self._run.path, files, OUTCOMES)
 
     def _finished(self) -> Report:
         manifest = self._run.manifest

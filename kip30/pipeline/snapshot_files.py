@@ -1,6 +1,5 @@
 """Reading the files of a snapshot: those that its manifest lists, and no others."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,10 +16,10 @@ from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.spark_errors import translating
+from kip30.pipeline.wave_files import read_parquet
 from kip30.scanning import Layout, Span
 
 _JOB = "snapshot"
-_PATTERN = re.compile(r"[\\*?\[\]{}^]")
 
 
 class SnapshotFiles:
@@ -112,15 +111,7 @@ def read_files(
     spark: SparkSession, folder: Path, files: Sequence[DataFile], layout: Layout
 ) -> DataFrame:
     """Return the rows of *files*, rejected ones included."""
-    names = [literal_path(folder / file.name) for file in files]
-    if not names:
-        return spark.createDataFrame([], _file_schema(layout))
-    return spark.read.schema(_file_schema(layout)).parquet(*names)
-
-
-def literal_path(path: Path) -> str:
-    """Return *path* for Spark's readers, which take some characters for a pattern."""
-    return _PATTERN.sub(r"\\\g<0>", str(path))
+    return read_parquet(spark, folder, files, _file_schema(layout))
 
 
 def rejected_rows(rows: DataFrame) -> list[dict[str, str]]:

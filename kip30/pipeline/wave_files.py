@@ -1,5 +1,6 @@
 """The Parquet files of a run: written, read back, and only then counted as there."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from kip30.pipeline.frames import digest_of, measured
 from kip30.pipeline.manifest import DataFile, Digest, Wave
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.wave_runner import WaveResult
+
+_PATTERN = re.compile(r"[\\*?\[\]{}^]")
 
 
 def write_files(run: RunDirectory, kind: str, wave: int, rows: DataFrame) -> tuple[DataFile, ...]:
@@ -51,7 +54,12 @@ def read_parquet(
     spark: SparkSession, folder: Path, files: Sequence[DataFile], schema: StructType | str
 ) -> DataFrame:
     """Return the rows of *files* in *folder*, which have the columns of *schema*."""
-    names = [str(folder / file.name) for file in files]
+    names = [literal_path(folder / file.name) for file in files]
     if not names:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*names)
+
+
+def literal_path(path: Path) -> str:
+    """Return *path* for Spark's readers, which take some characters for a pattern."""
+    return _PATTERN.sub(r"\\\g<0>", str(path))
