@@ -13,10 +13,11 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 from kip30.errors import StoreError, UnavailableError
 from kip30_backends.embedded.errors import stayed_locked, translate
-from kip30_backends.embedded.schema import check_marks
+from kip30_backends.embedded.schema import check_marks, identity_of
 
 _COPY = """
 import os, sqlite3, sys
@@ -31,8 +32,15 @@ except sqlite3.Error as error:
 _REV = "SELECT max(rev) FROM change"
 
 
-def pin(file: Path, directory: Path, seconds: float) -> int:
-    """Copy *file* into *directory* and return the copy's newest revision.
+class Pinned(NamedTuple):
+    """What a copy is of: which database, and its newest revision."""
+
+    identity: str
+    rev: int
+
+
+def pin(file: Path, directory: Path, seconds: float) -> Pinned:
+    """Copy *file* into *directory*.
 
     Raises:
         StoreError: It cannot be read or is not kip30's, or the copy cannot be written.
@@ -43,13 +51,13 @@ def pin(file: Path, directory: Path, seconds: float) -> int:
         _copy(file, draft, seconds)
         with closing(open_copy(draft)) as copy:
             check_marks(copy, file)
-            rev: int = copy.execute(_REV).fetchone()[0]
-        draft.replace(path_of(directory, rev))
+            pinned = Pinned(identity_of(copy), copy.execute(_REV).fetchone()[0])
+        draft.replace(path_of(directory, pinned.rev))
     except (sqlite3.Error, OSError) as error:
         raise translate(error, draft) from error
     finally:
         draft.unlink(missing_ok=True)
-    return rev
+    return pinned
 
 
 def path_of(directory: Path, rev: int) -> Path:

@@ -29,6 +29,8 @@ _SMALLEST = 512
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
 BEGIN;
+CREATE TABLE identity (id TEXT NOT NULL);
+INSERT INTO identity VALUES (lower(hex(randomblob(16))));
 CREATE TABLE root (id INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE);
 CREATE TABLE change (
     rev INTEGER PRIMARY KEY, root INTEGER NOT NULL, kind INTEGER NOT NULL,
@@ -183,6 +185,15 @@ def check_marks(connection: sqlite3.Connection, file: Path) -> None:
         raise StoreError(f"{file} was not made by kip30: move it away or name another directory")
     if version > VERSION:
         raise StoreError(f"{file} was made by a newer kip30 (schema {version}): upgrade this one")
+
+
+def identity_of(connection: sqlite3.Connection) -> str:
+    """Return what no other database has; empty for one that an older kip30 made."""
+    is_there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'identity'"
+    if not connection.execute(is_there).fetchone()[0]:
+        return ""
+    identity: str = connection.execute("SELECT id FROM identity").fetchone()[0]
+    return identity
 
 
 def _check_marks(file: Path) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import sqlite3
 import stat
 import threading
@@ -217,6 +218,42 @@ def test_another_database_at_the_same_path_is_another_store(
     put(open_backend(), "k")
     with pytest.raises(PositionLostError, match="of another database"):
         names_of(open_scanner(scratch=tmp_path), at)
+
+
+def test_changes_are_never_those_of_a_database_that_was_made_again(
+    open_backend: Any, open_scanner: OpenScanner, directory: Path, tmp_path: Path
+) -> None:
+    """Its file may have the number of the removed one, and more revisions than that had."""
+    backend = open_backend()
+    put(backend, "k")
+    before = open_scanner(scratch=tmp_path).position()
+    backend.close()
+    shutil.rmtree(directory)
+    again = open_backend()
+    for number in range(10):
+        put(again, f"l{number}")
+    store = open_scanner(scratch=tmp_path)
+    now = store.position()
+    file, _, identity = now.store.rpartition("-")
+    assert not before.store.endswith(identity)
+    same_file = Position(f"{file}-{before.store.rpartition('-')[2]}", before.at)
+    with pytest.raises(PositionLostError, match="made again"):
+        list(store.changes(same_file, now))
+
+
+def test_a_database_of_an_older_kip30_has_positions_too(
+    open_backend: Any, open_scanner: OpenScanner, directory: Path, tmp_path: Path
+) -> None:
+    backend = open_backend()
+    put(backend, "k")
+    backend.close()
+    with closing(sqlite3.connect(directory / "kip30.db")) as connection:
+        connection.execute("DROP TABLE identity")
+    store = open_scanner(scratch=tmp_path)
+    before = store.position()
+    put(open_backend(), "l")
+    assert names_of(store) == [b"n/k", b"n/l"]
+    assert len(list(store.changes(before, store.position()))) == 1
 
 
 def test_a_log_that_sqlite_removes_meanwhile_is_a_change(
