@@ -1,8 +1,9 @@
 """The jobs end to end: ``python -m benchmarks.pipeline.jobs [--keys N] [--slots N]``.
 
 Fills an etcd of its own, takes a snapshot, restores it into an embedded store, compares the two,
-and restores once more, which writes nothing. Prints the seconds and rows per second of each job,
-the most memory that the driver's Python and any worker had, and the plain loop over the scanner.
+and restores once more, which writes nothing. Then it takes a snapshot of the embedded store. Prints
+the seconds and rows per second of each job, those of the plain loop over the scanner, the applier's
+speed (see `applying`), and the most memory that the driver's Python and any worker had.
 """
 
 import argparse
@@ -19,10 +20,16 @@ from typing import Self
 import psutil
 from pyspark.sql import SparkSession
 
+from benchmarks.pipeline import applying
 from benchmarks.pipeline.dataset import fill
 from kip30 import PluginLocator
 from kip30.pipeline import diff, restore, snapshot
-from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.endpoints import (
+    SnapshotEndpoint,
+    parse_endpoint,
+    store_endpoint,
+    target_endpoint,
+)
 from kip30.pipeline.report import Ending
 from kip30.pipeline.session import close_session, open_session
 from kip30.resolution import scanner
@@ -82,15 +89,36 @@ def measure(spark: SparkSession, folder: Path, files: dict[str, Path], keys: int
         options = diff.DiffOptions(left=source, right=target, out=folder / "diff")
         assert diff.run(spark, options).ending is Ending.DONE
 
-    spark.range(10).mapInArrow(lambda batches: batches, "id long").collect()  # starts the workers
-    loop = timed("plain loop over the scanner", keys, lambda: _read(files["etcd"]))
-    options = snapshot.SnapshotOptions(source=source, out=taken.folder)
-    whole = timed("snapshot", keys, lambda: snapshot.run(spark, options))
-    print(f"{'snapshot / plain loop':28} {loop / whole:8.2f} x")
+    _warm_up(spark, files["etcd"], folder / "w")
+    _measure_snapshot(spark, "etcd", files["etcd"], taken.folder, keys)
     first = timed("restore", keys, lambda: restored("r1"))
     timed("diff", keys, compared)
     again = timed("restore, once more", keys, lambda: restored("r2"))
     print(f"{'once more / first':28} {first / again:8.2f} x")
+    _measure_snapshot(spark, "embedded", files["embedded"], folder / "e", keys)
+
+
+def _warm_up(spark: SparkSession, file: Path, out: Path) -> None:
+    """Take a snapshot of a small part: the first job of a session takes ten seconds more."""
+    source = store_endpoint(parse_endpoint(f"{file}#team-00"))
+    options = snapshot.SnapshotOptions(source=source, out=out)
+    timed("warming up", 1, lambda: snapshot.run(spark, options))
+
+
+def _measure_snapshot(spark: SparkSession, store: str, file: Path, out: Path, keys: int) -> None:
+    loop = timed(f"{store}: plain loop", keys, lambda: _read(file))
+    source = store_endpoint(parse_endpoint(str(file)))
+    options = snapshot.SnapshotOptions(source=source, out=out)
+    whole = timed(f"{store}: snapshot", keys, lambda: snapshot.run(spark, options))
+    print(f"{store + ': snapshot / loop':28} {loop / whole:8.2f} x")
+
+
+def measure_applier(files: dict[str, Path], keys: int) -> None:
+    """Measure the applier on both stores, with far fewer keys: each round writes them twice."""
+    for store, file in files.items():
+        found = applying.measure(file, max(keys // 25, 1_000))
+        for name, ratio in found._asdict().items():
+            print(f"{store + ': ' + name:28} {ratio.wall:8.2f} x, by CPU time {ratio.cpu:.2f} x")
 
 
 def _read(file: Path) -> None:
@@ -128,6 +156,7 @@ def main() -> None:
             measure(spark, Path(name), files, chosen.keys)
         finally:
             close_session(spark)
+        measure_applier(files, chosen.keys)
         for who, size in (("driver", memory.driver), ("worker", memory.worker)):
             print(f"{who + ', most memory':28} {size / _MEGABYTE:8.0f} MB")
 

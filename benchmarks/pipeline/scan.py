@@ -1,7 +1,6 @@
 """`ScanDriver.scan` on one thread, against the bare client sending the same requests."""
 
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +9,7 @@ from benchmarks import stores
 from benchmarks.figure import SCAN, Figure, middle
 from benchmarks.pipeline.dataset import fill
 from benchmarks.pipeline.replay import RawScan
+from benchmarks.pipeline.timing import Spent, both_spent
 from kip30 import PluginLocator
 from kip30.resolution import scanner
 from kip30.scanning import Position, ScanDriver, Span
@@ -23,13 +23,6 @@ _AT_LEAST = 0.8
 _ROWS = 200_000
 _FEWER = {"consul": 50_000, "cassandra": 50_000}
 _NAMESPACE = "scan"
-
-
-class Spent(NamedTuple):
-    """Seconds by the wall clock, and of the process's CPU time."""
-
-    wall: float
-    cpu: float
 
 
 class Plan(NamedTuple):
@@ -56,7 +49,9 @@ def measure(place: "Place | None" = None, rows: int | None = None) -> list[Figur
             with raw.recording():
                 _check(plan.read(), number)
             _check(raw.read(), number)
-            return _figures([_round(plan.read, raw.read, turn) for turn in range(ROUNDS)], number)
+            return _figures(
+                [both_spent(plan.read, raw.read, turn) for turn in range(ROUNDS)], number
+            )
 
 
 @contextmanager
@@ -78,21 +73,6 @@ def _raw(place: "Place | None") -> RawScan:
 
 def _check(found: int, rows: int) -> None:
     assert found == rows, f"{found} rows were read of {rows}"
-
-
-def _round(library: Callable[[], int], raw: Callable[[], int], turn: int) -> tuple[Spent, Spent]:
-    """Return what both sides spent, whose order alternates."""
-    if turn % 2:
-        spent = _timed(library)
-        return spent, _timed(raw)
-    before = _timed(raw)
-    return _timed(library), before
-
-
-def _timed(read: Callable[[], int]) -> Spent:
-    wall, cpu = time.perf_counter(), time.process_time()
-    read()
-    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
 
 
 def _figures(rounds: Sequence[tuple[Spent, Spent]], rows: int) -> list[Figure]:
