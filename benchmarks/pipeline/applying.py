@@ -1,8 +1,8 @@
 """`Applier.create` against `write_many` alone, and a rerun of it, on one thread.
 
 Both sides write equal values, in batches of the same size, to fresh namespaces of one store, in
-alternating order. `write_many` gets requests that are made before the clock starts. A ratio is
-taken within a round; the median of the rounds counts.
+alternating order. Both begin with keys as text. A ratio is taken within a round; the median of the
+rounds counts.
 """
 
 from collections.abc import Sequence
@@ -49,15 +49,14 @@ def measure(config: Path, keys: int) -> Ratios:
 
 def _round(backend: Backend, turn: int, keys: int) -> tuple[Spent, Spent]:
     applied = [Record(f"applied-{turn}/k{number:08}", _DATA, "1") for number in range(keys)]
-    keys_alone = [parse_key(f"alone-{turn}/k{number:08}") for number in range(keys)]
-    writes = [Write(key, uuid4().hex, _DATA, Condition.ABSENT) for key in keys_alone]
+    alone = [f"alone-{turn}/k{number:08}" for number in range(keys)]
     applier = Applier(backend, f"run-{turn}", seconds=_SECONDS)
-    create, alone = both_spent(
-        lambda: _create(applier, applied), lambda: _write_many(backend, writes), turn
+    create, bare = both_spent(
+        lambda: _create(applier, applied), lambda: _write_many(backend, alone), turn
     )
     repeated = Applier(backend, f"run-{turn}", seconds=_SECONDS)
     again = spent(lambda: _create(repeated, applied))
-    return _ratio(alone, create), _ratio(create, again)
+    return _ratio(bare, create), _ratio(create, again)
 
 
 def _create(applier: Applier, records: Sequence[Record]) -> None:
@@ -66,9 +65,11 @@ def _create(applier: Applier, records: Sequence[Record]) -> None:
         assert {one.outcome for one in applied} == {Outcome.WRITTEN}
 
 
-def _write_many(backend: Backend, writes: Sequence[Write]) -> None:
-    for begin in range(0, len(writes), MOST_IN_FLIGHT):
-        for future in backend.storage.write_many(writes[begin : begin + MOST_IN_FLIGHT]):
+def _write_many(backend: Backend, keys: Sequence[str]) -> None:
+    for begin in range(0, len(keys), MOST_IN_FLIGHT):
+        texts = keys[begin : begin + MOST_IN_FLIGHT]
+        writes = [Write(parse_key(key), uuid4().hex, _DATA, Condition.ABSENT) for key in texts]
+        for future in backend.storage.write_many(writes):
             future.result(_SECONDS)
 
 
