@@ -21,7 +21,7 @@ class Outcome(Enum):
             deleted was not there; or a later change of the key in the same call counts.
         CONFLICT: The target has something else there. Nothing was written.
         REJECTED: The target cannot have it: the key is not valid, or the data is too large.
-        FENCED: Somebody else drives the run by now. Nothing was written.
+        FENCED: Another process drives the run by now. Nothing was written.
         UNKNOWN: The target did not answer: it was written or not. The run is incomplete; when it
             is resumed, the same record is decided again.
     """

@@ -124,7 +124,7 @@ class Values(Reading):
 
     def _page_of_plain(self, found: Sequence[KeyValue]) -> Page | None:
         """Return the page if no name is escaped and nothing is foreign, as in most pages."""
-        records = list(found)  # each look into an answer makes an object anew
+        records = list(found)  # each look into an answer makes a new object
         keys = keys_at([one.key for one in records], self._values)
         data = unseal_all([one.value for one in records])
         return None if keys is None or data is None else _page(keys, data, records)

@@ -109,7 +109,7 @@ def test_unknown_fields_of_a_wave(part: str) -> None:
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other/x.parquet", "data/../../x.parquet"])
 def test_files_elsewhere(name: str) -> None:
-    """A manifest may come from somebody else."""
+    """A manifest may come from another person."""
     found = json.loads(manifest().to_json())
     found["waves"][0]["files"][0]["name"] = name
     with pytest.raises(StoreError, match="outside of the folder"):

@@ -15,7 +15,7 @@ from .requests import Requests
 
 
 class Stepping(Clock):
-    """Moves when somebody waits, by as much."""
+    """Moves when a thread waits, by as much."""
 
     def __init__(self) -> None:
         self.moment = 50.0

@@ -176,7 +176,7 @@ def test_other_arguments(folder: Path, job: str, arguments: dict[str, Any], mess
         begin(folder, job, resume=True, **arguments)
     assert message in str(caught.value)
     assert (folder / MANIFEST_NAME).read_bytes() == before
-    begin(folder, resume=True).close()  # nobody has the lock
+    begin(folder, resume=True).close()  # the lock is free
 
 
 def test_tuples_are_the_same_as_the_lists_that_json_makes(folder: Path) -> None:

@@ -32,7 +32,7 @@ SLOTS = 4
 
 
 class Job:
-    """A job that writes which spans it read, and fails as it is told."""
+    """A job that writes which spans it read, and fails where a test says."""
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
