@@ -199,7 +199,7 @@ class _Feed:
         mark = self._journal.mark
         try:
             self._note_source()
-            self._findings += self._stream.apply()
+            self._findings = [*self._findings, *self._stream.apply()][:MOST_FINDINGS]
         except StreamStoppedError:
             return ""
         except (UnavailableError, JobFailedError) as error:
@@ -259,4 +259,4 @@ class _Feed:
         ending = Ending.FINDINGS if has_findings else Ending.DONE
         if reason:
             ending = Ending.INCOMPLETE
-        return Report.of(self._run.manifest, ending, self._findings[:MOST_FINDINGS], reason)
+        return Report.of(self._run.manifest, ending, self._findings, reason)

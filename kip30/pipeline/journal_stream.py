@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from kip30.pipeline.feed_sinks import Sink, Written
 from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.journal import Journal
+from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wakeup import Wakeup
@@ -148,7 +149,7 @@ class JournalStream:
         for name, number in written.counts.items():
             counts[name] = counts.get(name, 0) + number
         counts["batch"] = batch
-        self._findings += written.findings
+        self._findings = [*self._findings, *written.findings][:MOST_FINDINGS]
         self._run.save()
 
     def _checkpoint(self, volume: int) -> Path:
