@@ -12,8 +12,8 @@ from kip30.pipeline.feed_options import JOB, FeedOptions, resumed
 from kip30.pipeline.feed_sinks import FilesSink, Sink, StoreSink
 from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.journal import Journal
+from kip30.pipeline.journal_consumer import MOST_SEGMENTS, JournalConsumer
 from kip30.pipeline.journal_rows import Mark
-from kip30.pipeline.journal_stream import JournalStream, StreamStoppedError
 from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
@@ -86,10 +86,9 @@ class _Feed:
         self._findings: list[Mapping[str, str]] = []
         self._journal = Journal(directory.path / _JOURNAL, options.source.layout)
         self._sink = self._new_sink(spark)
-        self._stream = JournalStream(spark, directory, self._journal, self._sink, stop)
+        self._consumer = JournalConsumer(spark, directory, self._journal, self._sink)
         # What is applied; None until all that an earlier process left is.
         self._applied: Mark | None = None
-        self._stream.on_batch = lambda: progress.feed(self._state())
         self._tail: Tail | None = None
         self._backoff = Backoff()
         self._failed_jobs = 0
@@ -169,17 +168,22 @@ class _Feed:
         while True:
             thread.news.clear()
             is_last = thread.has_ended
-            if is_last or time.monotonic() >= due or self._backlog >= self._stream.most_segments:
+            if is_last or time.monotonic() >= due or self._consumer.backlog >= MOST_SEGMENTS:
                 due = time.monotonic() + self._batch_seconds
                 if reason := self._batch():
                     return reason
             if self._stop.is_set:
                 return "stopped: --resume goes on"
-            if is_last and not self._backlog:
+            if is_last and not self._consumer.backlog:
                 return ""
             self._progress.feed(self._state())
-            wait = max(due - time.monotonic(), 0.0) if self._backlog else self._options.interval
-            self._stop.wait(wait, thread.news)
+            self._stop.wait(self._pause(due), thread.news)
+
+    def _pause(self, due: float) -> float:
+        """Return how long to wait for news when the next batch is *due*."""
+        if not self._consumer.backlog:
+            return self._options.interval
+        return max(due - time.monotonic(), 0.0)
 
     @property
     def _batch_seconds(self) -> float:
@@ -187,26 +191,21 @@ class _Feed:
             return self._options.batch_seconds
         return _FILES_SECONDS if self._options.target is None else 0.0
 
-    @property
-    def _backlog(self) -> int:
-        """How many segments are not applied."""
-        return self._journal.segment - self._stream.applied_segment
-
     def _batch(self) -> str:
-        """Apply what is in the journal now; return why the run has to end, if it has to."""
-        if not self._backlog:
+        """Apply a batch of what is in the journal; return why the run has to end, if it has to."""
+        mark, newest = self._journal.mark, self._journal.segment
+        if not self._consumer.backlog:
             return ""
-        mark = self._journal.mark
         try:
             self._note_source()
-            self._findings = [*self._findings, *self._stream.apply()][:MOST_FINDINGS]
-        except StreamStoppedError:
-            return ""
+            found = self._consumer.apply_batch()
         except (UnavailableError, JobFailedError) as error:
             return self._failed(error)
         except Kip30Error as error:
             return str(error)
-        self._applied = mark
+        self._findings = [*self._findings, *found][:MOST_FINDINGS]
+        if self._consumer.segment >= newest:
+            self._applied = mark
         self._failed_jobs = 0
         self._backoff.reset()
         return ""
@@ -223,7 +222,7 @@ class _Feed:
     def _state(self) -> FeedProgress:
         newest = self._journal.mark
         assert newest is not None  # noqa: S101  `_begin` made a segment
-        rows = self._stream.applied_rows
+        rows = self._consumer.rows
         waiting = max(0, newest.rows - rows)
         mark = self._applied if waiting else newest
         reached = mark.reached if mark and mark.reached else self._run.manifest.created

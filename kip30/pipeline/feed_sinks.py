@@ -124,7 +124,7 @@ def last_changes(rows: DataFrame, tasks: int) -> DataFrame:
     changes = rows.where(f.col("kind") == "change")
     state = f.struct("value", "number")
     last = f.max_by(state, "number").alias("last")
-    # In a stream Spark would make 200 partitions, and open the store in each.
+    # Spark would choose another number of partitions, and open the store in each.
     found = changes.repartition(tasks, "key").groupBy("key").agg(last)
     # The number in the journal tells one change of a key from the others.
     source = f.col("last.number").cast("string").alias("source")

@@ -2,19 +2,15 @@
 
 The position is in the metadata of the segment itself, and a segment appears by one rename. So the
 two never disagree, wherever a process is killed.
-
-Segments are in folders, the volumes. Spark remembers every file that it read for as long as it
-reads one folder, so a feed goes on to the next volume from time to time and deletes the last one.
 """
 
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import pyarrow as pa
@@ -26,11 +22,8 @@ from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.run_directory import sync, write_whole
 from kip30.scanning import Layout
 
-VOLUME_SEGMENTS = 1_000
-_VOLUME_BYTES = 512 * 1024 * 1024
 _MARK = b"kip30.mark"
 _REACHED = "reached.json"
-_MILLISECOND = 1_000_000
 
 
 class Journal:
@@ -38,14 +31,11 @@ class Journal:
 
     Attributes:
         schema: The columns.
-        segment: The number of the last segment; -1: there is none.
-        volume: The number of the volume that it is in.
+        segment: The number of the last segment, which is always there; -1: there is none.
         mark: How far the journal is; None as long as there is no segment.
     """
 
-    def __init__(
-        self, folder: Path, layout: Layout, *, volume_segments: int = VOLUME_SEGMENTS
-    ) -> None:
+    def __init__(self, folder: Path, layout: Layout) -> None:
         """Open the journal in *folder*, or begin one.
 
         Raises:
@@ -53,34 +43,43 @@ class Journal:
         """
         self._folder = folder
         self.schema: pa.Schema = journal_schema(layout)
-        self._volume_segments = volume_segments
         folder.mkdir(mode=0o700, exist_ok=True)
-        self.segment: int = -1
-        self.volume: int = 0
+        segments = sorted(int(file.stem) for file in folder.glob("[0-9]*.parquet"))
+        self.segment: int = segments[-1] if segments else -1
         self.mark: Mark | None = None
-        self._stamp = 0
-        if last := self._last():
-            self.segment, self.volume = int(last.stem), int(last.parent.name)
-            self._stamp = last.stat().st_mtime_ns // _MILLISECOND
-            self.mark = self._noted() or _mark_of(last)
+        # The first segment that may still be there. The thread that removes segments writes it.
+        self._first = segments[0] if segments else 0
+        if segments:
+            self.mark = self._noted() or _mark_of(self.file_of(self.segment))
 
-    def volume_folder(self, volume: int) -> Path:
-        """Return the folder of a volume."""
-        return self._folder / f"{volume:06}"
+    def file_of(self, segment: int) -> Path:
+        """Return the file of *segment*."""
+        return self._folder / f"{segment:012}.parquet"
+
+    def rows_of(self, segment: int) -> int:
+        """Return how many rows *segment* has.
+
+        Raises:
+            StoreError: It is not there, or damaged.
+        """
+        file = self.file_of(segment)
+        try:
+            rows: int = pq.read_metadata(file).num_rows
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"segment {file} cannot be read: {error}") from error
+        return rows
 
     def append(self, entries: Sequence[Entry], mark: Mark) -> None:
         """Make *entries* and the mark behind them last; the numbers of *mark* are filled in."""
         rows, gaps = (self.mark.rows, self.mark.gaps) if self.mark else (0, 0)
         found = sum(one.kind is Kind.GAP for one in entries)
         mark = replace(mark, rows=rows + len(entries), gaps=gaps + found)
-        volume = self._next_volume()
-        folder = self.volume_folder(volume)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        name = f"{self.segment + 1:012}.parquet"
-        self._write(folder / f".{name}", self._table(entries, rows, mark))
-        (folder / f".{name}").replace(folder / name)
-        sync(folder)
-        self.mark, self.volume, self.segment = mark, volume, self.segment + 1
+        file = self.file_of(self.segment + 1)
+        draft = file.with_name(f".{file.name}")
+        _write(draft, self._table(entries, rows, mark))
+        draft.replace(file)
+        sync(self._folder)
+        self.mark, self.segment = mark, self.segment + 1
 
     def note(self, mark: Mark) -> None:
         """Remember that there is nothing between the last mark and *mark*.
@@ -104,31 +103,19 @@ class Journal:
         Raises:
             StoreError: It is not there, or damaged.
         """
-        files = list(self._folder.glob(f"*/{segment:012}.parquet"))
-        if not files:
-            raise StoreError(f"segment {segment} is missing in {self._folder}")
-        table = pq.read_table(files[0], columns=["key", "version", "modified", "kind"])
+        columns = ["key", "version", "modified", "kind"]
+        try:
+            table = pq.read_table(self.file_of(segment), columns=columns)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"segment {self.file_of(segment)} cannot be read: {error}") from error
         return [_known(row) for row in table.to_pylist() if row["kind"] == Kind.CHANGE.value]
 
-    def remove_before(self, volume: int) -> None:
-        """Delete all volumes before *volume*."""
-        for folder in self._volumes():
-            if int(folder.name) < volume:
-                rmtree(folder, ignore_errors=True)
-
-    def _next_volume(self) -> int:
-        sizes = [file.stat().st_size for file in self.volume_folder(self.volume).glob("*.parquet")]
-        is_full = len(sizes) >= self._volume_segments or sum(sizes) >= _VOLUME_BYTES
-        return self.volume + is_full
-
-    def _volumes(self) -> list[Path]:
-        return sorted(one for one in self._folder.iterdir() if one.name.isdecimal())
-
-    def _last(self) -> Path | None:
-        files: Iterator[list[Path]] = (
-            sorted(volume.glob("*.parquet")) for volume in reversed(self._volumes())
-        )
-        return next((found[-1] for found in files if found), None)
+    def remove_before(self, segment: int) -> None:
+        """Delete all segments before *segment* but the last one, which has the mark."""
+        end = min(segment, self.segment)
+        for number in range(self._first, end):
+            self.file_of(number).unlink(missing_ok=True)
+        self._first = max(self._first, end)
 
     def _noted(self) -> Mark | None:
         """Return what was noted after the last segment."""
@@ -148,16 +135,14 @@ class Journal:
         schema = self.schema.with_metadata({_MARK: mark.to_json().encode()})
         return pa.Table.from_arrays(arrays, schema=schema)
 
-    def _write(self, file: Path, table: pa.Table) -> None:
-        """Write a file that lasts. Spark reads files in the order of their times."""
-        self._stamp = max(time.time_ns() // _MILLISECOND, self._stamp + 1)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as new:
-            pq.write_table(table, new, compression="zstd")
-            new.flush()
-            moment = self._stamp * _MILLISECOND
-            os.utime(file, ns=(moment, moment))
-            os.fsync(new.fileno())
+
+def _write(file: Path, table: pa.Table) -> None:
+    """Write a file that lasts."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as new:
+        pq.write_table(table, new, compression="zstd")
+        new.flush()
+        os.fsync(new.fileno())
 
 
 def _mark_of(file: Path) -> Mark:

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
@@ -20,7 +22,6 @@ from kip30 import StoreError, UsageError
 from kip30.pipeline import feed, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
 from kip30.pipeline.feed_options import FeedOptions
-from kip30.pipeline.journal import Journal
 from kip30.pipeline.progress import FeedProgress, NoProgress
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
@@ -246,19 +247,16 @@ def test_p24_a_gap_after_a_snapshot_is_repaired(
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from kip30.pipeline import feed, feed_sinks, journal_stream
+from kip30.pipeline import feed, journal_consumer
 from kip30.pipeline.session import open_session
 from tests.pipeline import test_feed
 source, target, out, point = sys.argv[1:]
 kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
-if point == "batch":
-    owner, name = journal_stream.JournalStream, "_note"
-else:
-    owner, name = journal_stream.JournalStream, "_remove_volumes"
+owner, name = journal_consumer.JournalConsumer, {"written": "_write"}.get(point, "_commit")
 original = getattr(owner, name)
-def deadly(self, *args):
-    result = original(self, *args)
-    if point != "none" and (point == "batch" or self._journal.volume):
+def deadly(self, segments, rows, *more):
+    result = original(self, segments, rows, *more)
+    if rows and point != "none":
         kill()
     return result
 setattr(owner, name, deadly)
@@ -293,13 +291,15 @@ def child(source: Path, target: Path | None, out: Path, point: str) -> Iterator[
 
 
 @pytest.mark.parametrize("into", ["files", "store"])
-def test_p21_killed_between_batch_and_checkpoint(
-    spark: SparkSession, source: Path, target: Path, tmp_path: Path, into: str
+@pytest.mark.parametrize("point", ["written", "committed"])
+def test_p21_killed_after_a_batch(  # noqa: PLR0913, PLR0917  fixtures
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path, into: str, point: str
 ) -> None:
+    """P21: the sink has the batch, and the manifest has it or not; then more changes come."""
     goal = target if into == "store" else None
     run = tmp_path / "run"
     fill(source, VALUES)
-    with child(source, goal, run, "batch") as process:
+    with child(source, goal, run, point) as process:
         assert process.wait(90 * TIME_SCALE) == -signal.SIGKILL
     written = read_manifest(run).counts.get("written", 0)
     with storage_of(source) as storage:
@@ -312,7 +312,7 @@ def test_p21_killed_between_batch_and_checkpoint(
         assert repeated(rows) == []
         assert len(rows) == len(VALUES) + 1
     else:
-        assert written == len(VALUES)
+        assert written == (len(VALUES) if point == "committed" else 0)
         assert report.counts["written"] == len(VALUES) + 1
         assert all_of(target) == all_of(source)
 
@@ -321,12 +321,10 @@ def test_p22_a_batch_that_comes_again(
     spark: SparkSession, source: Path, target: Path, tmp_path: Path
 ) -> None:
     fill(source, VALUES)
-    once(spark, source, tmp_path / "run", target=target)
+    with child(source, target, tmp_path / "run", "written") as process:
+        assert process.wait(90 * TIME_SCALE) == -signal.SIGKILL
     with storage_of(target) as storage:
         before = {key: version_of(storage, key) for key in VALUES}
-    for folder in (tmp_path / "run" / "checkpoint").glob("*/commits"):
-        for commit in folder.iterdir():
-            commit.unlink()
     once(spark, source, tmp_path / "run", target=target)
     with storage_of(target) as storage:
         assert {key: version_of(storage, key) for key in VALUES} == before
@@ -425,22 +423,30 @@ def test_an_outage_of_the_target_is_waited_for(
             eventually(lambda: all_of(direct).get("n/late") == b"late", within=60)
 
 
-def test_what_is_applied_is_deleted(
-    spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = Journal.__init__
-
-    def small(self: Journal, folder: Path, layout: Any) -> None:
-        original(self, folder, layout, volume_segments=2)
-
-    monkeypatch.setattr(Journal, "__init__", small)
+def test_what_is_applied_is_deleted(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for turn in range(6):
         fill(source, {f"n/k{turn}": b"%d" % turn})
         once(spark, source, run)
-    assert len(list((run / "journal").glob("*/*.parquet"))) <= 2
-    assert len(list((run / "checkpoint").iterdir())) == 1
+    assert len(list((run / "journal").glob("*.parquet"))) == 1
     assert [key for key, _ in changes_of(out_rows(run))] == [f"n/k{turn}" for turn in range(6)]
+
+
+def test_batches_leave_nothing_behind(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+    """A feed runs for months, with a batch each second."""
+    process = psutil.Process()
+    held: list[tuple[int, int]] = []
+    with storage_of(source) as storage, following(spark, options(source, tmp_path / "run")):
+        for turn in range(12):
+            storage.set("n/k", b"%d" % turn)
+            eventually(partial(_has_batches, tmp_path / "run", turn + 1), within=30)
+            held.append((process.num_threads(), process.num_fds()))
+    for numbers in zip(*held, strict=True):
+        assert max(numbers[6:]) <= max(numbers[:6]) + 1
+
+
+def _has_batches(run: Path, number: int) -> bool:
+    return len(list(run.glob("out/day=*/batch=*"))) >= number
 
 
 def test_ctrl_c_ends_it_and_resume_goes_on(
