@@ -168,7 +168,7 @@ class _Feed:
         while True:
             thread.news.clear()
             is_last = thread.has_ended
-            if is_last or time.monotonic() >= due or self._consumer.backlog >= MOST_SEGMENTS:
+            if is_last or not self._pause(due):
                 due = time.monotonic() + self._batch_seconds
                 if reason := self._batch():
                     return reason
@@ -177,12 +177,13 @@ class _Feed:
             if is_last and not self._consumer.backlog:
                 return ""
             self._progress.feed(self._state())
-            self._stop.wait(self._pause(due), thread.news)
+            wait = self._pause(due) if self._consumer.backlog else self._options.interval
+            self._stop.wait(wait, thread.news)
 
     def _pause(self, due: float) -> float:
-        """Return how long to wait for news when the next batch is *due*."""
-        if not self._consumer.backlog:
-            return self._options.interval
+        """Return how long to wait for news when the next batch is *due*; a full one is at once."""
+        if self._consumer.backlog >= MOST_SEGMENTS:
+            return 0.0
         return max(due - time.monotonic(), 0.0)
 
     @property
