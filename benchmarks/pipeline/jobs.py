@@ -1,4 +1,4 @@
-"""The jobs end to end: ``python -m benchmarks.pipeline.jobs [--keys N] [--slots N]``.
+"""The jobs end to end: ``python -m benchmarks.pipeline.jobs [--keys N] [--slots N] [--json FILE]``.
 
 Fills an etcd of its own, takes a snapshot, restores it into an embedded store, compares the two,
 and restores once more, which writes nothing. Then it takes a snapshot of the embedded store. Prints
@@ -7,6 +7,7 @@ speed (see `applying`), and the most memory that the driver's Python and any wor
 """
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -67,16 +69,42 @@ class Memory:
                     continue
 
 
-def timed(name: str, keys: int, job: Callable[[], object]) -> float:
-    """Run *job* and print its speed."""
-    begun = time.monotonic()
-    job()
-    seconds = time.monotonic() - begun
-    print(f"{name:28} {seconds:8.1f} s {keys / seconds:10,.0f} rows/s", flush=True)
-    return seconds
+@dataclass(slots=True, kw_only=True)
+class Results:
+    """What was measured.
+
+    Attributes:
+        keys: How many keys the stores had.
+        slots: How many tasks Spark ran at a time.
+        seconds: How long each job took.
+        ratios: How fast a job was, as a multiple of another one.
+        megabytes: The most memory of one process.
+    """
+
+    keys: int
+    slots: int
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    ratios: dict[str, float] = field(default_factory=dict[str, float])
+    megabytes: dict[str, float] = field(default_factory=dict[str, float])
+
+    def time(self, name: str, job: Callable[[], object]) -> None:
+        """Run *job* and print its speed."""
+        begun = time.monotonic()
+        job()
+        self.seconds[name] = seconds = time.monotonic() - begun
+        print(f"{name:36} {seconds:8.1f} s {self.keys / seconds:10,.0f} rows/s", flush=True)
+
+    def compare(self, name: str, job: str, other: str) -> None:
+        """Print how fast *job* was, as a multiple of *other*."""
+        self.note(name, self.seconds[other] / self.seconds[job])
+
+    def note(self, name: str, ratio: float) -> None:
+        """Print a ratio."""
+        self.ratios[name] = ratio
+        print(f"{name:36} {ratio:8.2f} x", flush=True)
 
 
-def measure(spark: SparkSession, folder: Path, files: dict[str, Path], keys: int) -> None:
+def measure(spark: SparkSession, folder: Path, files: dict[str, Path], results: Results) -> None:
     """Run all jobs."""
     source, target = (target_endpoint(parse_endpoint(str(file))) for file in files.values())
     taken = SnapshotEndpoint("s", folder / "s", "")
@@ -90,35 +118,39 @@ def measure(spark: SparkSession, folder: Path, files: dict[str, Path], keys: int
         assert diff.run(spark, options).ending is Ending.DONE
 
     _warm_up(spark, files["etcd"], folder / "w")
-    _measure_snapshot(spark, "etcd", files["etcd"], taken.folder, keys)
-    first = timed("restore", keys, lambda: restored("r1"))
-    timed("diff", keys, compared)
-    again = timed("restore, once more", keys, lambda: restored("r2"))
-    print(f"{'once more / first':28} {first / again:8.2f} x")
-    _measure_snapshot(spark, "embedded", files["embedded"], folder / "e", keys)
+    _measure_snapshot(spark, "etcd", files["etcd"], taken.folder, results)
+    results.time("restore into embedded", lambda: restored("r1"))
+    results.time("diff", compared)
+    results.time("restore, again", lambda: restored("r2"))
+    results.compare("restore, again / first", "restore, again", "restore into embedded")
+    _measure_snapshot(spark, "embedded", files["embedded"], folder / "e", results)
 
 
 def _warm_up(spark: SparkSession, file: Path, out: Path) -> None:
     """Take a snapshot of a small part: the first job of a session takes ten seconds more."""
     source = store_endpoint(parse_endpoint(f"{file}#team-00"))
-    options = snapshot.SnapshotOptions(source=source, out=out)
-    timed("warming up", 1, lambda: snapshot.run(spark, options))
+    snapshot.run(spark, snapshot.SnapshotOptions(source=source, out=out))
 
 
-def _measure_snapshot(spark: SparkSession, store: str, file: Path, out: Path, keys: int) -> None:
-    loop = timed(f"{store}: plain loop", keys, lambda: _read(file))
+def _measure_snapshot(
+    spark: SparkSession, store: str, file: Path, out: Path, results: Results
+) -> None:
+    loop, job = f"plain loop, {store}", f"snapshot, {store}"
     source = store_endpoint(parse_endpoint(str(file)))
     options = snapshot.SnapshotOptions(source=source, out=out)
-    whole = timed(f"{store}: snapshot", keys, lambda: snapshot.run(spark, options))
-    print(f"{store + ': snapshot / loop':28} {loop / whole:8.2f} x")
+    results.time(loop, lambda: _read(file))
+    results.time(job, lambda: snapshot.run(spark, options))
+    results.compare(f"snapshot / plain loop, {store}", job, loop)
 
 
-def measure_applier(files: dict[str, Path], keys: int) -> None:
+def measure_applier(files: dict[str, Path], results: Results) -> None:
     """Measure the applier on both stores, with far fewer keys: each round writes them twice."""
     for store, file in files.items():
-        found = applying.measure(file, max(keys // 25, 1_000))
+        found = applying.measure(file, max(results.keys // 25, 1_000))
         for name, ratio in found._asdict().items():
-            print(f"{store + ': ' + name:28} {ratio.wall:8.2f} x, by CPU time {ratio.cpu:.2f} x")
+            text = f"applier {name.replace('_', ' ')}, {store}"
+            results.note(text, ratio.wall)
+            results.note(f"{text}, CPU time", ratio.cpu)
 
 
 def _read(file: Path) -> None:
@@ -146,19 +178,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--slots", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="a file for the results, for `plot`")
     chosen = parser.parse_args()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    results = Results(keys=chosen.keys, slots=chosen.slots)
     with tempfile.TemporaryDirectory() as name, _stores(Path(name)) as files, Memory() as memory:
         with PluginLocator().startup(files["etcd"]) as locator:
-            timed("fill", chosen.keys, lambda: fill(locator, chosen.keys))
+            results.time("fill etcd", lambda: fill(locator, chosen.keys))
         spark = open_session(f"local[{chosen.slots}]")
         try:
-            measure(spark, Path(name), files, chosen.keys)
+            measure(spark, Path(name), files, results)
         finally:
             close_session(spark)
-        measure_applier(files, chosen.keys)
-        for who, size in (("driver", memory.driver), ("worker", memory.worker)):
-            print(f"{who + ', most memory':28} {size / _MEGABYTE:8.0f} MB")
+        results.megabytes = {
+            "driver": memory.driver / _MEGABYTE,
+            "worker": memory.worker / _MEGABYTE,
+        }
+        for process, size in results.megabytes.items():
+            print(f"{process + ', most memory':36} {size:8.0f} MB")
+        measure_applier(files, results)
+    if chosen.json is not None:
+        chosen.json.write_text(f"{json.dumps(asdict(results), indent=1)}\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+"""A plot of what `jobs` measured: ``python -m benchmarks.pipeline.plot RESULTS… --out FILE``.
+
+Each file of results is a series; they differ in the number of keys or of slots.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+mpl.use("svg")
+_JOBS = (
+    "plain loop, etcd",
+    "snapshot, etcd",
+    "plain loop, embedded",
+    "snapshot, embedded",
+    "restore into embedded",
+    "restore, again",
+    "diff",
+)
+
+
+def draw(series: list[dict[str, Any]], out: Path) -> None:
+    """Draw the speed of each job in each series, on a logarithmic scale."""
+    mpl.rcParams["svg.hashsalt"] = "kip30"  # so that equal figures make equal files
+    figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
+    height = 0.8 / len(series)
+    for number, one in enumerate(series):
+        places = [place + number * height for place in range(len(_JOBS))]
+        speeds = [one["keys"] / one["seconds"][job] for job in _JOBS]
+        bars = axes.barh(
+            places, speeds, height, label=f"{one['keys']:,} keys, {one['slots']} slots"
+        )
+        axes.bar_label(bars, [f"{speed:,.0f}" for speed in speeds], padding=3, fontsize=8)
+    axes.set_yticks([place + 0.4 - height / 2 for place in range(len(_JOBS))], _JOBS)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("rows per second")
+    axes.legend(loc="lower right")
+    figure.savefig(out, metadata={"Date": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    chosen = parser.parse_args()
+    draw([json.loads(file.read_text()) for file in chosen.results], chosen.out)
+
+
+if __name__ == "__main__":
+    main()
