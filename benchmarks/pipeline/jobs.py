@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Self
 
@@ -63,7 +64,7 @@ class Memory:
             self.driver = max(self.driver, me.memory_info().rss)
             for child in me.children(recursive=True):
                 try:
-                    if "pyspark" in " ".join(child.cmdline()) and "java" not in child.name():
+                    if "pyspark.daemon" in child.cmdline():
                         self.worker = max(self.worker, child.memory_info().rss)
                 except psutil.NoSuchProcess:
                     continue
@@ -161,6 +162,19 @@ def _read(file: Path) -> None:
                 pass
 
 
+def _fill(file: Path, keys: int) -> None:
+    """Fill a store from another process, because the memory of this one is measured."""
+    process = get_context("spawn").Process(target=_fill_here, args=(file, keys))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def _fill_here(file: Path, keys: int) -> None:
+    with PluginLocator().startup(file) as locator:
+        fill(locator, keys)
+
+
 @contextmanager
 def _stores(folder: Path) -> Iterator[dict[str, Path]]:
     (folder / "embedded").mkdir(mode=0o700)
@@ -183,8 +197,7 @@ def main() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     results = Results(keys=chosen.keys, slots=chosen.slots)
     with tempfile.TemporaryDirectory() as name, _stores(Path(name)) as files, Memory() as memory:
-        with PluginLocator().startup(files["etcd"]) as locator:
-            results.time("fill etcd", lambda: fill(locator, chosen.keys))
+        results.time("fill etcd", lambda: _fill(files["etcd"], chosen.keys))
         spark = open_session(f"local[{chosen.slots}]")
         try:
             measure(spark, Path(name), files, results)
