@@ -1,7 +1,8 @@
 """What a job reads or writes, as its arguments name it: ``[raw:]PATH[#UNDER]``.
 
 PATH is the properties file of a store, ``-`` for the store that the command line chooses, or the
-folder of a snapshot. UNDER is a namespace; of a raw endpoint, a path or the beginning of keys.
+folder of a snapshot. UNDER is a namespace; of a raw endpoint, a path or the beginning of keys, or
+with Cassandra the name of a table, of whose snapshot it is the beginning of keys again.
 """
 
 from dataclasses import dataclass
