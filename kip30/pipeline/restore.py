@@ -9,7 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kip30.errors import FencedError, UnavailableError, UsageError
+from kip30.driver import Capability
+from kip30.errors import FencedError, UnavailableError, UnsupportedError, UsageError
+from kip30.names import check_namespace
 from kip30.pipeline import snapshot
 from kip30.pipeline.bulk_write import (
     ALL_OUTCOMES,
@@ -19,7 +21,7 @@ from kip30.pipeline.bulk_write import (
     outcome_counts,
     outcome_findings,
 )
-from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint
+from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
 from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import DataFile, Digest
 from kip30.pipeline.mapped_view import Place, mapped
@@ -84,6 +86,10 @@ class RestoreOptions:
 
         Raises:
             UsageError: They do; the message says what to write.
+            InvalidNameError: *into* cannot be a namespace.
+            UnsupportedError: A store does not offer what this needs.
+            StoreError: The manifest of the snapshot cannot be read.
+            ConfigError: The configuration of a store is wrong.
         """
         if self.target.under:
             raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
@@ -93,6 +99,16 @@ class RestoreOptions:
             raise UsageError(f"{self.source.text} is raw: --into NAMESPACE says where it goes")
         if _layout(self.source) is not Layout.RAW and self.into is not None:
             raise UsageError(f"{self.source.text} is not raw: its keys keep their namespaces")
+        check_namespace(self.into or "")
+        require(self.source, Capability.SCANNING)
+        if self.fence:
+            self._check_fence()
+
+    def _check_fence(self) -> None:
+        try:
+            require(self.target, Capability.FENCING)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error}. With --no-fence it can be written to") from None
 
 
 def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None = None) -> Report:
