@@ -17,6 +17,7 @@ from kip30.pipeline.applier import Applier
 from kip30.pipeline.outcomes import Outcome, Record, Replacement
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.workers import naming_worker
 from kip30.records import Condition, Fence
 
 OUTCOMES = "outcome string, number long, key string, detail string"
@@ -73,8 +74,9 @@ class BulkWrite:
         return rows.mapInArrow(apply, OUTCOMES)
 
     def _apply(self, found: Iterator[pa.RecordBatch], write: Write) -> Iterator[pa.RecordBatch]:
-        resolved = self.target.resolve()
-        backend = resolved.open()
+        with naming_worker():
+            resolved = self.target.resolve()
+            backend = resolved.open()
         try:
             seconds = resolved.context.operation_timeout_seconds
             applier = Applier(backend, self.run, seconds=seconds, fence=self.fence, rate=self.rate)
