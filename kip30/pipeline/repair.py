@@ -198,12 +198,12 @@ class _Repair:
 
     def _write(self, planned: DataFrame, fence: Fence | None) -> tuple[DataFile, ...]:
         tasks = slots(self._spark)
-        rate = self._options.rate
         writing = BulkWrite(
             target=self._diff.right.config,
             run=self._run.manifest.run,
             fence=fence,
-            rate=None if rate is None else rate / tasks,
+            rate=self._options.rate,
+            slots=tasks,
         )
         if not self._options.delete_extra:
             planned = planned.where(f.col("action") != DELETE)

@@ -201,13 +201,13 @@ class _Restore:
             yield leader.fence()
 
     def _write_waves(self, source: SnapshotFiles, fence: Fence | None) -> None:
-        rate = self._options.rate
         tasks = slots(self._spark)
         writing = BulkWrite(
             target=self._options.target.config,
             run=self._run.manifest.run,
             fence=fence,
-            rate=None if rate is None else rate / tasks,
+            rate=self._options.rate,
+            slots=tasks,
         )
 
         def wave(number: int, spans: Sequence[Span]) -> WaveResult:

@@ -87,7 +87,7 @@ def test_a_repair_needs_compare_and_set(tmp_path: Path) -> None:
     fill(file, 4, "more")
     assert _kip30("diff", tmp_path / "taken", file, "--out", run).exit_code == Status.REFUSED
     settings = {
-        "plugin.locator.classname": "lesser_store:WithoutCompareAndSet",
+        "plugin.locator.classname": "odd_stores:WithoutCompareAndSet",
         "plugin.additional.paths": Path(__file__).parent,
         "plugin.embedded.directory": tmp_path / "store",
     }
