@@ -2,16 +2,11 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kip30.driver import Capability
-from kip30.errors import FencedError, UnavailableError, UnsupportedError, UsageError
-from kip30.names import check_namespace
+from kip30.errors import FencedError, UnavailableError
 from kip30.pipeline import snapshot
 from kip30.pipeline.bulk_write import (
     ALL_OUTCOMES,
@@ -21,94 +16,28 @@ from kip30.pipeline.bulk_write import (
     outcome_counts,
     outcome_findings,
 )
-from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
+from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import DataFile, Digest
 from kip30.pipeline.mapped_view import Place, mapped
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.run_lock import drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
-from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.records import Fence
-from kip30.scanning import Layout, Span
+from kip30.scanning import Span
 
-RESTORE = "restore"
-MIGRATE = "migrate"
+__all__ = ["MIGRATE", "RESTORE", "SNAPSHOT_FOLDER", "RestoreOptions", "run"]
+
 SNAPSHOT_FOLDER = "snapshot"
 _OUTCOMES = "outcomes"
-
 _TO_LOOK_AT = ("conflict", "rejected")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreOptions:
-    """What to write where.
-
-    Attributes:
-        source: A snapshot, or part of a store.
-        target: The store. Nothing that is there is overwritten.
-        out: The folder of the run.
-        resume: Whether to go on with the run in *out*.
-        into: The namespace for the records of another program; required for these.
-        rate: How many writes a second all tasks together may do; None: as many as they can.
-        fence: Whether a former driver of this run can write nothing once another has begun.
-        span_rows: About how many rows of a store are a span.
-        request_seconds: How long a request of a scan may take.
-    """
-
-    source: SnapshotEndpoint | StoreEndpoint
-    target: StoreEndpoint
-    out: Path
-    resume: bool = False
-    into: str | None = None
-    rate: float | None = None
-    fence: bool = True
-    span_rows: int = SPAN_ROWS
-    request_seconds: float | None = None
-
-    @property
-    def job(self) -> str:
-        """The name of the job."""
-        return RESTORE if isinstance(self.source, SnapshotEndpoint) else MIGRATE
-
-    def arguments(self) -> dict[str, Any]:
-        """Return what decides the result."""
-        return {"source": self.source.text, "target": self.target.text, "into": self.into}
-
-    def check(self) -> None:
-        """Raise if these contradict each other.
-
-        Raises:
-            UsageError: They do; the message says what to write.
-            InvalidNameError: *into* cannot be a namespace.
-            UnsupportedError: A store does not offer what this needs.
-            StoreError: The manifest of the snapshot cannot be read.
-            ConfigError: The configuration of a store is wrong.
-        """
-        if self.target.under:
-            raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
-        if self.rate is not None and not self.rate > 0:
-            raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
-        if _layout(self.source) is Layout.RAW and self.into is None:
-            raise UsageError(f"{self.source.text} is raw: --into NAMESPACE says where it goes")
-        if _layout(self.source) is not Layout.RAW and self.into is not None:
-            raise UsageError(f"{self.source.text} is not raw: its keys keep their namespaces")
-        check_namespace(self.into or "")
-        require(self.source, Capability.SCANNING)
-        if self.fence:
-            self._check_fence()
-
-    def _check_fence(self) -> None:
-        try:
-            require(self.target, Capability.FENCING)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"{error}. With --no-fence it can be written to") from None
 
 
 def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None = None) -> Report:
@@ -121,6 +50,7 @@ def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None 
     Raises:
         UsageError: The folder or the arguments cannot be used, or another process runs this run.
             Nothing was written.
+        UnsupportedError: A store does not offer what this needs. Nothing was made.
         StoreError: A file of the snapshot is missing or was changed. Nothing was written.
         Kip30Error: A store cannot be used.
     """
@@ -128,12 +58,6 @@ def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None 
     arguments = options.arguments()
     with RunDirectory(options.out, options.job, arguments, resume=options.resume) as directory:
         return _Restore(spark, options, directory, progress or NoProgress()).run()
-
-
-def _layout(source: SnapshotEndpoint | StoreEndpoint) -> Layout:
-    if isinstance(source, StoreEndpoint):
-        return source.layout
-    return Layout(read_manifest(source.folder).source.get("layout", Layout.KIP30.value))
 
 
 class _Restore:
