@@ -105,7 +105,7 @@ class JobCall:
             options: Its options.
             finish: What else is found out once the job is over.
         """
-        self._check_folder(options)
+        self._check(options)
         try:
             report = self._run(job, options)
         except JobFailedError as error:
@@ -135,8 +135,10 @@ class JobCall:
             report: Report = job.run(spark, options, progress)
         return report
 
-    def _check_folder(self, options: Any) -> None:
-        """Check the run directory before Spark starts, which takes seconds."""
+    def _check(self, options: Any) -> None:
+        """Check the options and the run directory before Spark starts, which takes seconds."""
+        if hasattr(options, "check"):
+            options.check()
         if self.out is not None:
             check_usable(self.out, options.job, options.arguments(), resume=self.resume)
 

@@ -15,8 +15,10 @@ from pyspark.sql import functions as f
 
 from kip30.pipeline.applier import Applier
 from kip30.pipeline.outcomes import Outcome, Record, Replacement
+from kip30.pipeline.rate_limit import sharers
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.workers import naming_worker
 from kip30.records import Condition, Fence
 
 OUTCOMES = "outcome string, number long, key string, detail string"
@@ -56,13 +58,15 @@ class BulkWrite:
         target: The store.
         run: The id of the run, which makes a write of a task that runs again the same write.
         fence: Refuses writes of a driver that another one has replaced; None: nothing does.
-        rate: How many writes a second one task may do; None: as many as it can.
+        rate: How many writes a second all tasks together may do; None: as many as they can.
+        slots: How many tasks run at a time at most.
     """
 
     target: StoreConfig
     run: str
     fence: Fence | None
-    rate: float | None
+    rate: float | None = None
+    slots: int = 1
 
     def outcomes(self, rows: DataFrame, write: Write) -> DataFrame:
         """Return the outcomes of writing *rows*. Each action on the result writes again."""
@@ -70,14 +74,24 @@ class BulkWrite:
         def apply(found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return self._apply(found, write)
 
+        if self.rate is not None:
+            rows = rows.coalesce(sharers(self.rate, self.slots))
         return rows.mapInArrow(apply, OUTCOMES)
 
+    @property
+    def _share(self) -> float | None:
+        """How many writes a second one task may do."""
+        return None if self.rate is None else self.rate / sharers(self.rate, self.slots)
+
     def _apply(self, found: Iterator[pa.RecordBatch], write: Write) -> Iterator[pa.RecordBatch]:
-        resolved = self.target.resolve()
-        backend = resolved.open()
+        with naming_worker():
+            resolved = self.target.resolve()
+            backend = resolved.open()
         try:
             seconds = resolved.context.operation_timeout_seconds
-            applier = Applier(backend, self.run, seconds=seconds, fence=self.fence, rate=self.rate)
+            applier = Applier(
+                backend, self.run, seconds=seconds, fence=self.fence, rate=self._share
+            )
             for batch in found:
                 yield _batch(write(applier, batch))
         finally:

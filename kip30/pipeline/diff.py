@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kip30.driver import Capability
 from kip30.errors import Kip30Error, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.comparison import COLUMNS, LEFT, RIGHT, SIDES, differences, unsettle_moving
 from kip30.pipeline.difference_files import count_kinds, first_findings, read_differences
-from kip30.pipeline.endpoints import Endpoint, StoreEndpoint
+from kip30.pipeline.endpoints import Endpoint, StoreEndpoint, require
 from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
@@ -69,6 +70,21 @@ class DiffOptions:
             "span_rows": self.span_rows,
         }
 
+    def check(self) -> None:
+        """Raise if the two cannot be compared.
+
+        Raises:
+            UsageError: They have different layouts and there is no *into*, or *into* has nothing
+                to map, or a folder is none of a snapshot.
+            InvalidNameError: *into* cannot be a namespace.
+            UnsupportedError: A store does not offer scanning.
+            StoreError: The manifest of a snapshot cannot be read.
+            ConfigError: The configuration of a store is wrong.
+        """
+        check_layouts(layout_at(self.left), layout_at(self.right), self.into)
+        for side in (self.left, self.right):
+            require(side, Capability.SCANNING)
+
     def reading(self) -> ReadOptions:
         """Return how the sides are read."""
         return ReadOptions(
@@ -96,7 +112,7 @@ def run(spark: SparkSession, options: DiffOptions, progress: Progress | None = N
         StoreError: A snapshot is not whole. Nothing was read.
         Kip30Error: A store cannot be read.
     """
-    check_layouts(layout_at(options.left), layout_at(options.right), options.into)
+    options.check()
     arguments = options.arguments()
     with RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory:
         return _Diff(spark, options, directory).run(progress or NoProgress())

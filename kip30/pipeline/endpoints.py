@@ -1,12 +1,14 @@
 """What a job reads or writes, as its arguments name it: ``[raw:]PATH[#UNDER]``.
 
 PATH is the properties file of a store, ``-`` for the store that the command line chooses, or the
-folder of a snapshot. UNDER is a namespace; of a raw endpoint, a path or the beginning of keys.
+folder of a snapshot. UNDER is a namespace; of a raw endpoint, a path or the beginning of keys, or
+with Cassandra the name of a table, of whose snapshot it is the beginning of keys again.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from kip30.driver import Capability
 from kip30.errors import UnsupportedError, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.manifest import MANIFEST_NAME
@@ -98,6 +100,23 @@ def target_endpoint(endpoint: Endpoint) -> StoreEndpoint:
     if store.layout is Layout.RAW:
         raise UnsupportedError(f"{store.text}: raw endpoints can be read and not written")
     return store
+
+
+def require(endpoint: Endpoint, wanted: Capability) -> None:
+    """Return if *endpoint* is a snapshot, or of a store that can offer what is *wanted*.
+
+    Raises:
+        UnsupportedError: The store offers it with no settings. Nothing was opened.
+        ConfigError: The store's configuration is wrong.
+    """
+    if isinstance(endpoint, SnapshotEndpoint):
+        return
+    backend = endpoint.config.resolve().choice.backend
+    if wanted not in backend.capabilities:
+        raise UnsupportedError(
+            f"{endpoint.text}: store {backend.name!r} does not offer {wanted.value};"
+            " `kip30 backends` lists what each store offers"
+        )
 
 
 def _snapshot(text: str, folder: Path, under: str, *, is_raw: bool) -> SnapshotEndpoint:

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from kip30.driver import Capability
 from kip30.errors import UsageError
-from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.endpoints import StoreEndpoint, require
 from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.run_directory import read_manifest
 from kip30.scanning import Layout
@@ -60,13 +61,17 @@ class FeedOptions:
 
         Raises:
             UsageError: They do; the message says what to write.
+            UnsupportedError: The source does not offer scanning, or the target no fencing.
+            ConfigError: The configuration of a store is wrong.
         """
         if not self.interval >= _SHORTEST_INTERVAL:
             raise UsageError(
                 f"an interval of {self.interval} s: give {_SHORTEST_INTERVAL:g} or more"
             )
+        require(self.source, Capability.SCANNING)
         if self.target is None:
             return
+        require(self.target, Capability.FENCING)
         if self.source.layout is not Layout.KIP30:
             raise UsageError(f"{self.source.text} is raw: a feed of it goes to files alone")
         if self.target.under:

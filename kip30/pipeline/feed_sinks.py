@@ -101,7 +101,7 @@ class StoreSink:
                 the run.
         """
         del batch
-        writing = BulkWrite(target=self._target, run=self._run, fence=self._fence(), rate=None)
+        writing = BulkWrite(target=self._target, run=self._run, fence=self._fence())
         last = last_changes(rows, 1 if number <= _MOST_IN_ONE_TASK else self._slots)
         return _judged(writing.outcomes(last, replace_changes).collect())
 

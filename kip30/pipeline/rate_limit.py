@@ -7,20 +7,32 @@ from kip30.clock import Clock
 from kip30.errors import UsageError
 
 _BURST_SECONDS = 0.05
+_LEAST_SHARE = 1 / _BURST_SECONDS
+"""Of fewer writes a second, the one that a task may always do at once is more than a burst."""
 
 _ROUNDING = 1e-6
 """Of a write: without it the last wait of several could be too short for any clock to see."""
+
+
+def sharers(rate: float, slots: int) -> int:
+    """Return how many tasks at a time, up to *slots*, may share *rate* writes a second.
+
+    With so many, and a `RateLimit` of its part for each, no second has more than 1.05 times the
+    rate, rounded up: also if all begin at once, and if others take their place.
+    """
+    return max(1, min(slots, int(rate / _LEAST_SHARE)))
 
 
 class RateLimit:
     """Grants so many writes a second. One thread uses it at a time.
 
     After a pause there is no more than a twentieth of a second's share at once, or one write: no
-    second has more than 1.05 times the rate, rounded up.
+    second has more than 1.05 times the rate, rounded up. In the beginning there is nothing, so that
+    tasks which follow one another have no more than one that goes on.
     """
 
     def __init__(self, rate: float, clock: Clock) -> None:
-        """Grant *rate* writes a second by *clock*, from one write on.
+        """Grant *rate* writes a second by *clock*.
 
         Raises:
             UsageError: *rate* is no number greater than 0.
@@ -30,7 +42,7 @@ class RateLimit:
         self._rate = rate
         self._clock = clock
         self._most = max(1.0, rate * _BURST_SECONDS)
-        self._tokens = self._most
+        self._tokens = 0.0
         self._at = clock.now()
         self._waiting = threading.Condition()
 

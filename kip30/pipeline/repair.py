@@ -86,7 +86,9 @@ class RepairOptions:
         """Raise if these contradict each other.
 
         Raises:
-            UsageError: They do; the message says what to write.
+            UsageError: They do; the message says what to write. Or the diff cannot be repaired.
+            UnsupportedError: The right side cannot compare and set.
+            StoreError: Files of the diff are missing or damaged.
         """
         if self.rate is not None and not self.rate > 0:
             raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
@@ -96,6 +98,7 @@ class RepairOptions:
             raise UsageError(
                 "--delete-extra deletes what the plan of a dry run says: give --apply and --plan"
             )
+        find_diff(self.diff)
 
 
 def run(spark: SparkSession, options: RepairOptions, progress: Progress | None = None) -> Report:
@@ -195,12 +198,12 @@ class _Repair:
 
     def _write(self, planned: DataFrame, fence: Fence | None) -> tuple[DataFile, ...]:
         tasks = slots(self._spark)
-        rate = self._options.rate
         writing = BulkWrite(
             target=self._diff.right.config,
             run=self._run.manifest.run,
             fence=fence,
-            rate=None if rate is None else rate / tasks,
+            rate=self._options.rate,
+            slots=tasks,
         )
         if not self._options.delete_extra:
             planned = planned.where(f.col("action") != DELETE)

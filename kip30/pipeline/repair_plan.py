@@ -9,11 +9,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
 from kip30.driver import Capability
-from kip30.errors import UnsupportedError, UsageError
+from kip30.errors import UsageError
 from kip30.pipeline import diff
 from kip30.pipeline.comparison import DIFFERS, LEFT, ONLY_LEFT, ONLY_RIGHT, RIGHT, SIDES
 from kip30.pipeline.difference_files import read_differences
-from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint
+from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
 from kip30.pipeline.manifest import Manifest
 from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import RECORDS
@@ -58,17 +58,12 @@ class DiffFound(NamedTuple):
         return read_differences(spark, self.folder, files)
 
     def check_stores(self) -> None:
-        """Return if the stores are those that the diff compared, and can do what is needed.
+        """Return if the stores are those that the diff compared.
 
         Raises:
-            UnsupportedError: The right one cannot compare and set.
             UsageError: One is another store, namespace or snapshot by now.
             Kip30Error: One is not reached.
         """
-        backend = self.right.config.resolve().choice.backend
-        wanted = Capability.COMPARE_AND_SET
-        if wanted not in backend.capabilities:
-            raise UnsupportedError(f"store {backend.name!r} does not offer {wanted.value}")
         for side, endpoint in ((LEFT, self.left), (RIGHT, self.right)):
             if isinstance(endpoint, StoreEndpoint):
                 self._check_store(side, endpoint)
@@ -93,6 +88,7 @@ def find_diff(folder: Path) -> DiffFound:
 
     Raises:
         UsageError: It is no diff, or not done, or of sides that cannot be repaired.
+        UnsupportedError: The right side cannot compare and set.
         StoreError: Files of it are missing or damaged.
     """
     manifest = read_manifest(folder)
@@ -107,6 +103,7 @@ def find_diff(folder: Path) -> DiffFound:
     left, right = (_endpoint(manifest.source[side]) for side in (LEFT, RIGHT))
     if isinstance(right, SnapshotEndpoint):
         raise UsageError(f"{right.text} is a snapshot: only a store as the right side is repaired")
+    require(right, Capability.COMPARE_AND_SET)
     return DiffFound(folder, manifest, left, right)
 
 

@@ -2,14 +2,11 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from kip30.errors import FencedError, UnavailableError, UsageError
+from kip30.errors import FencedError, UnavailableError
 from kip30.pipeline import snapshot
 from kip30.pipeline.bulk_write import (
     ALL_OUTCOMES,
@@ -19,80 +16,28 @@ from kip30.pipeline.bulk_write import (
     outcome_counts,
     outcome_findings,
 )
-from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint
+from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import DataFile, Digest
 from kip30.pipeline.mapped_view import Place, mapped
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.run_lock import drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
-from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.records import Fence
-from kip30.scanning import Layout, Span
+from kip30.scanning import Span
 
-RESTORE = "restore"
-MIGRATE = "migrate"
+__all__ = ["MIGRATE", "RESTORE", "SNAPSHOT_FOLDER", "RestoreOptions", "run"]
+
 SNAPSHOT_FOLDER = "snapshot"
 _OUTCOMES = "outcomes"
-
 _TO_LOOK_AT = ("conflict", "rejected")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestoreOptions:
-    """What to write where.
-
-    Attributes:
-        source: A snapshot, or part of a store.
-        target: The store. Nothing that is there is overwritten.
-        out: The folder of the run.
-        resume: Whether to go on with the run in *out*.
-        into: The namespace for the records of another program; required for these.
-        rate: How many writes a second all tasks together may do; None: as many as they can.
-        fence: Whether a former driver of this run can write nothing once another has begun.
-        span_rows: About how many rows of a store are a span.
-        request_seconds: How long a request of a scan may take.
-    """
-
-    source: SnapshotEndpoint | StoreEndpoint
-    target: StoreEndpoint
-    out: Path
-    resume: bool = False
-    into: str | None = None
-    rate: float | None = None
-    fence: bool = True
-    span_rows: int = SPAN_ROWS
-    request_seconds: float | None = None
-
-    @property
-    def job(self) -> str:
-        """The name of the job."""
-        return RESTORE if isinstance(self.source, SnapshotEndpoint) else MIGRATE
-
-    def arguments(self) -> dict[str, Any]:
-        """Return what decides the result."""
-        return {"source": self.source.text, "target": self.target.text, "into": self.into}
-
-    def check(self) -> None:
-        """Raise if these contradict each other.
-
-        Raises:
-            UsageError: They do; the message says what to write.
-        """
-        if self.target.under:
-            raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
-        if self.rate is not None and not self.rate > 0:
-            raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
-        if _layout(self.source) is Layout.RAW and self.into is None:
-            raise UsageError(f"{self.source.text} is raw: --into NAMESPACE says where it goes")
-        if _layout(self.source) is not Layout.RAW and self.into is not None:
-            raise UsageError(f"{self.source.text} is not raw: its keys keep their namespaces")
 
 
 def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None = None) -> Report:
@@ -105,6 +50,7 @@ def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None 
     Raises:
         UsageError: The folder or the arguments cannot be used, or another process runs this run.
             Nothing was written.
+        UnsupportedError: A store does not offer what this needs. Nothing was made.
         StoreError: A file of the snapshot is missing or was changed. Nothing was written.
         Kip30Error: A store cannot be used.
     """
@@ -112,12 +58,6 @@ def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None 
     arguments = options.arguments()
     with RunDirectory(options.out, options.job, arguments, resume=options.resume) as directory:
         return _Restore(spark, options, directory, progress or NoProgress()).run()
-
-
-def _layout(source: SnapshotEndpoint | StoreEndpoint) -> Layout:
-    if isinstance(source, StoreEndpoint):
-        return source.layout
-    return Layout(read_manifest(source.folder).source.get("layout", Layout.KIP30.value))
 
 
 class _Restore:
@@ -185,13 +125,13 @@ class _Restore:
             yield leader.fence()
 
     def _write_waves(self, source: SnapshotFiles, fence: Fence | None) -> None:
-        rate = self._options.rate
         tasks = slots(self._spark)
         writing = BulkWrite(
             target=self._options.target.config,
             run=self._run.manifest.run,
             fence=fence,
-            rate=None if rate is None else rate / tasks,
+            rate=self._options.rate,
+            slots=tasks,
         )
 
         def wave(number: int, spans: Sequence[Span]) -> WaveResult:

@@ -18,6 +18,7 @@ from kip30.errors import StoreError
 from kip30.names import Key, parse_key
 from kip30.pipeline.comparison import LEFT, ONLY_LEFT, RIGHT, UNSETTLED
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.workers import naming_worker
 from kip30.records import Entry, Version
 
 _BATCH = 500
@@ -70,7 +71,9 @@ class EntryReader:
 
     def _open(self) -> StorageDriver:
         if self._storage is None:
-            backend = self._closer.enter_context(closing(self._config.resolve().open()))
+            with naming_worker():
+                opened = self._config.resolve().open()
+            backend = self._closer.enter_context(closing(opened))
             self._storage = backend.storage
         return self._storage
 

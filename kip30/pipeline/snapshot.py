@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kip30.driver import Capability
 from kip30.errors import PositionLostError, UnavailableError
-from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.endpoints import StoreEndpoint, require
 from kip30.pipeline.frames import with_digest
 from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import DataFile
@@ -58,6 +59,15 @@ class SnapshotOptions:
             "show_claims": self.show_claims,
         }
 
+    def check(self) -> None:
+        """Raise if there can be no snapshot.
+
+        Raises:
+            UnsupportedError: The store does not offer scanning.
+            ConfigError: Its configuration is wrong.
+        """
+        require(self.source, Capability.SCANNING)
+
 
 def run(spark: SparkSession, options: SnapshotOptions, progress: Progress | None = None) -> Report:
     """Take the snapshot.
@@ -67,8 +77,10 @@ def run(spark: SparkSession, options: SnapshotOptions, progress: Progress | None
 
     Raises:
         UsageError: The folder cannot be used. Nothing was read.
+        UnsupportedError: The store does not offer scanning. Nothing was made.
         Kip30Error: The store cannot be read. Nothing is in the snapshot yet.
     """
+    options.check()
     arguments = options.arguments()
     with RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory:
         return _Snapshot(spark, options, directory).run(progress or NoProgress())

@@ -102,8 +102,14 @@ class SnapshotFiles:
 
 
 def _check_part(endpoint: SnapshotEndpoint, manifest: Manifest) -> None:
-    whole, part = manifest.source["under"], endpoint.under
-    if part and whole and not f"{part}/".startswith(f"{whole.removesuffix('/')}/"):
+    facts, part = manifest.source, endpoint.under
+    # What a raw view was taken of may be a table, which no key begins with.
+    is_raw = facts["layout"] == Layout.RAW.value
+    whole = facts["prefix"] if is_raw else facts["under"]
+    if not part or not whole:
+        return
+    is_inside = f"{part}/".startswith(f"{whole.removesuffix('/')}/")
+    if not (part.startswith(whole) if is_raw and not facts["is_tree"] else is_inside):
         raise UsageError(f"{endpoint.text}: the snapshot is of {whole!r}, which has no {part!r}")
 
 

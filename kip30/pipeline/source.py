@@ -24,6 +24,7 @@ from kip30.errors import UsageError
 from kip30.pipeline.pages import batches
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.workers import naming_worker
 from kip30.resolution import scanner
 from kip30.scanning import Layout, Position, ScanDriver, Span, View
 
@@ -153,7 +154,7 @@ class Kip30Reader(DataSourceReader):
         """Yield the records of *partition*, a page at a time."""
         assert isinstance(partition, _Partition)  # noqa: S101  what `partitions` returned
         layout = self._options.view.layout
-        with self._options.open() as store:
+        with naming_worker(), self._options.open() as store:
             at, spans = partition.at, iter(partition.spans)
             if at is None:
                 at = store.position()

@@ -62,14 +62,17 @@ class Waves:
 
 
 def partitions(spans: Sequence[Span], slots: int) -> list[list[Span]]:
-    """Return *spans* in up to *slots* groups of about as many rows, the largest spans first."""
+    """Return *spans* in up to *slots* groups of about as many rows.
+
+    Spans of one region are next to each other in a group: a store may have to find a region first.
+    """
     groups: list[list[Span]] = [[] for _ in range(min(slots, len(spans)))]
     rows = [0] * len(groups)
     for span in sorted(spans, key=lambda one: one.rows, reverse=True):
         least = rows.index(min(rows))
         groups[least].append(span)
         rows[least] += _weight(span)
-    return groups
+    return [sorted(group) for group in groups]
 
 
 def _weight(span: Span) -> int:

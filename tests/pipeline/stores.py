@@ -2,11 +2,11 @@
 
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from kip30 import BYTES, PluginLocator
+from kip30 import BYTES, PluginLocator, Storage
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble, start
 
@@ -75,26 +75,28 @@ def contents(config: Path, keys: list[str]) -> dict[str, bytes]:
 
 
 @contextmanager
-def rewriting(config: Path, groups: list[list[str]]) -> Iterator[None]:
-    """Write the keys of each group again and again, one after the other, until the block ends.
+def writing(
+    config: Path, writers: int, turn_of: Callable[[Storage[bytes], int, int], object]
+) -> Iterator[None]:
+    """Have each of so many *writers* take one turn after the other until the block ends.
 
-    A value is the number of the turn. So at each moment a group has two values at most.
+    *turn_of* writes; it is given the numbers of a writer and of its turn. When the block begins
+    each writer has had a turn.
     """
     over = threading.Event()
-    begun = threading.Barrier(len(groups) + 1)
+    begun = threading.Barrier(writers + 1)
     with PluginLocator().startup(config) as locator:
         storage = locator.storage(BYTES)
 
-        def rewrite(keys: list[str]) -> None:
+        def write(writer: int) -> None:
             for turn in itertools.count():
-                for key in keys:
-                    storage.set(key, b"%d" % turn)
+                turn_of(storage, writer, turn)
                 if turn == 0:
                     begun.wait()
                 if over.wait(0.02):
                     return
 
-        threads = [threading.Thread(target=rewrite, args=[keys]) for keys in groups]
+        threads = [threading.Thread(target=write, args=[one]) for one in range(writers)]
         for thread in threads:
             thread.start()
         begun.wait(60 * TIME_SCALE)
@@ -104,3 +106,18 @@ def rewriting(config: Path, groups: list[list[str]]) -> Iterator[None]:
             over.set()
             for thread in threads:
                 thread.join()
+
+
+@contextmanager
+def rewriting(config: Path, groups: list[list[str]]) -> Iterator[None]:
+    """Write the keys of each group again and again, one after the other, until the block ends.
+
+    A value is the number of the turn. So at each moment a group has two values at most.
+    """
+
+    def rewrite(storage: Storage[bytes], group: int, turn: int) -> None:
+        for key in groups[group]:
+            storage.set(key, b"%d" % turn)
+
+    with writing(config, len(groups), rewrite):
+        yield

@@ -1,14 +1,18 @@
 """What is wrong with stores, snapshots and runs ends a job before anything is written."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from kip30 import PluginLocator
 from kip30.cli.program import program
 from kip30.cli.status import Status
 from kip30.errors import StoreError
@@ -18,7 +22,7 @@ from kip30.pipeline.snapshot import JOB
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.signals import heeded
 
-from .store import embedded, lines, write_properties
+from .store import embedded, fill, lines, write_properties
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -52,6 +56,47 @@ def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
     (report,) = lines(_kip30("preflight", file, "--json").stdout)
     (finding,) = report["findings"]
     assert "KIP30_NOT_SET_ANYWHERE" in finding["detail"]
+
+
+def test_a_variable_that_is_not_set_in_a_worker_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session's workers have the environment of the time when it began."""
+    file = embedded(tmp_path, 3)
+    text = file.read_text().replace(str(tmp_path / "store"), "${env:KIP30_DRIVER_ALONE}")
+    file.write_text(text)
+    monkeypatch.setenv("KIP30_DRIVER_ALONE", str(tmp_path / "store"))
+    result = _kip30("preflight", file, "--json")
+    assert result.exit_code == Status.REFUSED, result.output
+    (report,) = lines(result.stdout)
+    for finding in report["findings"]:
+        assert "KIP30_DRIVER_ALONE is not set" in finding["detail"]
+        assert socket.gethostname() in finding["detail"]
+    result = _kip30("snapshot", file, "--out", tmp_path / "run", "--json")
+    assert result.exit_code == Status.INCOMPLETE, result.output
+    reason = lines(result.stdout)[-1]["reason"]
+    assert reason.startswith(f"a worker on {socket.gethostname()} cannot use the configuration")
+    assert "KIP30_DRIVER_ALONE is not set" in reason
+    assert not list(tmp_path.rglob("wave=*/*.parquet"))
+
+
+def test_a_repair_needs_compare_and_set(tmp_path: Path) -> None:
+    """Whether it is applied or not, nothing is made."""
+    file, run = embedded(tmp_path, 3), tmp_path / "diff"
+    assert _kip30("snapshot", file, "--out", tmp_path / "taken").exit_code == Status.OK
+    fill(file, 4, "more")
+    assert _kip30("diff", tmp_path / "taken", file, "--out", run).exit_code == Status.REFUSED
+    settings = {
+        "plugin.locator.classname": "odd_stores:WithoutCompareAndSet",
+        "plugin.additional.paths": Path(__file__).parent,
+        "plugin.embedded.directory": tmp_path / "store",
+    }
+    write_properties(file, settings)
+    for more in ((), ("--apply",)):
+        result = _kip30("repair", run, "--out", tmp_path / "repair", *more)
+        assert result.exit_code == Status.UNSUPPORTED, result.output
+        assert "does not offer compare-and-set" in result.stderr
+        assert not (tmp_path / "repair").exists()
 
 
 def test_a_run_that_another_process_works_in(tmp_path: Path) -> None:
@@ -92,18 +137,36 @@ def _short(run: Path, _found: dict[str, Any]) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [
-        (_without_manifest, "manifest.json"),
-        (_not_done, "is not done"),
-        (_newer, "the format 2"),
-        (_of_another_job, "a run of diff"),
-        (_torn, "damaged"),
-        (_without_file, "of wave 0, is missing"),
-        (_short, "of wave 0, has"),
-    ],
-)
+def _other(run: Path, found: dict[str, Any]) -> None:
+    """Change the file of a wave, and none of its length."""
+    file = next(run.rglob("*.parquet"))
+    size = file.stat().st_size
+    table = pq.read_table(file)
+    changed = table.set_column(1, "value", pa.array([b"other"] * len(table), pa.binary()))
+    pq.write_table(changed, file, compression="zstd")
+    text = json.dumps(found).replace(f'"size": {size}', f'"size": {file.stat().st_size}')
+    (run / "manifest.json").write_text(text)
+
+
+def _with_holes(run: Path, _found: dict[str, Any]) -> None:
+    file = next(run.rglob("*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[4 : len(data) // 2] = bytes(len(data) // 2 - 4)
+    file.write_bytes(data)
+
+
+_DAMAGES = [
+    (_without_manifest, "manifest.json"),
+    (_not_done, "is not done"),
+    (_newer, "the format 2"),
+    (_of_another_job, "a run of diff"),
+    (_torn, "damaged"),
+    (_without_file, "of wave 0, is missing"),
+    (_short, "of wave 0, has"),
+]
+
+
+@pytest.mark.parametrize(("damage", "told"), _DAMAGES)
 def test_a_snapshot_that_is_not_whole(
     spark: SparkSession, tmp_path: Path, damage: Callable[[Path, dict[str, Any]], None], told: str
 ) -> None:
@@ -115,6 +178,30 @@ def test_a_snapshot_that_is_not_whole(
     result = _kip30("preflight", run)
     assert result.exit_code in {Status.USAGE, Status.REFUSED}
     assert told in result.output
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [*_DAMAGES, (_other, "wave 0 are not those"), (_with_holes, "wave 0 are not those")],
+)
+@pytest.mark.parametrize("job", ["restore", "diff"])
+def test_of_a_snapshot_that_is_not_whole_nothing_is_written(
+    tmp_path: Path, job: str, damage: Callable[[Path, dict[str, Any]], None], told: str
+) -> None:
+    run = tmp_path / "run"
+    assert _kip30("snapshot", embedded(tmp_path, 3), "--out", run).exit_code == Status.OK
+    damage(run, json.loads((run / "manifest.json").read_text()))
+    target = {"plugin.backend": "embedded", "plugin.embedded.directory": tmp_path / "target"}
+    file = write_properties(tmp_path / "target.properties", target)
+    fill(file, 1, "elsewhere")
+    result = _kip30(job, run, file, "--out", tmp_path / "out")
+    assert result.exit_code in {Status.USAGE, Status.UNAVAILABLE, Status.INCOMPLETE}, result.output
+    assert told in result.stderr + result.stdout
+    assert "Traceback" not in result.stderr
+    with PluginLocator().startup(file) as locator:
+        assert list(locator.storage().list("ns")) == []
+    assert not list((tmp_path / "out").rglob("outcomes/**/*.parquet"))
+    assert not list((tmp_path / "out").rglob("differences/**/*.parquet"))
 
 
 def test_what_was_wrong_leaves_a_done_snapshot_as_it_is(tmp_path: Path) -> None:

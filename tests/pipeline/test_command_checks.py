@@ -1,6 +1,7 @@
 """Calls of the pipeline that end before Spark starts."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from kip30.pipeline.requirements import check_requirements
 from tests.unit.cli.conftest import heeded_signals, shell
 from tests.unit.cli.shell import Shell, without
 
+TOYSTORE = Path(__file__).parent.parent / "toystore"
 HOW = "in a checkout of kip30: pip install '.[spark]'"
 LOOPBACK = "plugin.backend = etcd\nplugin.etcd.endpoints = {}\n"
 
@@ -136,13 +138,53 @@ def _fake_java(home: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Pat
         (("snapshot", "{mine}", "--out", "run", "--master", "spark://h:1"), "on this machine"),
         (("snapshot", "{mine}", "--out", "run", "--remote", "sc://h"), "on this machine"),
         (("snapshit",), "snapshot"),
+        (("restore", "raw-done", "{other}", "--out", "run"), "--into"),
+        (("restore", "kip30-done", "{other}", "--out", "run", "--into", "n"), "is not raw"),
+        (("restore", "kip30-done#a/", "{other}", "--out", "run"), "trailing slash"),
+        (("restore", "kip30-done", "{other}#a", "--out", "run"), "leave out the '#'"),
+        (("migrate", "raw:{mine}", "{other}", "--out", "run", "--into", "n/"), "trailing slash"),
+        (("diff", "raw:{mine}", "{other}", "--out", "run"), "--into"),
+        (("diff", "kip30-done", "raw:{other}", "--out", "run"), "--into"),
+        (("diff", "{mine}", "raw-done", "--out", "run"), "--into"),
+        (("diff", "{mine}", "{other}", "--out", "run", "--into", "n"), "neither"),
+        (("diff", "raw-done", "{other}", "--out", "run", "--into", "/n"), "starts with '/'"),
+        (("feed", "raw:{mine}", "{other}", "--out", "run"), "files alone"),
+        (("feed", "{mine}", "--out", "run", "--interval", "nan"), "interval"),
+        (("repair", "kip30-done", "--out", "run"), "name the folder of a diff"),
+        (("repair", "kip30-done", "--out", "run", "--apply", "--delete-extra"), "--plan"),
+        (("repair", "kip30-done", "--out", "run", "--delete-extra"), "--plan"),
     ],
     ids=" ".join,
 )
 def test_usage_errors(shell: Shell, words: tuple[str, ...], told: str) -> None:
     other = _file(shell, "other.properties", "plugin.backend = embedded\n")
+    for layout in ("raw", "kip30"):
+        source = {"layout": layout, "under": "", "prefix": "", "is_tree": True}
+        _run(shell.folder / f"{layout}-done", done=True, facts=source)
     names = {"mine": str(shell.properties), "other": other}
     assert told in _fails(shell, Status.USAGE, *(word.format(**names) for word in words))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("snapshot", "{toy}"), "scanning"),
+        (("migrate", "{toy}", "{mine}"), "scanning"),
+        (("diff", "{mine}", "{toy}"), "scanning"),
+        (("diff", "{toy}", "{mine}"), "scanning"),
+        (("feed", "{toy}"), "scanning"),
+        (("migrate", "{mine}", "{toy}"), "--no-fence"),
+        (("feed", "{mine}", "{toy}"), "fencing"),
+    ],
+    ids=" ".join,
+)
+def test_what_a_store_does_not_offer(shell: Shell, words: tuple[str, ...], told: str) -> None:
+    text = f"plugin.locator.classname = toystore:ToyBackend\nplugin.additional.paths = {TOYSTORE}\n"
+    names = {"mine": str(shell.properties), "toy": _file(shell, "toy.properties", text)}
+    chosen = (word.format(**names) for word in words)
+    result = _fails(shell, Status.UNSUPPORTED, *chosen, "--out", "run")
+    assert told in result
+    assert "`kip30 backends` lists" in result
 
 
 def test_raw_targets_are_not_supported(shell: Shell) -> None:
@@ -184,13 +226,20 @@ def test_a_resume_takes_the_same_call(
     assert told in _fails(shell, Status.USAGE, *given)
 
 
-def _run(folder: Path, *, done: bool, job: str = "snapshot", source: str = "x") -> None:
+def _run(
+    folder: Path,
+    *,
+    done: bool,
+    job: str = "snapshot",
+    source: str = "x",
+    facts: Mapping[str, object] | None = None,
+) -> None:
     folder.mkdir()
     arguments = {"source": source, "span_rows": 20_000, "show_claims": False}
     manifest = {"format": 1, "job": job, "run": "run-1", "arguments": arguments, "created": 1.0}
     more: dict[str, object] = {
         "versions": {},
-        "source": {},
+        "source": facts or {},
         "planned": None,
         "waves": [],
         "counts": {},

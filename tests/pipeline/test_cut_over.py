@@ -1,23 +1,21 @@
 """The commands of docs/howto/change-store.md, word for word, while programs write."""
 
-import itertools
 import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from kip30 import BYTES, PluginLocator
+from kip30 import BYTES, PluginLocator, Storage
 from kip30_conformance.patience import TIME_SCALE, eventually
 
-from .stores import contents, fill, stores_in
+from .stores import contents, fill, stores_in, writing
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "change-store.md"
 VALUES = {f"app/k{number:03}": b"%d" % number for number in range(200)}
@@ -68,38 +66,19 @@ def running(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]
             command.wait()
 
 
-@contextmanager
-def writers(config: Path) -> Iterator[None]:
-    """Change, create and delete keys until the block ends."""
-    over = threading.Event()
-    with PluginLocator().startup(config) as locator:
-        storage = locator.storage(BYTES)
-
-        def write(number: int) -> None:
-            for turn in itertools.count():
-                if over.wait(0.05):
-                    return
-                storage.set(f"app/k{number:03}", b"turn %d" % turn)
-                storage.set(f"app/new-{number}-{turn % 5}", b"%d" % turn)
-                if turn % 3 == 0:
-                    storage.delete(f"app/new-{number}-{turn % 5}")
-
-        threads = [threading.Thread(target=write, args=[one]) for one in range(WRITERS)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join()
+def change(storage: Storage[bytes], writer: int, turn: int) -> None:
+    """Change, create and delete keys."""
+    storage.set(f"app/k{writer:03}", b"turn %d" % turn)
+    storage.set(f"app/new-{writer}-{turn % 5}", b"%d" % turn)
+    if turn % 3 == 0:
+        storage.delete(f"app/new-{writer}-{turn % 5}")
 
 
 def test_the_page_moves_a_store_while_programs_write(folder: Path) -> None:
     old, new = folder / "old.properties", folder / "new.properties"
     fill(old, VALUES)
     preflight, migrate, feed, feed_once, diff = commands()
-    with writers(old):
+    with writing(old, WRITERS, change):
         call(folder, preflight)
         call(folder, migrate)
         with running(folder, feed):

@@ -4,15 +4,28 @@ That scanners read such keys as they are is tested with each store.
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from kip30.errors import UsageError
+from kip30.pipeline import dataframes, restore, snapshot
+from kip30.pipeline.endpoints import (
+    SnapshotEndpoint,
+    parse_endpoint,
+    store_endpoint,
+    target_endpoint,
+)
 from kip30.pipeline.mapping import Mapping, Skipped
+from kip30.pipeline.report import Ending
+from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.consul.admin import Admin as ConsulAdmin
 from tests.unit.etcd.admin import Admin as EtcdAdmin
 from tests.unit.etcd.admin import encoded
 
+from .store import embedded, write_properties
 from .trees import Mapped, mapped, scanned
 
 _TOP = "old/app"
@@ -63,6 +76,55 @@ def test_keys_of_consul(consul: Ensemble) -> None:
     found = scanned(consul.settings(), _TOP, rows=3)
     shown = f"{_TOP}/x\ufffd".encode()
     _check(mapped(Mapping("new", _TOP, is_tree=False), found), shown)
+
+
+def test_part_of_a_snapshot_of_keys(spark: SparkSession, etcd: Ensemble, tmp_path: Path) -> None:
+    """What a view of etcd begins with may end in the middle of a name."""
+    admin = EtcdAdmin(etcd.nodes[0].address)
+    for key in ("part/app/k", "part/apple", "part/b"):
+        admin.put(key, b"")
+    file = write_properties(tmp_path / "etcd.properties", etcd.settings())
+    source = store_endpoint(parse_endpoint(f"raw:{file}#part/ap"))
+    run = tmp_path / "run"
+    snapshot.run(spark, snapshot.SnapshotOptions(source=source, out=run))
+    for part, keys in {"part/app": 2, "part/app/": 1, "part/apple": 1, "part/ap": 2}.items():
+        assert SnapshotFiles(spark, SnapshotEndpoint("", run, part)).rows().count() == keys
+    with pytest.raises(UsageError, match="has no 'part/b'"):
+        SnapshotFiles(spark, SnapshotEndpoint("", run, "part/b"))
+
+
+_ALIKE = ["{}/a/b", "{}//a/b", "{}/a//b", "{}/a/b/", "{}a/b", "{}/", "{}", "{}/a=2Fb", "{}/a%2Fb"]
+_ACCEPTED = ["a/b", "a=2Fb", "a%2Fb"]
+
+
+@pytest.mark.parametrize("under", ["one", "two/"])
+def test_paths_alike_do_not_become_one_key(
+    spark: SparkSession, etcd: Ensemble, tmp_path: Path, under: str
+) -> None:
+    """P46: of paths that could be taken for one key, one has it, and all others are rejected."""
+    admin = EtcdAdmin(etcd.nodes[0].address)
+    top = under.removesuffix("/")
+    values = {path.format(top): f"value of {path}".encode() for path in _ALIKE}
+    for path, value in values.items():
+        admin.put(path, value)
+    file = write_properties(tmp_path / "etcd.properties", etcd.settings())
+    target = embedded(tmp_path, 0)
+    options = restore.RestoreOptions(
+        source=parse_endpoint(f"raw:{file}#{under}"),
+        target=target_endpoint(parse_endpoint(str(target))),
+        into="n",
+        out=tmp_path / "run",
+    )
+    report = restore.run(spark, options)
+    assert report.ending is Ending.FINDINGS, report
+    inside = {path for path in values if path.startswith(under)}
+    accepted = {f"{top}/{rest}" for rest in _ACCEPTED}
+    assert {one["key"] for one in report.findings} == inside - accepted
+    assert {one["outcome"] for one in report.findings} == {"rejected"}
+    assert report.counts["written"] == len(accepted)
+    found = dataframes.records(spark, str(target)).collect()
+    expected = {f"n/{rest}": values[f"{top}/{rest}"] for rest in _ACCEPTED}
+    assert {row.key: bytes(row.value) for row in found} == expected
 
 
 @pytest.fixture(scope="module")

@@ -8,22 +8,21 @@ from struct import pack
 from typing import Any, NamedTuple
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.protocol.serialization import Create2
-from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from kip30 import BYTES, PluginLocator
 from kip30.pipeline.mapping import Kind, Mapping, Skipped, kind_of
 from kip30.scanning import Row
 from kip30_conformance.patience import eventually
 from kip30_conformance.servers import Ensemble, start
+from tests.unit.zookeeper.alice import alice_on, hiding
 
 from .kafka_broker import BROKER, Broker, broker_on, run_tool
 from .trees import mapped, scanned
 
 _CHROOT = "/kafka"
 _LONG = "t" * 249  # as long as a topic may be
-_ALICE = "alice:geheim-1"
 _TRANSACTIONS = "org.apache.zookeeper.server.persistence.TxnLogToolkit"
 _OF_SESSIONS = re.compile(r"createSession \d+|closeSession v\{\}|multi check:[\0\1]*/[\0\1]*")
 """These change nothing of a tree. By the check a client proves that its session lives."""
@@ -54,25 +53,14 @@ def broker(zookeeper: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="module")
 def kazoo(zookeeper: Ensemble) -> Iterator[Any]:
-    client: Any = KazooClient(hosts=zookeeper.nodes[0].address, auth_data=[("digest", _ALICE)])
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with alice_on(zookeeper) as client:
+        yield client
 
 
 @pytest.fixture
 def hide(kazoo: Any) -> Iterator[Callable[[str], object]]:
-    """Yield what makes a node unreadable to all but `kazoo`, until the test ends."""
-    hidden: list[str] = []
-
-    def hide_one(path: str) -> None:
-        kazoo.set_acls(path, [make_digest_acl(*_ALICE.split(":"), all=True)])
-        hidden.append(path)
-
-    yield hide_one
-    for path in hidden:
-        kazoo.set_acls(path, OPEN_ACL_UNSAFE)
+    with hiding(kazoo) as hide_one:
+        yield hide_one
 
 
 @pytest.fixture

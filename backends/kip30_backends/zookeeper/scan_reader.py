@@ -7,6 +7,7 @@ from kip30.errors import PositionLostError
 from kip30_backends.zookeeper.engine import Engine
 from kip30_backends.zookeeper.outbox import Answer, Ask, Steps
 from kip30_backends.zookeeper.refusals import NoAuth, NoNode, Refused, SessionExpired
+from kip30_backends.zookeeper.scan_listings import Listings
 from kip30_backends.zookeeper.session import Session
 from kip30_backends.zookeeper.wire import Exists, GetChildren, GetData, MultiRead, Node, Request
 
@@ -23,11 +24,16 @@ class Reader:
     the first request of each session catches up with the leader.
     """
 
-    def __init__(self, engine: Engine, top: str, not_before: int = 0) -> None:
-        """Read what is of the transaction *not_before* or later, and look at *top* for that."""
+    def __init__(self, engine: Engine, listings: Listings, top: str, not_before: int = 0) -> None:
+        """Read what is of the transaction *not_before* or later, and look at *top* for that.
+
+        Names that are in *listings* are not read again.
+        """
         self._engine = engine
+        self._listings = listings
         self._top = top or "/"
         self._not_before = not_before
+        self._caught_up_with = not_before
         self._session: Session | None = None
 
     def newest(self) -> int:
@@ -45,8 +51,29 @@ class Reader:
         return self._run(self._together([GetData(path or "/") for path in paths]))
 
     def names(self, paths: Sequence[str]) -> list[list[str] | NoAuth | None]:
-        """Read the names of the children of all *paths*."""
-        return self._run(self._together([GetChildren(path or "/") for path in paths]))
+        """Return the names of the children of all *paths*, each node's in order.
+
+        They are to be left as they are: the next span has the same lists.
+        """
+        if self._session is None:
+            self.newest()  # which a scan has to do even if it knows all names
+        found: dict[str, list[str] | NoAuth | None] = {}
+        for path in paths:
+            if (names := self._listings.find(path, self._not_before)) is not None:
+                found[path] = names
+        if missing := [path for path in paths if path not in found]:
+            found.update(zip(missing, self._list(missing), strict=True))
+        return [found[path] for path in paths]
+
+    def _list(self, paths: Sequence[str]) -> list[list[str] | NoAuth | None]:
+        found: list[list[str] | NoAuth | None]
+        found = self._run(self._together([GetChildren(path or "/") for path in paths]))
+        for path, names in zip(paths, found, strict=True):
+            if names is not None and not isinstance(names, NoAuth):
+                names.sort()
+                # Not of the answer's own zxid: it may be of a moment after the names.
+                self._listings.keep(path, names, self._caught_up_with)
+        return found
 
     def _run(self, steps: Steps[T]) -> T:
         return self._engine.outbox.start(steps).result()
@@ -61,6 +88,7 @@ class Reader:
                 " they were restored or set up again"
             )
         self._session = answer.session
+        self._caught_up_with = answer.zxid
         return answer.zxid
 
     def _together(self, requests: Sequence[Request]) -> Steps[list[Any]]:

@@ -6,6 +6,7 @@ that of its segments.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -50,10 +51,16 @@ class Part(NamedTuple):
         """Say whether the node at *path* is in this part."""
         return self.begin <= place_of(path) < self.end
 
-    def reaches_below(self, path: str) -> bool:
-        """Say whether the node at *path* or anything below it may be in this part."""
-        place = place_of(path)
-        return place < self.end and (place >= self.begin or self.begin.startswith(place + _BELOW))
+    def among(self, path: str, names: Sequence[str]) -> Sequence[str]:
+        """Return which of *names*, the sorted children of *path*, are in this part or above it."""
+        top = place_of(path) + _BELOW
+        first = bisect_left(names, self.begin, key=top.__add__)
+        if first and self.begin.startswith(top + names[first - 1] + _BELOW):
+            first -= 1
+        return names[first : bisect_left(names, self.end, key=top.__add__)]
+
+
+_ALL = Part()
 
 
 def spans(stops: Iterable[tuple[str, int]], rows: int) -> Iterator[Span]:
@@ -71,10 +78,17 @@ def spans(stops: Iterable[tuple[str, int]], rows: int) -> Iterator[Span]:
 class Walk:
     """The nodes that are still to be visited: depth first, many at once."""
 
-    def __init__(self, reader: Reader, tops: Sequence[str], covers: Callable[[str], bool]) -> None:
-        """Begin with *tops*, and go below them as far as *covers* says."""
+    def __init__(
+        self,
+        reader: Reader,
+        tops: Sequence[str],
+        covers: Callable[[str], bool],
+        part: Part = _ALL,
+    ) -> None:
+        """Begin with *tops*, and go below them as far as *covers* says and *part* reaches."""
         self._reader = reader
         self._covers = covers
+        self._part = part
         self._paths = sorted(tops, reverse=True)
 
     def take(self, most: int = MOST_NODES) -> list[str]:
@@ -98,8 +112,8 @@ class Walk:
             for path, names in zip(some, self._reader.names(some), strict=True):
                 if isinstance(names, NoAuth):
                     refused.append(path)
-                else:
-                    found += (f"{path}/{name}" for name in sorted(names or ()))
+                elif names:
+                    found += (f"{path}/{name}" for name in self._part.among(path, names))
         self._paths += filter(self._covers, reversed(found))
         return refused
 

@@ -34,6 +34,7 @@ from kip30.scanning import (
 from kip30_backends.zookeeper.engine import Engine, check_not_reserved
 from kip30_backends.zookeeper.refusals import NoAuth
 from kip30_backends.zookeeper.scan_layouts import Nodes, nodes_of
+from kip30_backends.zookeeper.scan_listings import Listings
 from kip30_backends.zookeeper.scan_reader import Found, Reader
 from kip30_backends.zookeeper.scan_spans import MOST_NODES, Part, Walk, place_of, spans
 from kip30_backends.zookeeper.settings import Connect, ZookeeperSettings
@@ -66,6 +67,7 @@ class ZooKeeperScanner(ScanDriver):
         self._store = _identity(settings.connect)
         self._pid = os.getpid()
         self._closed = False
+        self._listings = Listings()
         engine = self._engine = Engine(context, settings)
         self._drop = weakref.finalize(self, engine.drop)
         self._drop.atexit = False
@@ -73,7 +75,7 @@ class ZooKeeperScanner(ScanDriver):
     @override
     def position(self) -> Position:
         self._check_open()
-        return Position(self._store, str(Reader(self._engine, self._nodes.tops[0]).newest()))
+        return Position(self._store, str(self._reader_from(0).newest()))
 
     @override
     def plan(self, at: Position, rows: int) -> Iterator[Span]:
@@ -89,7 +91,7 @@ class ZooKeeperScanner(ScanDriver):
     def scan(self, span: Span, at: Position) -> Iterator[Page]:
         reader, part = self._reader(at), Part.of_token(span.token)
         visit = _Visit(self._nodes, part)
-        walk = Walk(reader, self._nodes.tops, visit.covers)
+        walk = Walk(reader, self._nodes.tops, self._nodes.covers, part)
         size = PageSize(MOST_NODES)
         while paths := walk.take(size.rows):
             visit.take(paths, reader.nodes(paths))
@@ -110,8 +112,9 @@ class ZooKeeperScanner(ScanDriver):
 
     @override
     def close(self) -> None:
-        """End the session."""
+        """End the session, and forget the names."""
         self._closed = True
+        self._listings.clear()
         self._drop.detach()
         self._engine.close()
 
@@ -125,7 +128,10 @@ class ZooKeeperScanner(ScanDriver):
         self._check_open()
         if at.store != self._store:
             raise PositionLostError(f"the position is of {at.store}, and this is {self._store}")
-        return Reader(self._engine, self._nodes.tops[0], int(at.at))
+        return self._reader_from(int(at.at))
+
+    def _reader_from(self, not_before: int) -> Reader:
+        return Reader(self._engine, self._listings, self._nodes.tops[0], not_before)
 
 
 class _Visit:
@@ -141,9 +147,6 @@ class _Visit:
         self._part = part
         self._rows: list[Row] = []
         self._rejected: list[Rejected] = []
-
-    def covers(self, path: str) -> bool:
-        return self._part.reaches_below(path) and self._nodes.covers(path)
 
     def take(self, paths: Sequence[str], found: Sequence[Found]) -> None:
         """Sort the nodes of a new page into rows, rejected ones and parents."""
@@ -209,7 +212,7 @@ def _scopes(reader: Reader, nodes: Nodes, rows: int) -> Iterator[tuple[str, int]
 def _names(reader: Reader, path: str) -> Iterator[tuple[str, int]]:
     (names,) = reader.names([path])
     if names is not None and not isinstance(names, NoAuth):
-        yield from ((place_of(f"{path}/{name}"), 1) for name in sorted(names))
+        yield from ((place_of(f"{path}/{name}"), 1) for name in names)
 
 
 def _require_readable(refused: Sequence[str], nodes: Nodes) -> None:

@@ -168,6 +168,7 @@ def test_what_is_no_namespace(into: str) -> None:
 @given(st.sets(_PATHS), st.sampled_from(["", "/", "a", "a/", "/a"]), st.booleans())
 @example({"a/b", "a//b", "/a/b", "ab", "a/b/"}, "a", False)  # noqa: FBT003  as drawn
 def test_two_paths_are_never_one_key(paths: set[str], under: str, is_tree: bool) -> None:  # noqa: FBT001
+    """P46."""
     mapping = Mapping("k/l", under, is_tree=is_tree)
     keys = [key for key in map(mapping.key_of, map(_row, paths)) if isinstance(key, str)]
     assert len(set(keys)) == len(keys)

@@ -9,7 +9,7 @@ from typing_extensions import override
 from kip30 import PluginLocator, UsageError
 from kip30.clock import Clock, SystemClock
 from kip30.pipeline.applier import Applier, Outcome, Record
-from kip30.pipeline.rate_limit import RateLimit
+from kip30.pipeline.rate_limit import RateLimit, sharers
 
 from .requests import Requests
 
@@ -55,6 +55,30 @@ def test_no_second_has_more(rate: float, pause: float) -> None:
             clock.moment += pause
     assert most_in_a_second(times) <= max(1.1 * rate, math.ceil(rate))
     assert clock.now() - begun - pause <= wanted / rate + 0.01
+
+
+@pytest.mark.case("P15")
+@pytest.mark.parametrize("slots", [1, 2, 4, 64])
+@pytest.mark.parametrize("rate", [0.5, 2, 10, 30, 99.5, 200, 40_000])
+@pytest.mark.parametrize("each", [1, 7, 1_000_000])
+def test_no_second_of_all_tasks_has_more(slots: int, rate: float, each: int) -> None:
+    """P15: tasks begin together, and each is followed by others after *each* writes."""
+    tasks = sharers(rate, slots)
+    wanted = math.ceil(3 * rate / tasks) + 2
+    times: list[float] = []
+    for _ in range(tasks):
+        clock = Stepping()
+        done = 0
+        while done < wanted:
+            limit, left = RateLimit(rate / tasks, clock), min(each, wanted - done)
+            done += left
+            while left > 0:
+                granted = limit.take(left)
+                times += [clock.now()] * granted
+                left -= granted
+    times.sort()
+    assert most_in_a_second(times) <= max(1.1 * rate, math.ceil(rate))
+    assert times[-1] - 50.0 <= len(times) / rate + 0.01
 
 
 def test_it_grants_no_more_than_is_wanted() -> None:

@@ -136,5 +136,12 @@ def test_partitions_have_about_as_many_rows(rows: list[int], slots: int) -> None
         assert max(sizes) - min(sizes) <= max(1, *rows)
 
 
+def test_spans_of_a_region_are_next_to_each_other() -> None:
+    plan = [Span(f"{number % 3}-{number:02}".encode(), number) for number in range(30)]
+    for group in partitions(plan, 4):
+        regions = [span.token[:1] for span in group]
+        assert regions == sorted(regions)
+
+
 def test_empty_spans_are_shared_as_well() -> None:
     assert sorted(map(len, partitions(spans(*[0] * 9), 4))) == [2, 2, 2, 3]

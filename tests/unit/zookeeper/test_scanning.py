@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from typing import Any, ClassVar, Protocol
 
 import pytest
-from kazoo.client import KazooClient
-from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+from kazoo.security import OPEN_ACL_UNSAFE
 from typing_extensions import override
 
 from kip30 import BYTES, PluginLocator
@@ -32,8 +31,9 @@ from kip30_conformance.servers import Ensemble, start
 from tests.unit.children import run_in_child
 from tests.unit.clients import PATIENT, Open
 
+from .alice import alice_on, hiding
+
 _WHOLE = 1_000_000
-_ALICE = "alice:geheim-1"
 _AROUND_CUTS = ["a/b/c", "a-b/c", "a0/b", "a.b", "A/b", "é/ü", "a/b-c", "zookeeper/k"]
 _IMPATIENT: dict[str, Written] = {
     "plugin.session.timeout.ms": 2000,
@@ -68,25 +68,14 @@ def open_scanner(ensemble: Ensemble, namespace: str) -> Iterator[OpenScanner]:
 
 @pytest.fixture
 def kazoo(ensemble: Ensemble) -> Iterator[Any]:
-    client: Any = KazooClient(hosts=ensemble.nodes[0].address, auth_data=[("digest", _ALICE)])
-    client.start()
-    yield client
-    client.stop()
-    client.close()
+    with alice_on(ensemble) as client:
+        yield client
 
 
 @pytest.fixture
 def hide(kazoo: Any) -> Iterator[Callable[[str], object]]:
-    """Yield what makes a node unreadable to all but `kazoo`, until the test ends."""
-    hidden: list[str] = []
-
-    def hide_one(path: str) -> None:
-        kazoo.set_acls(path, [make_digest_acl(*_ALICE.split(":"), all=True)])
-        hidden.append(path)
-
-    yield hide_one
-    for path in hidden:
-        kazoo.set_acls(path, OPEN_ACL_UNSAFE)
+    with hiding(kazoo) as hide_one:
+        yield hide_one
 
 
 def test_foreign_nodes_are_rejected(

@@ -1,0 +1,87 @@
+"""What the jobs ``restore`` and ``migrate`` are to do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kip30.driver import Capability
+from kip30.errors import UnsupportedError, UsageError
+from kip30.names import check_namespace
+from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
+from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.source import SPAN_ROWS
+from kip30.scanning import Layout
+
+RESTORE = "restore"
+MIGRATE = "migrate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreOptions:
+    """What to write where.
+
+    Attributes:
+        source: A snapshot, or part of a store.
+        target: The store. Nothing that is there is overwritten.
+        out: The folder of the run.
+        resume: Whether to go on with the run in *out*.
+        into: The namespace for the records of another program; required for these.
+        rate: How many writes a second all tasks together may do; None: as many as they can.
+        fence: Whether a former driver of this run can write nothing once another has begun.
+        span_rows: About how many rows of a store are a span.
+        request_seconds: How long a request of a scan may take.
+    """
+
+    source: SnapshotEndpoint | StoreEndpoint
+    target: StoreEndpoint
+    out: Path
+    resume: bool = False
+    into: str | None = None
+    rate: float | None = None
+    fence: bool = True
+    span_rows: int = SPAN_ROWS
+    request_seconds: float | None = None
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        return RESTORE if isinstance(self.source, SnapshotEndpoint) else MIGRATE
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what decides the result."""
+        return {"source": self.source.text, "target": self.target.text, "into": self.into}
+
+    def check(self) -> None:
+        """Raise if these contradict each other.
+
+        Raises:
+            UsageError: They do; the message says what to write.
+            InvalidNameError: *into* cannot be a namespace.
+            UnsupportedError: A store does not offer what this needs.
+            StoreError: The manifest of the snapshot cannot be read.
+            ConfigError: The configuration of a store is wrong.
+        """
+        if self.target.under:
+            raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
+        if self.rate is not None and not self.rate > 0:
+            raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
+        if _layout(self.source) is Layout.RAW and self.into is None:
+            raise UsageError(f"{self.source.text} is raw: --into NAMESPACE says where it goes")
+        if _layout(self.source) is not Layout.RAW and self.into is not None:
+            raise UsageError(f"{self.source.text} is not raw: its keys keep their namespaces")
+        check_namespace(self.into or "")
+        require(self.source, Capability.SCANNING)
+        if self.fence:
+            self._check_fence()
+
+    def _check_fence(self) -> None:
+        try:
+            require(self.target, Capability.FENCING)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{error}. With --no-fence it can be written to") from None
+
+
+def _layout(source: SnapshotEndpoint | StoreEndpoint) -> Layout:
+    if isinstance(source, StoreEndpoint):
+        return source.layout
+    return Layout(read_manifest(source.folder).source.get("layout", Layout.KIP30.value))
