@@ -22,6 +22,8 @@ _JOBS = (
     "diff",
 )
 
+_TICKS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+
 
 def draw(series: list[dict[str, Any]], out: Path) -> None:
     """Draw the speed of each job in each series, on a logarithmic scale."""
@@ -38,6 +40,9 @@ def draw(series: list[dict[str, Any]], out: Path) -> None:
     axes.set_yticks([place + 0.4 - height / 2 for place in range(len(_JOBS))], _JOBS)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.set_xlim(_TICKS[0], 2 * _TICKS[-1])
+    axes.set_xticks(_TICKS, [f"{tick:,}" for tick in _TICKS])
+    axes.minorticks_off()
     axes.set_xlabel("rows per second")
     axes.legend(loc="lower right")
     figure.savefig(out, metadata={"Date": None})
