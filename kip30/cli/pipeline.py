@@ -43,7 +43,8 @@ def command() -> None:
 
     An endpoint is [raw:]PATH[#UNDER]: PATH is a properties file of a store, the folder of a
     snapshot, or - for the store of --config, --backend and --set. raw: reads what is in a store as
-    it is, whichever program wrote it. UNDER is a namespace; of a raw endpoint, a path or a prefix.
+    it is, whichever program wrote it. UNDER is a namespace; of a raw endpoint, a path, a prefix or
+    a table of Cassandra.
     """
 
 
