@@ -1,0 +1,167 @@
+"""What the tasks of a restore do in stores that refuse, reject, or stand still; and how fast."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kip30 import PluginLocator
+from kip30.pipeline import restore
+from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.restore import RestoreOptions
+from kip30.pipeline.run_lock import RunLeader, drive
+from kip30.pipeline.store_config import StoreConfig
+from kip30_conformance.patience import eventually
+from tests.unit.consul.admin import Admin
+
+from .feeding import storage_of
+from .snapshots import Hooks, take
+from .stores import Stores, contents, fill, stores_in
+
+VALUES = {f"n/k{number:03}": b"%d" % number for number in range(100)}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    with stores_in(tmp_path_factory.mktemp("stores")) as running:
+        yield running
+
+
+def taken(
+    spark: SparkSession, stores: Stores, folder: Path, *, rows: int, store: str = "embedded"
+) -> SnapshotEndpoint:
+    """Return a snapshot of `VALUES`, and what else is there, in files of *rows* rows."""
+    config = stores.config(store, f"from-{folder.name}")
+    fill(config, VALUES)
+    take(spark, config, folder / "taken", span_rows=rows)
+    return SnapshotEndpoint("taken", folder / "taken", "")
+
+
+def restored(
+    spark: SparkSession,
+    source: SnapshotEndpoint,
+    target: Path,
+    hooks: Hooks | None = None,
+    **more: object,
+) -> Report:
+    endpoint = target_endpoint(parse_endpoint(str(target)))
+    out = source.folder.with_name("run")
+    options = RestoreOptions(source=source, target=endpoint, out=out, **more)  # type: ignore[arg-type]
+    return restore.run(spark, options, hooks)
+
+
+def test_a_driver_that_another_one_replaced_writes_nothing(
+    spark: SparkSession, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P08: its tasks carry the fence."""
+    source = taken(spark, stores, tmp_path, rows=10)
+    target = stores.config("embedded", "fenced")
+    drivers: list[tuple[RunLeader, str]] = []
+
+    @contextmanager
+    def noted(config: StoreConfig, run: str) -> Generator[RunLeader]:
+        with drive(config, run) as leader:
+            drivers.append((leader, run))
+            yield leader
+
+    def replace_it() -> None:
+        former, run = drivers[0]
+        former.close()
+        with PluginLocator().startup(target) as client, RunLeader(client, run) as successor:
+            successor.fence()
+
+    monkeypatch.setattr(restore, "drive", noted)
+    report = restored(spark, source, target, Hooks(waved=replace_it))
+    assert report.ending is Ending.INCOMPLETE
+    assert "another process took over this run" in report.reason
+    (wave,) = report.waves
+    assert len(contents(target, list(VALUES))) == wave["rows"] < len(VALUES)
+
+
+def test_what_the_target_does_not_take_is_a_finding(
+    spark: SparkSession, stores: Stores, tmp_path: Path
+) -> None:
+    """P11: what was rejected by the scan is not written under any key."""
+    source_config = stores.config("consul", f"from-{tmp_path.name}")
+    foreign = f"from-{tmp_path.name}/kv/n/foreign"
+    Admin(stores.ensemble("consul").nodes[0].port).put(foreign, b"no record of kip30's")
+    source = taken(spark, stores, tmp_path, rows=50, store="consul")
+    target = stores.config("embedded", "foreign")
+    report = restored(spark, source, target)
+    assert report.ending is Ending.FINDINGS
+    counted = [report.counts[name] for name in ("written", "rejected", "conflict")]
+    assert counted == [len(VALUES), 1, 0]
+    assert [(one["key"], one["outcome"]) for one in report.findings] == [(foreign, "rejected")]
+    assert contents(target, [*VALUES, foreign]) == VALUES
+    assert contents(source_config, list(VALUES)) == VALUES
+
+
+def test_all_tasks_share_the_rate(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:
+    """P15: two tasks write 50 keys each, at the same time."""
+    source = taken(spark, stores, tmp_path, rows=50)
+    target = stores.config("embedded", "slow")
+    with timed(target) as seconds:
+        report = restored(spark, source, target, rate=40.0)
+    assert [wave["rows"] for wave in report.waves] == [100]
+    assert seconds[0] >= 0.9 * len(VALUES) / 40
+
+
+@contextmanager
+def timed(target: Path) -> Generator[list[float]]:
+    """Yield a list that gets how many seconds were between the first write and the last one."""
+    over = threading.Event()
+    seconds: list[float] = []
+    looks: list[tuple[float, int]] = []
+
+    def look() -> None:
+        with storage_of(target) as storage:
+            while not over.wait(0.02):
+                begun = time.monotonic()
+                looks.append((begun, len(list(storage.list("n")))))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seconds
+    finally:
+        over.set()
+        thread.join()
+    first = max(at for at, count in looks if count == 0)
+    seconds.append(min(at for at, count in looks if count == len(VALUES)) - first)
+
+
+def test_writes_without_an_answer_are_decided_again(
+    spark: SparkSession, stores: Stores, tmp_path: Path
+) -> None:
+    """P16: a wave with such writes is not done."""
+    source = taken(spark, stores, tmp_path, rows=50)
+    target = stores.config("embedded", "still")
+    target.write_text(f"{target.read_text()}plugin.operation.timeout.ms={TIMEOUT * 1000:.0f}\n")
+    fill(target, {})
+    with ThreadPoolExecutor() as pool:
+        freezing = pool.submit(freeze, target)
+        report = restored(spark, source, target, rate=40.0, fence=False)
+        freezing.result()
+    (wave,) = report.waves
+    assert (report.ending, wave["attempts"]) == (Ending.DONE, 2)
+    assert [report.counts[name] for name in ("written", "unknown")] == [len(VALUES), 0]
+    assert contents(target, list(VALUES)) == VALUES
+
+
+TIMEOUT = 1.0
+
+
+def freeze(target: Path) -> None:
+    """Let no one write to an embedded store for longer than a write waits, once some are done."""
+    eventually(lambda: contents(target, list(VALUES)), within=60, what="the first keys are there")
+    folder = StoreConfig.of_file(target).resolve().settings.directory
+    with closing(sqlite3.connect(folder / "kip30.db", isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        time.sleep(2.5 * TIMEOUT)
