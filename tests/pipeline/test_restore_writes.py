@@ -1,4 +1,4 @@
-"""What the tasks of a restore do in stores that refuse, reject, or stand still; and how fast."""
+"""What the tasks of a restore do in stores that reject or stand still; and how fast."""
 
 import sqlite3
 import threading
@@ -11,18 +11,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kip30 import PluginLocator
 from kip30.pipeline import restore
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.restore import RestoreOptions
-from kip30.pipeline.run_lock import RunLeader, drive
 from kip30.pipeline.store_config import StoreConfig
 from kip30_conformance.patience import eventually
 from tests.unit.consul.admin import Admin
 
 from .feeding import storage_of
-from .snapshots import Hooks, take
+from .snapshots import take
 from .stores import Stores, contents, fill, stores_in
 
 VALUES = {f"n/k{number:03}": b"%d" % number for number in range(100)}
@@ -48,41 +46,12 @@ def restored(
     spark: SparkSession,
     source: SnapshotEndpoint,
     target: Path,
-    hooks: Hooks | None = None,
     **more: object,
 ) -> Report:
     endpoint = target_endpoint(parse_endpoint(str(target)))
     out = source.folder.with_name("run")
     options = RestoreOptions(source=source, target=endpoint, out=out, **more)  # type: ignore[arg-type]
-    return restore.run(spark, options, hooks)
-
-
-def test_a_driver_that_another_one_replaced_writes_nothing(
-    spark: SparkSession, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """P08: its tasks carry the fence."""
-    source = taken(spark, stores, tmp_path, rows=10)
-    target = stores.config("embedded", "fenced")
-    drivers: list[tuple[RunLeader, str]] = []
-
-    @contextmanager
-    def noted(config: StoreConfig, run: str) -> Generator[RunLeader]:
-        with drive(config, run) as leader:
-            drivers.append((leader, run))
-            yield leader
-
-    def replace_it() -> None:
-        former, run = drivers[0]
-        former.close()
-        with PluginLocator().startup(target) as client, RunLeader(client, run) as successor:
-            successor.fence()
-
-    monkeypatch.setattr(restore, "drive", noted)
-    report = restored(spark, source, target, Hooks(waved=replace_it))
-    assert report.ending is Ending.INCOMPLETE
-    assert "another process took over this run" in report.reason
-    (wave,) = report.waves
-    assert len(contents(target, list(VALUES))) == wave["rows"] < len(VALUES)
+    return restore.run(spark, options)
 
 
 def test_what_the_target_does_not_take_is_a_finding(

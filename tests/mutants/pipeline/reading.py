@@ -7,17 +7,25 @@ _STORES = "tests/pipeline/test_snapshot_stores.py"
 _WAVES = "tests/unit/pipeline/test_wave_runner.py"
 
 _PUSH = '''
+    _wanted = None
+
     def pushFilters(self, filters):
-        """Take note of the keys that a query asks for."""
-        from dataclasses import replace
+        """Take over the comparison of one key."""
         for one in filters:
             if type(one).__name__ == "EqualTo" and one.attribute == ("key",):
-                under = one.value.rpartition("/")[0]
-                self._options = replace(self._options, view=View(under=under))
-        return filters
+                self._wanted = one.value
+            else:
+                yield one
 
     @override
     def partitions('''
+_ALL = "                    yield from batches(page, store.changed_since(page, at), layout)"
+_SOME = """
+                    for batch in batches(page, store.changed_since(page, at), layout):
+                        keys = batch.column(0).to_pylist()
+                        wanted = [self._wanted in {None, key} for key in keys]
+                        yield batch.filter(pa.array(wanted))
+"""
 
 READING: dict[str, Mutant] = {
     "P01-empty-values-are-left-out": mutant(
@@ -132,5 +140,7 @@ READING: dict[str, Mutant] = {
             '"spark.ui.enabled": "false", "spark.sql.python.filterPushdown.enabled": "true",',
         ),
         ("source.py", "\n    @override\n    def partitions(", _PUSH),
+        ("source.py", "planned=None)}", 'planned=None), "_wanted": self._wanted}'),
+        ("source.py", _ALL, _SOME.strip("\n")),
     ),
 }

@@ -7,6 +7,7 @@ _REPLACE = "tests/unit/pipeline/test_applier_replace.py"
 _STORES = "tests/pipeline/test_applier_stores.py"
 _RESTORE = "tests/pipeline/test_restore.py"
 _WRITES = "tests/pipeline/test_restore_writes.py"
+_FENCES = "tests/pipeline/test_fences.py::test_tasks_of_a_former_driver_write_nothing"
 _REPAIR = "tests/pipeline/test_repair.py"
 
 _BY_NONCE = """    if found.nonce == write.nonce and found.data == write.data:
@@ -19,8 +20,15 @@ WRITING: dict[str, Mutant] = {
         ("applier.py", "one.expected, fence)", "one.expected)"),
     ),
     "P08-tasks-get-no-fence": mutant(
-        f"{_WRITES}::test_a_driver_that_another_one_replaced_writes_nothing",
+        f"{_FENCES}[migrated]",
         ("bulk_write.py", "fence=self.fence, rate=self.rate", "rate=self.rate"),
+    ),
+    "P08-a-repair-has-no-fence": mutant(
+        f"{_FENCES}[repaired]",
+        ("repair.py", "            fence=fence,\n", "            fence=None,\n"),
+    ),
+    "P08-a-feed-has-no-fence": mutant(
+        f"{_FENCES}[fed]", ("feed_sinks.py", "fence=self._fence(), rate", "fence=None, rate")
     ),
     "P08-batches-go-on-after-a-refused-fence": mutant(
         f"{_APPLIER}::test_a_driver_that_is_superseded_meanwhile_stops",
