@@ -29,8 +29,12 @@ COMPARING: dict[str, Mutant] = {
         f"{_DIFF}::test_digests_and_values_agree",
         ("comparison.py", 'else ("bytes", "digest")', 'else ("bytes",)'),
     ),
-    "P19-in-whole-values-null-is-equal-to-all": mutant(
-        f"{_DIFF}::test_digests_and_values_agree",
-        ("comparison.py", ".eqNullSafe(", ".startswith("),
+    "P17-no-data-is-equal-to-all": mutant(
+        f"{_DIFF}::test_no_data_is_not_empty_data[True]",
+        ("comparison.py", '.eqNullSafe(f.col(f"{RIGHT}_{one}"))', ' == f.col(f"{RIGHT}_{one}")'),
+    ),
+    "P17-digest-of-no-data": mutant(
+        f"{_DIFF}::test_no_data_is_not_empty_data[False]",
+        ("frames.py", "f.xxhash64(key, value.isNull(), value)", "f.xxhash64(key, value)"),
     ),
 }
