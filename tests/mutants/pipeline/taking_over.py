@@ -46,10 +46,6 @@ TAKING_OVER: dict[str, Mutant] = {
         f"{_NODES}::test_unreadable_nodes_are_rejected[3.6]",
         (_SCANNING, "                self.refuse([path])\n", "                continue\n"),
     ),
-    "P42-children-of-an-unreadable-node-are-left-out": mutant(
-        f"{_NODES}::test_unreadable_nodes_are_rejected[3.6]",
-        (_SCANNING, "visit.refuse(walk.go_below(visit.parents))", "walk.go_below(visit.parents)"),
-    ),
     "P42-an-unreadable-child-is-no-child": mutant(
         _IMPORT,
         (
