@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
@@ -158,7 +158,8 @@ def expected_kind(left: bytes | None, right: bytes | None) -> str | None:
     return None if left == right else "differs"
 
 
-@settings(max_examples=2)
+# To shrink an example takes a job of Spark's for each attempt.
+@settings(max_examples=2, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(st.tuples(_SIDES, _SIDES), min_size=40, max_size=80))
 def test_digests_and_values_agree(spark: SparkSession, pairs: list[tuple[Values, Values]]) -> None:
     """P19; and both are right."""
@@ -172,6 +173,25 @@ def test_digests_and_values_agree(spark: SparkSession, pairs: list[tuple[Values,
         left = table_of(spark, [one for one, _ in pairs], full=full)
         right = table_of(spark, [one for _, one in pairs], full=full)
         assert kinds(comparison.differences(left, right, full=full)) == expected
+
+
+def raw_table(spark: SparkSession, values: dict[bytes, bytes | None], *, full: bool) -> DataFrame:
+    """Return nodes of another program as one side of a comparison."""
+    rows = [
+        (path, path.decode(), value, "persistent", (1, 0), None, None, None, False, None)
+        for path, value in values.items()
+    ]
+    return comparable(with_digest(spark.createDataFrame(rows, spark_schema(Layout.RAW))), full=full)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_no_data_is_not_empty_data(spark: SparkSession, *, full: bool) -> None:
+    """P17, of nodes: with their digests, and with their values."""
+    left = raw_table(spark, {b"/a": None, b"/b": b"", b"/c": None, b"/d": b""}, full=full)
+    right = raw_table(spark, {b"/a": None, b"/b": b"", b"/c": b"", b"/d": None}, full=full)
+    rows = comparison.differences(left, right, full=full).collect()
+    found = {bytes(row.key): row.kind for row in rows}
+    assert found == {b"/c": "differs", b"/d": "differs"}
 
 
 class Meddling(NoProgress):

@@ -273,7 +273,7 @@ feed.run(spark, chosen)
 @contextmanager
 def child(source: Path, target: Path | None, out: Path, point: str) -> Iterator[Any]:
     root = str(Path(__file__).parents[2])
-    path = f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), root]))
     words = [sys.executable, "-c", CHILD, str(source), str(target or ""), str(out), point]
     process = subprocess.Popen(
         words,

@@ -31,6 +31,8 @@ from .stores import fill
 
 VALUES = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(300)} | {
     "top": b"",
+    "same/a": b"of both",
+    "same/b": b"of both",
     "n1/below/x": b"x" * 5_000,
     "ü/=é %/a": bytes(range(256)),
 }
@@ -386,7 +388,9 @@ def test_claims_are_for_people(spark: SparkSession, source: Path, tmp_path: Path
 
 
 def test_claims_are_not_shown_unasked(spark: SparkSession, source: Path, tmp_path: Path) -> None:
-    take(spark, source, tmp_path / "out")
+    with PluginLocator().startup(source) as client:
+        client.leader_election("s").nominate("c", "leads")
+        take(spark, source, tmp_path / "out")
     assert not (tmp_path / "out" / "claims.jsonl").exists()
 
 

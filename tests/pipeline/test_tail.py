@@ -127,7 +127,7 @@ def killed(folder: Path, config: Path, point: str, count: int) -> bool:
     """Advance in a process that is killed after the *count*-th time at *point*."""
     root = str(Path(__file__).parents[2])
     words = [sys.executable, "-c", CHILD, str(folder), str(config), point, str(count)]
-    path = f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), root]))
     ended = subprocess.run(words, env=os.environ | {"PYTHONPATH": path}, check=False)
     assert ended.returncode in {0, -signal.SIGKILL}
     return ended.returncode != 0

@@ -222,12 +222,12 @@ def test_a_driver_that_is_superseded_meanwhile_stops(
     client: PluginLocator, requests: Requests, drive: Callable[[], Fence]
 ) -> None:
     client.storage(BYTES).put("n/0", b"theirs")
-    writer = Applier(client.backend, "r", seconds=10, fence=drive(), rate=100)
+    writer = Applier(client.backend, "r", seconds=10, fence=drive(), rate=60)
     requests.before_write = lambda: drive() if len(requests.writes) == 1 else None
     applied = writer.create(RECORDS)
-    assert count(applied) == {Outcome.CONFLICT: 1, Outcome.WRITTEN: 4, Outcome.FENCED: 5}
+    assert count(applied) == {Outcome.CONFLICT: 1, Outcome.WRITTEN: 2, Outcome.FENCED: 7}
     assert outcomes(applied)[0] is Outcome.CONFLICT
-    assert requests.writes == [5, 5]
+    assert requests.writes == [3, 3]
 
 
 def test_a_store_that_does_not_answer_is_not_asked_for_the_rest(

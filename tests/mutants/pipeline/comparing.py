@@ -1,0 +1,40 @@
+"""Mutants of the diff: which keys differ."""
+
+from .mutant import Mutant, mutant
+
+_DIFF = "tests/pipeline/test_diff.py"
+
+COMPARING: dict[str, Mutant] = {
+    "P17-an-empty-value-is-none": mutant(
+        f"{_DIFF}::test_planted_differences_are_found_and_no_others",
+        (
+            "comparison.py",
+            'f.when(f.col("right_version").isNull(), ONLY_LEFT)',
+            'f.when(f.coalesce("right_bytes", f.lit(0)) == 0, ONLY_LEFT)',
+        ),
+    ),
+    "P17-moving-keys-are-not-read-again": mutant(
+        f"{_DIFF}::test_what_changes_after_it_was_read_is_unsettled",
+        ("diff.py", "settled(found.select(*COLUMNS), self._stores())", "found.select(*COLUMNS)"),
+    ),
+    "P17-the-second-reading-looks-at-one-side": mutant(
+        f"{_DIFF}::test_what_changes_after_it_was_read_is_unsettled",
+        ("settling.py", "if side in readers:", "if side in readers and side == LEFT:"),
+    ),
+    "P18-what-only-the-right-side-has": mutant(
+        f"{_DIFF}::test_snapshots_mirrored_and_whole_values",
+        ("comparison.py", '"key", "full_outer"', '"key", "left_outer"'),
+    ),
+    "P19-values-of-one-size-are-equal": mutant(
+        f"{_DIFF}::test_digests_and_values_agree",
+        ("comparison.py", 'else ("bytes", "digest")', 'else ("bytes",)'),
+    ),
+    "P17-no-data-is-equal-to-all": mutant(
+        f"{_DIFF}::test_no_data_is_not_empty_data[True]",
+        ("comparison.py", '.eqNullSafe(f.col(f"{RIGHT}_{one}"))', ' == f.col(f"{RIGHT}_{one}")'),
+    ),
+    "P17-digest-of-no-data": mutant(
+        f"{_DIFF}::test_no_data_is_not_empty_data[False]",
+        ("frames.py", "f.xxhash64(key, value.isNull(), value)", "f.xxhash64(key, value)"),
+    ),
+}

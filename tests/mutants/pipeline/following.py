@@ -1,0 +1,105 @@
+"""Mutants of the feed: each change once, in order, and gaps that are shown."""
+
+from .mutant import Mutant, mutant
+
+_FEED = "tests/pipeline/test_feed.py"
+_TAIL = "tests/pipeline/test_tail.py"
+
+FOLLOWING: dict[str, Mutant] = {
+    "P21-keys-are-known-before-the-segment-is-there": mutant(
+        f"{_TAIL}::test_p21_killed_at_each_point[zookeeper-written]",
+        ("tail.py", "        self._journal.append(self._entries, mark)\n", ""),
+        (
+            "tail.py",
+            "        self._known.apply(self._journal.segment, states)\n",
+            (
+                "        self._known.apply(self._journal.segment + 1, states)\n"
+                "        self._journal.append(self._entries, mark)\n"
+            ),
+        ),
+    ),
+    "P21-a-segment-in-the-middle-has-the-last-position": mutant(
+        f"{_TAIL}::test_p21_killed_at_each_point[embedded-appended]",
+        ("tail.py", "self._flush(replace(mark, order=last))", "self._flush(Mark(at=until))"),
+    ),
+    "P21-the-rest-of-a-log-is-read-from-its-beginning": mutant(
+        f"{_TAIL}::test_p21_killed_at_each_point[embedded-appended]",
+        ("tail.py", "if change.order <= mark.order:", "if change.order < 0:"),
+    ),
+    "P21-a-killed-tail-catches-up-with-nothing": mutant(
+        f"{_TAIL}::test_p21_killed_at_each_point[zookeeper-appended]",
+        ("tail.py", "if segment > 0:", "if segment > self._journal.segment:"),
+    ),
+    "P21-a-batch-is-committed-before-it-is-written": mutant(
+        f"{_FEED}::test_p21_killed_after_a_batch[written-store]",
+        (
+            "journal_consumer.py",
+            "        written = self._write(segments, rows) if rows else Written()\n",
+            (
+                "        self._commit(segments, 0, Written())\n"
+                "        written = self._write(segments, rows) if rows else Written()\n"
+            ),
+        ),
+    ),
+    "P22-a-batch-that-comes-again-has-more-in-it": mutant(
+        f"{_FEED}::test_p21_killed_after_a_batch[written-store]",
+        ("journal_consumer.py", "self._run.manifest.counts[_BEGUN])", "self._journal.segment + 1)"),
+    ),
+    "P22-a-batch-that-comes-again-is-written-again": mutant(
+        f"{_FEED}::test_p22_a_batch_that_comes_again",
+        (
+            "batch_writer.py",
+            "return self._looks_first or any(",
+            "return self._looks_first and any(",
+        ),
+    ),
+    "P22-a-batch-that-comes-again-is-of-another-run": mutant(
+        f"{_FEED}::test_p22_a_batch_that_comes_again",
+        ("feed.py", "self._run.manifest.run, slots(", "str(time.time()), slots("),
+        (
+            "decisions.py",
+            "    if found.data == write.data:\n",
+            "    if found.data == write.data and write.condition is not Condition.ANY:\n",
+        ),
+    ),
+    "P23-once-follows-a-moving-end": mutant(
+        f"{_FEED}::test_p23_once_ends_while_writers_go_on",
+        (
+            "tail_thread.py",
+            "            if self._once:\n                return\n",
+            "            if self._once and not self._tail.moved:\n                return\n",
+        ),
+        (
+            "tail.py",
+            "        self._finish(Mark(at=until, reached=reached))\n",
+            (
+                "        self._finish(Mark(at=until, reached=reached))\n"
+                "        self.moved = store.position() != until\n"
+            ),
+        ),
+    ),
+    "P23-the-end-moves-while-it-is-read": mutant(
+        f"{_FEED}::test_p23_once_ends_while_writers_go_on",
+        ("tail.py", "store.changes(mark.at, until)", "store.changes(mark.at, store.position())"),
+    ),
+    "P24-a-gap-is-swallowed": mutant(
+        f"{_TAIL}::test_p24_another_store[embedded]",
+        ("tail.py", "[Entry(None, None, None, Kind.GAP)], 0", "[], 0"),
+    ),
+    "P24-a-gap-is-not-repaired": mutant(
+        f"{_TAIL}::test_p24_another_store[embedded]",
+        ("tail.py", "order=-1, listing=True))", "order=-1, listing=False))"),
+    ),
+    "P24-what-was-deleted-in-a-gap-stays": mutant(
+        f"{_TAIL}::test_p24_an_overrun_log",
+        ("tail.py", "for key in self._known.unseen():", "for key in ():"),
+    ),
+    "P25-the-first-change-of-a-key-counts": mutant(
+        f"{_FEED}::test_p25_a_store_into_another[embedded]",
+        ("feed_sinks.py", "f.max_by(state,", "f.min_by(state,"),
+    ),
+    "P25-deletions-are-left-out": mutant(
+        f"{_FEED}::test_p25_a_store_into_another[embedded]",
+        ("feed_sinks.py", '== "change")', '== "change").where(f.col("value").isNotNull())'),
+    ),
+}

@@ -1,0 +1,146 @@
+"""Mutants of snapshots: what is read, once and of one moment, and how a run goes on."""
+
+from .mutant import Mutant, mutant
+
+_SNAPSHOT = "tests/pipeline/test_snapshot.py"
+_STORES = "tests/pipeline/test_snapshot_stores.py"
+_WAVES = "tests/unit/pipeline/test_wave_runner.py"
+
+_PUSH = '''
+    _wanted = None
+
+    def pushFilters(self, filters):
+        """Take over the comparison of one key."""
+        for one in filters:
+            if type(one).__name__ == "EqualTo" and one.attribute == ("key",):
+                self._wanted = one.value
+            else:
+                yield one
+
+    @override
+    def partitions('''
+_ALL = "                    yield from batches(page, store.changed_since(page, at), layout)"
+_SOME = """
+                    for batch in batches(page, store.changed_since(page, at), layout):
+                        keys = batch.column(0).to_pylist()
+                        wanted = [self._wanted in {None, key} for key in keys]
+                        yield batch.filter(pa.array(wanted))
+"""
+
+READING: dict[str, Mutant] = {
+    "P01-empty-values-are-left-out": mutant(
+        "tests/pipeline/test_five_stores.py"
+        "::test_a_snapshot_of_one_store_is_restored_in_another[embedded-embedded]",
+        ("restore.py", "return rows.select(", 'return rows.where(f.length("value") > 0).select('),
+    ),
+    "P03-digest-without-the-key": mutant(
+        f"{_SNAPSHOT}::test_digests_tell_values_and_keys_apart",
+        ("frames.py", "else f.xxhash64(key, value)", "else f.xxhash64(value)"),
+    ),
+    "P03-digest-with-the-version": mutant(
+        f"{_SNAPSHOT}::test_how_it_is_cut_changes_nothing[7-1]",
+        ("frames.py", "else f.xxhash64(key, value)", 'else f.xxhash64(key, value, "version")'),
+    ),
+    "P03-a-slot-without-spans-loses-them": mutant(
+        f"{_SNAPSHOT}::test_how_it_is_cut_changes_nothing[1-16]",
+        ("waves.py", "for group in groups]", "for group in groups[: len(spans) - 1 or 1]]"),
+    ),
+    "P04-done-waves-are-read-again": mutant(
+        f"{_SNAPSHOT}::test_a_resume_after_a_crash[manifest]",
+        ("wave_runner.py", "Waves(spans, manifest.finished_spans,", "Waves(spans, (),"),
+    ),
+    "P04-damaged-waves-count-as-done": mutant(
+        f"{_WAVES}::test_a_wave_whose_file_is_damaged_is_run_again",
+        ("wave_runner.py", "in run.drop_damaged_waves():", "in ():"),
+    ),
+    "P04-a-resume-plans-anew": mutant(
+        f"{_SNAPSHOT}::test_a_resume_after_a_crash[files]",
+        (
+            "view_reader.py",
+            "if self._run.manifest.planned is not None:",
+            "if self._run.manifest.waves:",
+        ),
+    ),
+    "P04-files-of-a-killed-attempt-count": mutant(
+        "tests/unit/pipeline/test_run_directory.py::test_files_of_former_attempts_are_removed",
+        ("run_directory.py", "shutil.rmtree(folder, ignore_errors=True)", "pass"),
+    ),
+    "P05-each-task-reads-the-present": mutant(
+        f"{_STORES}::test_writers_between_the_plan_and_the_waves[etcd]",
+        (
+            "source.py",
+            "at, spans = partition.at, iter(",
+            "at, spans = store.position(), iter(",
+        ),
+    ),
+    "P05-moving-is-not-marked": mutant(
+        f"{_STORES}::test_writers_between_the_plan_and_the_waves[zookeeper]",
+        ("source.py", "store.changed_since(page, at)", "[False] * len(page.keys)"),
+    ),
+    "P06-a-lost-position-is-tried-again": mutant(
+        f"{_STORES}::test_a_compaction_ends_the_run",
+        ("wave_runner.py", "_FINAL = (PositionLostError, ", "_FINAL = ("),
+    ),
+    "P06-what-is-compacted-is-read-as-it-is-now": mutant(
+        f"{_STORES}::test_a_compaction_ends_the_run",
+        (
+            "kip30_backends/etcd/scanning.py",
+            "raise _lost(at, error) from error",
+            "return self._read(self.position(), start, end, limit=limit, names_only=names_only)",
+        ),
+    ),
+    "P14-epochs-are-those-of-leaders": mutant(
+        f"{_SNAPSHOT}::test_claims_are_for_people",
+        ("view_reader.py", 'if one["kind"] == _EPOCH', 'if one["kind"] != "member"'),
+    ),
+    "P14-claims-are-shown-unasked": mutant(
+        f"{_SNAPSHOT}::test_claims_are_not_shown_unasked",
+        ("view_reader.py", "if show:", "if claims or show:"),
+    ),
+    "P35-a-secret-is-expanded-before-it-is-shipped": mutant(
+        "tests/pipeline/test_store_config.py::test_settings_travel_as_they_are_written",
+        ("kip30/config/shipping.py", "import only_refers", "import expand, only_refers"),
+        (
+            "kip30/config/shipping.py",
+            "return kept\n",
+            "return {key: expand(text, key) for key, text in kept.items()}\n",
+        ),
+    ),
+    "P35-a-written-secret-is-shipped": mutant(
+        "tests/pipeline/test_command_checks.py::test_a_secret_that_is_written_out_stays_here",
+        ("kip30/config/shipping.py", "rows[key].secret and not", "not rows[key].secret and not"),
+    ),
+    "P37-a-jar-of-our-own": mutant(
+        "tests/pipeline/test_engine.py::test_no_jar_is_resolved",
+        (
+            "session.py",
+            '"spark.ui.enabled": "false",',
+            '"spark.ui.enabled": "false", "spark.jars": str(_LOGGING),',
+        ),
+        ("session.py", '_LOGGING = Path(__file__).with_name("log4j2.properties")\n', ""),
+        (
+            "session.py",
+            "_DEFAULTS = {",
+            '_LOGGING = Path(__file__).with_name("log4j2.properties")\n_DEFAULTS = {',
+        ),
+    ),
+    "P38-newer-manifests-are-read": mutant(
+        "tests/unit/pipeline/test_manifest.py::test_a_newer_format",
+        ("manifest.py", "if number == FORMAT:", "if number >= FORMAT:"),
+    ),
+    "P38-a-snapshot-that-is-not-done-is-read": mutant(
+        f"{_SNAPSHOT}::test_manifests_of_another_time",
+        ("snapshot_files.py", "if not self.manifest.done:", "if not self.manifest.waves:"),
+    ),
+    "P39-filters-are-pushed-down": mutant(
+        f"{_SNAPSHOT}::test_a_notebook_reads_a_store",
+        (
+            "session.py",
+            '"spark.ui.enabled": "false",',
+            '"spark.ui.enabled": "false", "spark.sql.python.filterPushdown.enabled": "true",',
+        ),
+        ("source.py", "\n    @override\n    def partitions(", _PUSH),
+        ("source.py", "planned=None)}", 'planned=None), "_wanted": self._wanted}'),
+        ("source.py", _ALL, _SOME.strip("\n")),
+    ),
+}

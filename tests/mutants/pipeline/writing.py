@@ -1,0 +1,167 @@
+"""Mutants of restoring and repairing: what is written, once, by one driver, and how it counts."""
+
+from .mutant import Mutant, mutant
+
+_APPLIER = "tests/unit/pipeline/test_applier.py"
+_REPLACE = "tests/unit/pipeline/test_applier_replace.py"
+_STORES = "tests/pipeline/test_applier_stores.py"
+_RESTORE = "tests/pipeline/test_restore.py"
+_WRITES = "tests/pipeline/test_restore_writes.py"
+_FENCES = "tests/pipeline/test_fences.py::test_tasks_of_a_former_driver_write_nothing"
+_RATE = "tests/pipeline/test_rate.py::test_no_second_has_more_than_the_rate[4]"
+_REPAIR = "tests/pipeline/test_repair.py"
+
+_BY_NONCE = """    if found.nonce == write.nonce and found.data == write.data:
+        return Decision(Outcome.WRITTEN, found.version)
+"""
+
+WRITING: dict[str, Mutant] = {
+    "P08-writes-carry-no-fence": mutant(
+        f"{_APPLIER}::test_a_former_driver_writes_nothing_and_asks_nothing_more",
+        ("applier.py", "one.expected, fence)", "one.expected)"),
+    ),
+    "P08-tasks-get-no-fence": mutant(
+        f"{_FENCES}[migrated]",
+        ("bulk_write.py", "fence=self.fence, rate=self._share", "rate=self._share"),
+    ),
+    "P08-a-repair-has-no-fence": mutant(
+        f"{_FENCES}[repaired]",
+        ("repair.py", "            fence=fence,\n", "            fence=None,\n"),
+    ),
+    "P08-a-feed-has-no-fence": mutant(
+        f"{_FENCES}[fed]", ("feed_sinks.py", "fence=self._fence())", "fence=None)")
+    ),
+    "P08-batches-go-on-after-a-refused-fence": mutant(
+        f"{_APPLIER}::test_a_driver_that_is_superseded_meanwhile_stops",
+        ("batch_writer.py", "while unsent and not self._fenced and", "while unsent and"),
+    ),
+    "P08-the-next-call-forgets-the-refused-fence": mutant(
+        f"{_APPLIER}::test_a_former_driver_writes_nothing_and_asks_nothing_more",
+        (
+            "batch_writer.py",
+            "        batch = _Batch(writes)\n",
+            '        batch = _Batch(writes)\n        self._fenced = ""\n',
+        ),
+    ),
+    "P08-any-driver-has-a-fence": mutant(
+        "tests/unit/pipeline/test_run_lock.py::test_a_second_driver_is_refused",
+        ("run_lock.py", "self._election.leadership(self._name)", "self._election.get_leader()"),
+        (
+            "run_lock.py",
+            "Fence(term.service, term.epoch)",
+            "Fence(service_of(self._run), term.epoch)",
+        ),
+    ),
+    "P09-a-rerun-writes-before-it-looks": mutant(
+        f"{_APPLIER}::test_it_looks_before_it_writes_only_where_something_is",
+        ("batch_writer.py", "self._looks_first = batch.met", "self._looks_first = False"),
+    ),
+    "P09-a-nonce-of-the-attempt": mutant(
+        f"{_STORES}::test_a_rerun_writes_nothing[embedded]",
+        ("applier.py", "Nonces(run)", 'Nonces(f"{run}-{id(self)}")'),
+    ),
+    "P09-replaces-without-a-look": mutant(
+        f"{_REPLACE}::test_a_batch_that_is_replayed_writes_nothing",
+        (
+            "batch_writer.py",
+            "return self._looks_first or any(",
+            "return self._looks_first and any(",
+        ),
+    ),
+    "P10-a-conflict-is-overwritten": mutant(
+        f"{_RESTORE}::test_other_values_stay_and_are_named",
+        ("outcomes.py", "return Condition.ABSENT", "return Condition.ANY"),
+    ),
+    "P10-same-counts-as-written": mutant(
+        f"{_RESTORE}::test_other_values_stay_and_are_named",
+        (
+            "decisions.py",
+            "Decision(Outcome.SAME, found.version)",
+            "Decision(Outcome.WRITTEN, found.version)",
+        ),
+    ),
+    "P11-the-limit-itself-is-too-large": mutant(
+        f"{_APPLIER}::test_data_over_the_limit_is_rejected_alone",
+        ("admission.py", "len(data) > limit:", "len(data) >= limit:"),
+    ),
+    "P11-what-was-rejected-is-no-finding": mutant(
+        f"{_WRITES}::test_what_the_target_does_not_take_is_a_finding",
+        ("restore.py", '_TO_LOOK_AT = ("conflict", "rejected")', '_TO_LOOK_AT = ("conflict",)'),
+    ),
+    "P11-what-was-rejected-is-written": mutant(
+        f"{_WRITES}::test_what_the_target_does_not_take_is_a_finding",
+        ("restore.py", '"rejected").otherwise(skipped)', "None).otherwise(skipped)"),
+    ),
+    "P12-what-is-equal-is-never-its-own": mutant(
+        f"{_STORES}::test_a_task_that_is_killed_is_counted_right_when_repeated[embedded]",
+        ("decisions.py", _BY_NONCE, ""),
+    ),
+    "P12-a-nonce-without-the-version": mutant(
+        f"{_APPLIER}::test_nonces_are_of_run_key_and_source",
+        ("outcomes.py", '{len(key)}:{key}{len(source)}:{source}"', '{len(key)}:{key}"'),
+    ),
+    "P12-of-a-key-given-twice-the-last-is-written": mutant(
+        f"{_APPLIER}::test_of_a_key_with_two_values_one_is_written_whatever_the_order[1]",
+        ("applier.py", "list(records), prefers_smallest)", "list(records), prefers_last)"),
+    ),
+    "P13-what-was-looked-at-needs-no-condition": mutant(
+        f"{_STORES}::test_a_raced_key_conflicts_alone[embedded]",
+        (
+            "batch_writer.py",
+            "self._futures([*writes.values()])",
+            (
+                "self._futures([one._replace(condition=Condition.ANY) if self._looks_first else one"
+                " for one in writes.values()])"
+            ),
+        ),
+    ),
+    "P13-all-of-a-batch-conflicts": mutant(
+        f"{_STORES}::test_a_raced_key_conflicts_alone[embedded]",
+        (
+            "batch_writer.py",
+            "                batch.refused[number] = writes[number]",
+            '                batch.decide(number, Decision(Outcome.CONFLICT, None, "it is there"))',
+        ),
+    ),
+    "P15-each-task-has-the-whole-rate": mutant(
+        _RATE,
+        ("bulk_write.py", "self.rate / sharers(self.rate, self.slots)", "self.rate"),
+    ),
+    "P15-a-burst-of-a-second": mutant(
+        "tests/unit/pipeline/test_rate_limit.py::test_an_applier_keeps_its_rate",
+        ("rate_limit.py", "_BURST_SECONDS = 0.05", "_BURST_SECONDS = 1.0"),
+    ),
+    "P16-every-batch-waits-for-a-store-that-is-silent": mutant(
+        f"{_APPLIER}::test_a_store_that_does_not_answer_is_not_asked_for_the_rest",
+        ("batch_writer.py", "self.silence = failures[0]", "self.silence = None"),
+    ),
+    "P16-unknown-counts-as-done": mutant(
+        f"{_WRITES}::test_writes_without_an_answer_are_decided_again",
+        (
+            "restore.py",
+            'if counts["unknown"]:',
+            'if counts["unknown"] and not sum(counts.values()):',
+        ),
+    ),
+    "P20-the-left-side-is-not-compared": mutant(
+        f"{_REPAIR}::test_what_changed_since_is_refused",
+        ("repair_writes.py", "if entry.version != expected:", "if entry.version < expected:"),
+    ),
+    "P20-the-right-side-is-not-compared": mutant(
+        f"{_REPAIR}::test_what_changed_since_is_refused",
+        ("repair_writes.py", "Version(**version)))", "Condition.ANY))"),
+        ("repair_writes.py", "import Entry, Version", "import Condition, Entry, Version"),
+    ),
+    "P20-extra-keys-are-deleted-unasked": mutant(
+        f"{_REPAIR}::test_a_dry_run_and_what_it_planned",
+        (
+            "repair.py",
+            "        if not self._options.delete_extra:",
+            "        if self._options.plan is None and False:",
+        ),
+    ),
+    "P20-a-dry-run-writes": mutant(
+        f"{_REPAIR}::test_a_dry_run_and_what_it_planned",
+        ("repair.py", "job.apply() if options.apply else", "job.apply() if not options.plan else"),
+    ),
+}
