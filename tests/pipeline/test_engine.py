@@ -147,4 +147,12 @@ def test_an_executor_that_is_killed_loses_nothing(tmp_path: Path, etcd: Path) ->
 
 def _executors(process: "subprocess.Popen[bytes]") -> list[psutil.Process]:
     name = "CoarseGrainedExecutorBackend"
-    return [one for one in _family(process) if any(name in word for word in one.cmdline())]
+    return [one for one in _family(process) if any(name in word for word in _command(one))]
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Return the words of its command; none of a process that ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
