@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -332,23 +333,32 @@ def test_p22_a_batch_that_comes_again(
 
 
 def test_p23_once_ends_while_writers_go_on(spark: SparkSession, etcd: Path, tmp_path: Path) -> None:
+    """P23: each pass ends at the position at which it began, and the next one goes on there."""
     fill(etcd, VALUES)
     over = threading.Event()
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write_until, over, etcd, f"n/w{number}") for number in range(4)]
+        try:
+            reports = [once(spark, etcd, tmp_path / "run") for _ in range(4)]
+        finally:
+            over.set()
+        written = [writer.result() for writer in writers]
+    assert {report.ending for report in reports} == {Ending.DONE}
+    assert min(written) > len(reports)
+    once(spark, etcd, tmp_path / "run")
+    rows = out_rows(tmp_path / "run")
+    assert states(rows) == all_of(etcd)
+    assert repeated(rows) == []
 
-    def write() -> None:
-        with storage_of(etcd) as storage:
-            while not over.is_set():
-                storage.set("n/k", os.urandom(4))
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        report = once(spark, etcd, tmp_path / "run")
-    finally:
-        over.set()
-        writer.join()
-    assert report.ending is Ending.DONE
-    assert VALUES.items() <= states(out_rows(tmp_path / "run")).items()
+def write_until(over: threading.Event, config: Path, key: str) -> int:
+    """Write *key* until *over* is set, and return how often."""
+    written = 0
+    with storage_of(config) as storage:
+        while not over.is_set():
+            storage.set(key, os.urandom(4))
+            written += 1
+    return written
 
 
 def test_a_feed_follows_and_says_how_far_it_is(

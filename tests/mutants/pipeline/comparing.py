@@ -33,8 +33,4 @@ COMPARING: dict[str, Mutant] = {
         f"{_DIFF}::test_no_data_is_not_empty_data[True]",
         ("comparison.py", '.eqNullSafe(f.col(f"{RIGHT}_{one}"))', ' == f.col(f"{RIGHT}_{one}")'),
     ),
-    "P17-digest-of-no-data": mutant(
-        f"{_DIFF}::test_no_data_is_not_empty_data[False]",
-        ("frames.py", "f.xxhash64(key, value.isNull(), value)", "f.xxhash64(key, value)"),
-    ),
 }

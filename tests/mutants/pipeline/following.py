@@ -41,10 +41,6 @@ FOLLOWING: dict[str, Mutant] = {
             ),
         ),
     ),
-    "P22-a-batch-that-comes-again-has-more-in-it": mutant(
-        f"{_FEED}::test_p21_killed_after_a_batch[written-store]",
-        ("journal_consumer.py", "self._run.manifest.counts[_BEGUN])", "self._journal.segment + 1)"),
-    ),
     "P22-a-batch-that-comes-again-is-written-again": mutant(
         f"{_FEED}::test_p22_a_batch_that_comes_again",
         (
@@ -95,7 +91,7 @@ FOLLOWING: dict[str, Mutant] = {
         ("tail.py", "for key in self._known.unseen():", "for key in ():"),
     ),
     "P25-the-first-change-of-a-key-counts": mutant(
-        f"{_FEED}::test_p25_a_store_into_another[embedded]",
+        f"{_FEED}::test_p25_a_store_into_another[etcd]",
         ("feed_sinks.py", "f.max_by(state,", "f.min_by(state,"),
     ),
     "P25-deletions-are-left-out": mutant(

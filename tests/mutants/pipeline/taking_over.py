@@ -55,7 +55,7 @@ TAKING_OVER: dict[str, Mutant] = {
         ),
     ),
     "P43-paths-are-ordered-by-their-bytes": mutant(
-        f"{_NODES}::test_cuts_are_in_order_of_segments",
+        f"{_NODES}::test_all_nodes_as_another_client_sees_them",
         ("kip30_backends/zookeeper/scan_spans.py", 'path.replace("/", _BELOW)', "path"),
     ),
     "P43-a-span-begins-after-what-is-below-its-first-node": mutant(
