@@ -13,6 +13,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from kip30.pipeline.connect_server import open_remote
 from kip30.pipeline.source import Kip30DataSource
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -117,10 +118,14 @@ def open_session(
             has chosen one.
         remote: The address of a Spark Connect server in place of a master.
         conf: Settings of Spark's over those that kip30 chooses.
+
+    Raises:
+        UsageError: *remote* is no address, or a package that it needs is missing.
+        UnavailableError: There is no server at *remote*.
     """
     builder = SparkSession.builder.appName("kip30")
     if remote is not None:
-        session = builder.remote(remote).getOrCreate()
+        session = open_remote(builder, remote)
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

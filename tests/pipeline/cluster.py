@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from kip30_conformance.patience import eventually
 HOME = Path(pyspark.__file__).parent
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
+_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+_CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 _LOOPBACK = "127.0.0.1"
 
@@ -43,6 +46,25 @@ def standalone(folder: Path, surroundings: Mapping[str, str]) -> Iterator[str]:
                 lambda: "Successfully registered with master" in worker.read_text(), within=60.0
             )
             yield found[1]
+
+
+@contextmanager
+def connect_server(folder: Path, surroundings: Mapping[str, str]) -> Iterator[str]:
+    """Yield the address of a Spark Connect server with two slots."""
+    folder.mkdir()
+    with socket.create_server((_LOOPBACK, 0)) as free:
+        port: int = free.getsockname()[1]
+    binding = "spark.connect.grpc.binding"
+    settings = (
+        f"{binding}.address={_LOOPBACK}",
+        f"{binding}.port={port}",
+        "spark.ui.enabled=false",
+    )
+    words = [word for one in settings for word in ("--conf", one)]
+    call = (_SUBMIT, "--master", "local[2]", "--class", _CONNECT, *words, "spark-internal")
+    with _program(folder, "connect", surroundings, *call) as log:
+        eventually(lambda: "server started at" in log.read_text(), within=60.0)
+        yield f"sc://{_LOOPBACK}:{port}"
 
 
 @contextmanager
