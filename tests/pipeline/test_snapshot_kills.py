@@ -92,8 +92,9 @@ def test_a_killed_driver_is_resumed(
     report = take(spark, config, out, span_rows=30, resume=True)
     assert report.ending is Ending.DONE
     assert values_of(spark, out) == VALUES
-    fill(stores.config(store, "whole"), VALUES)
-    take(spark, stores.config(store, "whole"), tmp_path / "whole")
+    unharmed = stores.config(store, f"unharmed-{point}")
+    fill(unharmed, VALUES)
+    take(spark, unharmed, tmp_path / "whole")
     assert read_manifest(out).digest == read_manifest(tmp_path / "whole").digest
     assert done <= {file.name for wave in read_manifest(out).waves for file in wave.files}
     listed = {out / file.name for wave in read_manifest(out).waves for file in wave.files}
