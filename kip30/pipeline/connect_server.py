@@ -3,7 +3,6 @@
 import re
 import socket
 
-from pyspark.errors import PySparkImportError
 from pyspark.sql import SparkSession
 
 from kip30.errors import UnavailableError, UsageError
@@ -33,7 +32,7 @@ def open_remote(builder: SparkSession.Builder, remote: str) -> SparkSession:
         ) from None
     try:
         return builder.remote(remote).getOrCreate()
-    except PySparkImportError as error:
+    except ImportError as error:
         raise UsageError(
             f"--remote needs more packages: pip install 'pyspark[connect]' ({error})"
         ) from None
