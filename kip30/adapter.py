@@ -28,7 +28,7 @@ from typing_extensions import override
 
 from kip30.candidacy import Leadership
 from kip30.closing import Closing
-from kip30.election import LeaderChange, LeaderElection
+from kip30.election import Leader, LeaderChange, LeaderElection
 from kip30.errors import ClosedError, LifecycleError, NotNominatedError
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -216,9 +216,13 @@ class LeaderElectorAdapter(Closing):
         leader = change.leader
         other = leader if leader is not None and leader.id != str(self._broker_id) else None
         self._callbacks.overtaken(NOBODY if other is None else other.epoch)
-        self.leader_id = NOBODY if leader is None else _broker_of(leader.data)
+        self.leader_id = NOBODY if leader is None else _broker_of(leader)
 
 
-def _broker_of(payload: str) -> int:
-    broker: int = json.loads(payload)["brokerid"]
-    return broker
+def _broker_of(leader: Leader[str]) -> int:
+    """Return the broker id in the payload of *leader*; NOBODY if it is no payload of an elector."""
+    try:
+        broker: object = json.loads(leader.data)["brokerid"]
+    except (ValueError, TypeError, LookupError):
+        return NOBODY
+    return broker if isinstance(broker, int) else NOBODY

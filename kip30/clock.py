@@ -8,6 +8,7 @@ looks at the wall clock.
 import threading
 import time
 from typing import Protocol
+from weakref import WeakSet
 
 from typing_extensions import override
 
@@ -51,7 +52,7 @@ class ManualClock(Clock):
         """Begin at *start* seconds."""
         self._now = start
         self._lock = threading.Lock()
-        self._waiting: dict[int, threading.Condition] = {}
+        self._waiting: WeakSet[threading.Condition] = WeakSet()
 
     @override
     def now(self) -> float:
@@ -60,14 +61,14 @@ class ManualClock(Clock):
     @override
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
         with self._lock:
-            self._waiting[id(condition)] = condition
+            self._waiting.add(condition)
         condition.wait(0.05 if timeout is not None else None)
 
     def advance(self, seconds: float) -> None:
         """Move on by *seconds* and wake whoever waits on this clock."""
         with self._lock:
             self._now += seconds
-            waiting = list(self._waiting.values())
+            waiting = list(self._waiting)
         for condition in waiting:
             with condition:
                 condition.notify_all()

@@ -25,10 +25,11 @@ from kip30.errors import (
     ValueTooLargeError,
 )
 from kip30.futures import Completed, Handed
-from kip30.observation import Observations, Subscription
-from kip30.records import Snapshot, Target
+from kip30.observation import Describe, Observations, Subscription
+from kip30.records import Target
 from kip30.sessions import Sessions
 from kip30.settlement import Wait
+from kip30.unreadable import UnreadableLog
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -57,6 +58,7 @@ class Connection:
         self.callbacks: Callbacks = Callbacks(self.dispatcher)
         self.observations: Observations = Observations(backend.observe)
         self.sessions: Sessions = Sessions(self.dispatcher)
+        self.unreadable: UnreadableLog = UnreadableLog()
         self._patience = context.operation_timeout_seconds * SLACK
         self._pid = os.getpid()
         self._closed = False
@@ -133,7 +135,7 @@ class Connection:
     def subscribe(
         self,
         target: Target,
-        describe: Callable[[Snapshot | None, Snapshot], E | None],
+        describe: Describe[E],
         callback: Callable[[E], object],
         *,
         initial: bool,
@@ -146,7 +148,7 @@ class Connection:
             UnavailableError: The current state could not be read. Nothing is registered.
         """
         self.check()
-        subscription = Subscription(self.dispatcher, target, describe, callback)
+        subscription = Subscription(self.dispatcher, target, describe, callback, self.unreadable)
         feed = self.observations.attach(target, subscription.task)
         try:
             baseline = self.wait(self.backend.observe.snapshot(target))

@@ -28,7 +28,17 @@ from typing import Any, ClassVar
 from kip30.clock import Clock
 from kip30.lease import Lease
 from kip30.names import Key
-from kip30.records import Claim, Entry, Held, Snapshot, Target, Version, Write
+from kip30.records import (
+    Claim,
+    Entry,
+    Held,
+    NamePage,
+    Pruned,
+    Snapshot,
+    Target,
+    Version,
+    Write,
+)
 from kip30.scanning import ScanDriver, View
 
 
@@ -76,7 +86,14 @@ class Context:
 
 
 class MembershipDriver(ABC):
-    """Ids in groups, each tied to a lease."""
+    """Ids in groups, each tied to a lease.
+
+    Attributes:
+        removal_ends_lease: Whether the lease of a claim ends when another client removes its
+            record. If not, the core watches the record.
+    """
+
+    removal_ends_lease: ClassVar[bool] = False
 
     @abstractmethod
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
@@ -93,6 +110,10 @@ class MembershipDriver(ABC):
     @abstractmethod
     def release(self, group: str, claim: Claim) -> Future[None]:
         """Give the id up if the claim still holds it. That it does not is no error."""
+
+    def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        """Release each of *claims* on its own, in as few round trips as the store allows."""
+        return [self.release(group, claim) for claim in claims]
 
 
 class ElectionDriver(ABC):
@@ -132,8 +153,13 @@ class StorageDriver(ABC):
         """Write each of *writes* on its own, in as few round trips as the store allows."""
 
     @abstractmethod
-    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
-        """Return up to *limit* names of *namespace* greater than *after*, by UTF-8 bytes."""
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
+        """Return names of *namespace* greater than *after*, in the order of their UTF-8 bytes.
+
+        At least *limit* of them, unless there are fewer; a page without names is the last. A store
+        that reads a namespace as a whole answers with all names at once: reading it again for each
+        page would cost the square.
+        """
 
 
 class Watch(ABC):
@@ -158,7 +184,11 @@ class ObserveDriver(ABC):
         Never two calls at once, never going back in ``order``; states in between may be left
         out, the last one never is: also over disconnection, compaction, a lost session or a
         lost notification. A store that cannot be reached is tried until `Watch.close`.
-        *sink* does not block and does not raise.
+        *sink* does not block and does not raise. Nothing changes a state after it was handed over.
+
+        One record that cannot be read keeps no other from being handed over: see
+        `Snapshot.unreadable`. A client has as many watches of kind ``MEMBER`` as members; a
+        change of one may take up to a third of the session timeout to be seen.
         """
 
 
@@ -220,6 +250,31 @@ class Backend(ABC):
     @abstractmethod
     def describe(self) -> Mapping[str, str]:
         """Ask the store who it is: ``version`` and whatever helps an operator. For `doctor`."""
+
+    def prune(self, unused_seconds: float, *, dry_run: bool, after: str = "") -> Future[Pruned]:
+        """Remove what is left of things of this namespace of the configuration that are not used.
+
+        Those are services without a leader, groups without members and namespaces without keys
+        whose last use is at least *unused_seconds* ago, 0 or more, as far as the store knows it:
+        some know when a use began and not when it ended, and some find that out late. What has
+        a holder, alive or not yet known to be dead, stays, however old it is.
+
+        * Epochs and versions go on as if nothing had been removed: none repeats or goes back. A
+          fence of a service that was removed is refused. Watches go on.
+        * A call may be made at any time, by several clients at once, beside claims and writes.
+        * It may end at any point, by a crash too, and leaves nothing that is wrong. So its
+          future may end with any error; calling it again does what was left to do.
+        * One call does a bounded amount of work, within the operation timeout, and does not keep
+          others from the store for long. What it does not reach is for the next call, which is
+          given the `Pruned.after` of this one.
+        * A *dry_run* changes nothing.
+
+        The default is for a store that leaves nothing, or cannot remove it: it removes nothing.
+        """
+        del unused_seconds, dry_run, after
+        nothing: Future[Pruned] = Future()
+        nothing.set_result(Pruned({}))
+        return nothing
 
     @abstractmethod
     def close(self) -> None:

@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from typing import Generic, TypeVar
 
 from typing_extensions import override
@@ -24,30 +22,16 @@ from kip30.codecs import Codec
 from kip30.connection import Connection
 from kip30.errors import NotElectedError, NotNominatedError, OutcomeUnknownError, UsageError
 from kip30.handle import Handle
+from kip30.leader_views import Leader, LeaderChange, LeaderViews
 from kip30.names import check_id
 from kip30.records import Kind, Snapshot, Target
+
+__all__ = ["Leader", "LeaderChange", "LeaderElection"]
 
 T = TypeVar("T")
 
 _LONGEST_WAIT = 1.0
 _UNCONFIRMED = "{!r} has resigned, but the store has not confirmed it yet"
-
-
-@dataclass(frozen=True, slots=True)
-class Leader(Generic[T]):
-    """Who leads a service: the candidate's id, its data, and the epoch of its term."""
-
-    id: str
-    data: T
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderChange(Generic[T]):
-    """The leader of a service has changed; None when nobody leads."""
-
-    service: str
-    leader: Leader[T] | None
 
 
 class LeaderElection(Handle, Generic[T]):
@@ -68,14 +52,19 @@ class LeaderElection(Handle, Generic[T]):
         self.service: str = check_id(service, "service")
         super().__init__(connection, owner)
         self._codec = codec
+        self._views = LeaderViews(service, codec)
         self._target = Target(Kind.SERVICE, service)
         self._campaign = Campaign(connection, service)
 
     def get_leader(self) -> Leader[T] | None:
-        """Return who leads, as the store says now, or None.
+        """Return the present leader, as the store says now, or None.
+
+        A leader whose data this object's codec cannot decode is returned as well: only
+        `Leader.data` raises then. A warning is logged once for each such term.
 
         Raises:
             UnavailableError: The store did not answer by the operation timeout.
+            StoreError: The record of the leader is another program's, a newer kip30's, or damaged.
         """
         return self._leader(self._connection.wait(self._state()))
 
@@ -197,8 +186,7 @@ class LeaderElection(Handle, Generic[T]):
         the present leader.
         """
         self._check()
-        describe = partial(_change, self.service, self._codec)
-        self._subscriptions.add(self._target, describe, callback, initial=initial)
+        self._subscriptions.add(self._target, self._views.change, callback, initial=initial)
 
     def remove_listener(self, callback: Callable[[LeaderChange[T]], object]) -> None:
         """Start no call of *callback* after this returns; if it is not there, do nothing."""
@@ -215,7 +203,8 @@ class LeaderElection(Handle, Generic[T]):
         return self._connection.backend.observe.snapshot(self._target)
 
     def _leader(self, snapshot: Snapshot) -> Leader[T] | None:
-        return _leader(self._codec, snapshot)
+        self._connection.unreadable.note(self._target, snapshot.unreadable)
+        return self._views.leader(snapshot)
 
     def _candidacy(
         self,
@@ -282,23 +271,3 @@ def _result_by(until: float, clock: Clock, future: Future[Leadership | None]) ->
         if wait([future], min(left, _LONGEST_WAIT)).done:
             return future.result()
     return None if future.cancel() else future.result()
-
-
-def _leader(codec: Codec[T], snapshot: Snapshot) -> Leader[T] | None:
-    for candidate, entry in snapshot.entries.items():
-        return Leader(candidate, codec.decode(entry.data), entry.version.major)
-    return None
-
-
-def _change(
-    service: str, codec: Codec[T], old: Snapshot | None, new: Snapshot
-) -> LeaderChange[T] | None:
-    if old is not None and _term(old) == _term(new):
-        return None
-    return LeaderChange(service, _leader(codec, new))
-
-
-def _term(snapshot: Snapshot) -> tuple[int, str] | None:
-    """Return what no other term has, also of a store that came back empty and counts anew."""
-    entries = snapshot.entries.values()
-    return next(((entry.version.major, entry.nonce) for entry in entries), None)

@@ -19,6 +19,8 @@ from kip30.futures import fail, succeed
 from kip30.member import Member, MemberCallbacks, MemberListener
 from kip30.member_claims import MemberClaims
 from kip30.member_lifecycle import MemberLifecycle, Phase, Update
+from kip30.member_watch import MemberWatch
+from kip30.records import Claim
 from kip30.retry import Retry
 from kip30.settlement import Wait
 
@@ -56,6 +58,7 @@ class Enrolment:
         self._incarnations = connection.dispatcher.task(
             self._watch_incarnation, f"incarnations of {member_id!r}"
         )
+        self._watch = MemberWatch(connection, group, member_id, self._incarnations)
         self._lifecycle = MemberLifecycle(data)
         self._claims = MemberClaims(connection, group, member_id)
         # Held during every request, so that requests of one member never overlap.
@@ -66,6 +69,10 @@ class Enrolment:
         self._turning = threading.Lock()
         # Ends when the store has confirmed that the member left, or with why it will not.
         self._left: Future[None] = Future()
+        # The newest incarnation whose record was found removed. Set before that is ended.
+        self._removed: Member | None = None
+        # Whether the claim was released with those of other members. Written by `released`.
+        self._is_released = False
         self._retry = Retry(connection.context.clock)
 
     def is_over(self) -> bool:
@@ -112,6 +119,48 @@ class Enrolment:
             if self.member is not None:
                 self.member.end("left")
             self._task.wake()
+        return self._left
+
+    def begin_leave(self) -> Claim | None:
+        """Leave as `leave` does, but let the caller release the claim; then call `released`.
+
+        None if a request is under way: then this member releases its claim itself.
+        """
+        self._callbacks.close()
+        if not self._lifecycle.enter(Phase.LEAVING):
+            return None
+        # No request begins in this phase but to release the claim, which the task does when woken.
+        claim = self._quiet_claim()
+        if self.member is not None:
+            self.member.end("left")
+        if claim is None:
+            self._task.wake()
+        else:  # lest a release that is never answered keeps the member
+            self._task.wake_at(self._now() + self._connection.context.operation_timeout_seconds)
+        return claim
+
+    def _quiet_claim(self) -> Claim | None:
+        """Return the claim that is held; None if there is none, or a request is under way."""
+        if not self._busy.acquire(blocking=False):
+            return None
+        try:
+            # Read here: the request that ended last may have been a re-join.
+            member = self.member
+            return None if member is None or member is self._removed else member.claim
+        finally:
+            self._busy.release()
+
+    def released(self, release: Future[None]) -> None:
+        """Go on with leaving: *release* is the outcome of releasing what `begin_leave` returned.
+
+        If it failed, this member releases its claim itself.
+        """
+        self._is_released = not release.cancelled() and release.exception() is None
+        self._task.wake()
+
+    @property
+    def left(self) -> Future[None]:
+        """Done once the store has confirmed that the member left."""
         return self._left
 
     def close(self) -> None:
@@ -186,6 +235,8 @@ class Enrolment:
                 self._lifecycle.acknowledge(update)
             if is_joined and is_rejoin:
                 self._callbacks.rejoined(member)
+        if is_joined:
+            self._watch.member_began()
         if not is_joined:  # left or closed while the claim was under way
             member.end(self._lifecycle.phase.value)
         return member
@@ -201,7 +252,7 @@ class Enrolment:
         try:
             claim = self._claims.replace(member.claim, update.data, wait)
         except NotMemberError:
-            self._lose(member, "the store knows no such member")
+            self._lose_removed(member)
             return False
         except OutcomeUnknownError:
             self._lifecycle.keep(update)
@@ -244,7 +295,7 @@ class Enrolment:
         is_confirmed = True
         if self.member is not None:
             self.member.end("left")
-            is_confirmed = self._claims.release(self.member.claim)
+            is_confirmed = self._is_released or self._release(self.member)
             self.member = None
         if not self._left.done():
             self._end_leave(is_confirmed=is_confirmed)
@@ -270,11 +321,12 @@ class Enrolment:
     def _finish(self) -> None:
         self._task.close()
         self._incarnations.close()
+        self._watch.close()
         self._connection.drop(self)
 
     def _rejoin(self, member: Member) -> None:
         self._lose(member, "not renewed in time")
-        self._claims.release(member.claim)
+        self._release(member)
         self._claim(self._lifecycle.newest(), is_rejoin=True)
 
     def _give_up(self, error: MemberExistsError) -> None:
@@ -293,7 +345,22 @@ class Enrolment:
         member = self.member
         if member is not None and not member.is_valid():
             self._lose(member, "not renewed in time")
+        elif member is not None and self._watch.shows_loss_of(member.claim):
+            self._lose_removed(member)
         self._task.wake()
+
+    def _release(self, member: Member) -> bool:
+        """Release the claim of *member*; false if the store did not confirm it.
+
+        What was removed has no claim left. By now another client may hold the id, and a store that
+        can only compare how often a record was written would take that one away.
+        """
+        return member is self._removed or self._claims.release(member.claim)
+
+    def _lose_removed(self, member: Member) -> None:
+        """End *member*, whose record another client has removed."""
+        self._removed = member
+        self._lose(member, "the store has no such member")
 
     def _lose(self, member: Member, reason: str) -> None:
         """End *member*, unless another thread has; on_lost is queued before the next on_rejoined.

@@ -11,8 +11,8 @@ from kip30.callbacks import check_callback
 from kip30.closing import Closing
 from kip30.connection import Connection
 from kip30.errors import LifecycleError
-from kip30.observation import Subscription
-from kip30.records import Snapshot, Target
+from kip30.observation import Describe, Subscription
+from kip30.records import Target
 
 
 class Subscriptions:
@@ -28,7 +28,7 @@ class Subscriptions:
     def add(
         self,
         target: Target,
-        describe: Callable[[Snapshot | None, Snapshot], Any],
+        describe: Describe[Any],
         callback: Callable[[Any], object],
         *,
         initial: bool,

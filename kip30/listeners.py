@@ -1,17 +1,25 @@
 """KIP-30's listener registry: callbacks for changes of a value or of a set of keys."""
 
+import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from kip30.codecs import Codec
 from kip30.connection import Connection
 from kip30.handle import Handle
+from kip30.key_sets import KeySetChange, KeySets
 from kip30.names import Key, check_namespace, parse_key
+from kip30.observation import Describe
 from kip30.records import Entry, Kind, Snapshot, Target, Version
 
+__all__ = ["KeySetChange", "ListenerRegistry", "ValueChange"]
+
 T = TypeVar("T")
+
+log: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +29,6 @@ class ValueChange(Generic[T]):
     key: str
     value: T | None
     version: Version | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeySetChange:
-    """What came to and went from the keys of a namespace, and all that are there now."""
-
-    namespace: str
-    added: frozenset[str]
-    removed: frozenset[str]
-    keys: frozenset[str]
 
 
 class ListenerRegistry(Handle, Generic[T]):
@@ -43,6 +41,10 @@ class ListenerRegistry(Handle, Generic[T]):
 
     Not promised: states in between. Changes that follow each other quickly may be merged.
 
+    What cannot be read is left out: a value that the codec cannot decode, and a record that is
+    another program's, a newer kip30's or damaged. A warning is logged once for each, and what is
+    readable goes on.
+
     Adding the same callback twice for one key or namespace counts once; removing one that
     is not there does nothing. After a removal returns, no call starts. Callbacks may use
     every method of kip30, their own removal and closing included. A callback that cannot be
@@ -53,6 +55,9 @@ class ListenerRegistry(Handle, Generic[T]):
         """Use `PluginLocator.listener_registry` instead."""
         super().__init__(connection, owner)
         self._codec = codec
+        # By namespace, as long as a listener of it is there.
+        self._key_sets: WeakValueDictionary[str, KeySets] = WeakValueDictionary()
+        self._lock = threading.Lock()
 
     def add_value_change_listener(
         self, key: str, callback: Callable[[ValueChange[T]], object], *, initial: bool = False
@@ -67,7 +72,7 @@ class ListenerRegistry(Handle, Generic[T]):
         """
         parsed = parse_key(key)
         target = Target(Kind.VALUE, parsed.namespace, parsed.name)
-        self._add(target, partial(_value_change, parsed, self._codec), callback, initial)
+        self._add(target, _ValueChanges(parsed, self._codec), callback, initial)
 
     def remove_value_change_listener(
         self, key: str, callback: Callable[[ValueChange[T]], object]
@@ -89,7 +94,8 @@ class ListenerRegistry(Handle, Generic[T]):
             UnavailableError: The store did not answer in time. Nothing is registered.
         """
         target = Target(Kind.NAMESPACE, check_namespace(namespace))
-        self._add(target, partial(_key_set_change, namespace), callback, initial)
+        sets = self._sets_of(namespace)
+        self._add(target, sets.change, callback, initial)
 
     def remove_key_set_change_listener(
         self, namespace: str, callback: Callable[[KeySetChange], object]
@@ -97,10 +103,17 @@ class ListenerRegistry(Handle, Generic[T]):
         """Start no call of *callback* for *namespace* after this returns."""
         self._subscriptions.remove(Target(Kind.NAMESPACE, check_namespace(namespace)), callback)
 
+    def _sets_of(self, namespace: str) -> KeySets:
+        with self._lock:
+            sets = self._key_sets.get(namespace)
+            if sets is None:
+                sets = self._key_sets[namespace] = KeySets(namespace)
+            return sets
+
     def _add(
         self,
         target: Target,
-        describe: Callable[[Snapshot | None, Snapshot], Any],
+        describe: Describe[Any],
         callback: Callable[[Any], object],
         initial: bool,  # noqa: FBT001  private; the public methods take it by keyword
     ) -> None:
@@ -108,32 +121,51 @@ class ListenerRegistry(Handle, Generic[T]):
         self._subscriptions.add(target, describe, callback, initial=initial)
 
 
-def _value_change(
-    key: Key, codec: Codec[T], old: Snapshot | None, new: Snapshot
-) -> ValueChange[T] | None:
-    before = old.entries.get(key.name) if old else None
-    entry = new.entries.get(key.name)
-    if old and (before and _life(before)) == (entry and _life(entry)):
-        return None
-    if entry is None:
-        return ValueChange(str(key), None, None)
-    return ValueChange(str(key), codec.decode(entry.data), entry.version)
+class _ValueChanges(Generic[T]):
+    """Describes changes of one key to one listener. Only one thread at a time may call."""
+
+    def __init__(self, key: Key, codec: Codec[T]) -> None:
+        self._key = key
+        self._codec = codec
+        # The last state that could be read: an unreadable one between two others must not hide that
+        # those differ, or that they do not. None before the first.
+        self._known: tuple[_Life | None] | None = None
+        self._has_begun = False
+
+    def __call__(
+        self, old: Snapshot | None, new: Snapshot, names: frozenset[str] | None
+    ) -> ValueChange[T] | None:
+        del names  # a value has one entry at most
+        if not self._has_begun:
+            self._has_begun = True
+            self._known = None if old is None else self._readable(old)
+        known, now = self._known, self._readable(new)
+        if now is None or now == known:
+            return None
+        self._known = now
+        return self._change(new.entries.get(self._key.name))
+
+    def _readable(self, state: Snapshot) -> "tuple[_Life | None] | None":
+        entry = state.entries.get(self._key.name)
+        return None if state.unreadable else (entry and _life(entry),)
+
+    def _change(self, entry: Entry | None) -> ValueChange[T] | None:
+        key = str(self._key)
+        if entry is None:
+            return ValueChange(key, None, None)
+        try:
+            return ValueChange(key, self._codec.decode(entry.data), entry.version)
+        except Exception as error:  # noqa: BLE001  a user's codec may raise anything
+            log.warning(
+                "the value of %r at version %s is left out because codec %r cannot decode it: %s",
+                *(str(self._key), entry.version, self._codec.name, error),
+            )
+            return None
 
 
-def _life(entry: Entry) -> tuple[Version, str]:
+_Life = tuple[Version, str]
+
+
+def _life(entry: Entry) -> _Life:
     """Return what no other write has, also of a store that came back empty and counts anew."""
     return entry.version, entry.nonce
-
-
-def _key_set_change(namespace: str, old: Snapshot | None, new: Snapshot) -> KeySetChange | None:
-    before = old.entries.keys() if old else frozenset[str]()
-    added, removed = new.entries.keys() - before, before - new.entries.keys()
-    if old and not added and not removed:
-        return None
-    return KeySetChange(
-        namespace, _keys(namespace, added), _keys(namespace, removed), _keys(namespace, new.entries)
-    )
-
-
-def _keys(namespace: str, names: Any) -> frozenset[str]:
-    return frozenset(str(Key(namespace, name)) for name in names)

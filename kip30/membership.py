@@ -16,7 +16,8 @@ from kip30.callbacks import check_callable
 from kip30.codecs import Codec
 from kip30.connection import Connection
 from kip30.enrolment import Enrolment, Member, MemberCallbacks, MemberListener
-from kip30.errors import MemberExistsError, NotMemberError, OutcomeUnknownError
+from kip30.errors import Kip30Error, MemberExistsError, NotMemberError, OutcomeUnknownError
+from kip30.futures import failed
 from kip30.group_views import Changes, GroupViews, Members, MembershipChange
 from kip30.handle import Handle
 from kip30.names import check_id
@@ -25,6 +26,8 @@ from kip30.records import Kind, Snapshot, Target
 __all__ = ["GroupMembership", "Members", "MembershipChange"]
 
 T = TypeVar("T")
+
+_LOOKED_OVER = 64
 
 
 class GroupMembership(Handle, Generic[T]):
@@ -47,6 +50,8 @@ class GroupMembership(Handle, Generic[T]):
         self._views = GroupViews(group, codec)
         self._target = Target(Kind.GROUP, group)
         self._enrolments: dict[str, Enrolment] = {}
+        # How many there are when those are forgotten that are over. Written under the lock.
+        self._look_over_at = _LOOKED_OVER
         self._lock = threading.Lock()
 
     def join(
@@ -136,8 +141,9 @@ class GroupMembership(Handle, Generic[T]):
     def membership(self) -> Members[T]:
         """Return the data of every member by id, as the store says now.
 
-        A member whose data this object's codec cannot decode is in `Members.undecodable` instead;
-        a warning is logged once for each such record.
+        A member whose data this object's codec cannot decode is in `Members.undecodable` instead,
+        and a record that this kip30 cannot read is in `Members.unreadable`. A warning is logged
+        once for each.
 
         Raises:
             UnavailableError: The store did not answer by the operation timeout.
@@ -147,10 +153,12 @@ class GroupMembership(Handle, Generic[T]):
     def membership_list(self) -> frozenset[str]:
         """Return the ids of all members, decodable or not, as the store says now.
 
+        Records that this kip30 cannot read are left out; a warning is logged once for each.
+
         Raises:
             UnavailableError: The store did not answer by the operation timeout.
         """
-        return frozenset(self._snapshot().entries)
+        return self._ids(self._snapshot())
 
     def add_listener(
         self, callback: Callable[[MembershipChange[T]], object], *, initial: bool = False
@@ -172,7 +180,22 @@ class GroupMembership(Handle, Generic[T]):
         with self._lock:
             enrolments = list(self._enrolments.values())
             self._enrolments.clear()
-        return [enrolment.leave() for enrolment in enrolments]
+        self._release_together(enrolments)
+        return [enrolment.left for enrolment in enrolments]
+
+    def _release_together(self, enrolments: Sequence[Enrolment]) -> None:
+        """Have all *enrolments* leave, in few round trips: there may be thousands."""
+        begun = [(enrolment, enrolment.begin_leave()) for enrolment in enrolments]
+        leaving = [(enrolment, claim) for enrolment, claim in begun if claim is not None]
+        driver, claims = self._connection.backend.membership, [claim for _, claim in leaving]
+        if not claims:
+            return
+        try:
+            releases = driver.release_many(self.group, claims)
+        except Kip30Error as error:
+            releases = [failed(error) for _ in claims]
+        for (enrolment, _), release in zip(leaving, releases, strict=True):
+            release.add_done_callback(enrolment.released)
 
     def _enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> Enrolment:
         """Reserve the id on this object; nothing is sent before the enrolment joins."""
@@ -189,7 +212,16 @@ class GroupMembership(Handle, Generic[T]):
             kept = self._enrolments.get(member_id)
             if kept is not None and not kept.is_over():
                 raise MemberExistsError(f"{member_id!r} has joined {self.group!r} here already")
+            if len(self._enrolments) >= self._look_over_at:
+                self._forget_evicted()
             self._enrolments[member_id] = enrolment
+
+    def _forget_evicted(self) -> None:
+        """Forget members that other clients replaced; kept, they say why they are none."""
+        for member_id, enrolment in list(self._enrolments.items()):
+            if enrolment.is_over():
+                del self._enrolments[member_id]
+        self._look_over_at = _LOOKED_OVER + 2 * len(self._enrolments)
 
     def _enrolment(self, member_id: str) -> Enrolment:
         enrolment = self._enrolments.get(check_id(member_id, "member"))
@@ -209,5 +241,10 @@ class GroupMembership(Handle, Generic[T]):
         self._check()
         return self._connection.backend.observe.snapshot(self._target)
 
+    def _ids(self, snapshot: Snapshot) -> frozenset[str]:
+        self._connection.unreadable.note(self._target, snapshot.unreadable)
+        return frozenset(snapshot.entries)
+
     def _members(self, snapshot: Snapshot) -> Members[T]:
+        self._connection.unreadable.note(self._target, snapshot.unreadable)
         return self._views.members(snapshot)

@@ -6,7 +6,7 @@ names look alike says nothing about them being equal.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -141,11 +141,30 @@ def unescape(segment: str) -> str:
     Raises:
         InvalidNameError: No text escapes to *segment*.
     """
+    if _PLAIN.fullmatch(segment):
+        return segment
     raw = re.sub(rb"=([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), segment.encode())
     text = "" if segment == "=" else raw.decode("utf-8", "replace")
     if escape(text) != segment:
         raise InvalidNameError(f"{segment!r} is not an escaped name")
     return text
+
+
+def unescape_all(segments: Sequence[str]) -> list[str]:
+    """Return the texts that `escape` made *segments* of; many of them in a few passes of C.
+
+    Raises:
+        InvalidNameError: No text escapes to one of them.
+    """
+    others = "/".join(segments).encode().translate(None, bytes(_KEPT))
+    if others == b"/" * (len(segments) - 1) and all(segments):
+        return list(segments)
+    return list(map(unescape, segments))
+
+
+def keys_in(namespace: str, names: Iterable[str]) -> Iterator[str]:
+    """Return the keys that *names* have in *namespace*, as their users write them."""
+    return map((f"{namespace}/" if namespace else "").__add__, names)
 
 
 def keys_at(paths: Sequence[bytes], root: bytes) -> list[bytes] | None:

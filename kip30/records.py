@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
@@ -141,26 +142,59 @@ class Kind(Enum):
     VALUE = "value"
     NAMESPACE = "namespace"
     GROUP = "group"
+    MEMBER = "member"
     SERVICE = "service"
 
 
 class Target(NamedTuple):
-    """A thing to observe: *scope* is the namespace, group or service; *name* that of a value."""
+    """A thing to observe: *scope* is the namespace, group or service.
+
+    *name* is that of a value, or the id of a member; empty for the other kinds.
+    """
 
     kind: Kind
     scope: str
     name: str = ""
 
 
+class Delta(NamedTuple):
+    """Where a state may differ from earlier ones: in the entries of *names*, and nowhere else.
+
+    That holds for every state of the same target whose order is at least *since*.
+    """
+
+    since: int
+    names: frozenset[str]
+
+
+_NONE_UNREADABLE: Mapping[str, str] = MappingProxyType({})
+
+
 class Snapshot(NamedTuple):
     """The state of a target: its entries by name, id or candidate.
 
-    A value or a service has at most one entry. A namespace's entries may leave ``data`` and
-    ``nonce`` empty.
+    A value, a member or a service has at most one entry. A namespace's entries only have to have
+    names: version, nonce and data may be anything.
+
+    *unreadable* maps each name whose record is not one that this kip30 reads to the reason, in
+    words: a record of another program, of a newer kip30, or a damaged one. Those are no entries.
+    The reason stays the same while the record does, because it is logged once.
+
+    *delta* is what a store knows that hands over only what has changed; None if it does not know.
+    Without it, a comparison of two states goes through all entries.
     """
 
     order: int
     entries: Mapping[str, Entry]
+    unreadable: Mapping[str, str] = _NONE_UNREADABLE
+    delta: Delta | None = None
+
+
+class NamePage(NamedTuple):
+    """Some names of a namespace, in order; *is_last* if none was there behind them."""
+
+    names: Sequence[str]
+    is_last: bool
 
 
 class Claim(NamedTuple):
@@ -185,3 +219,17 @@ class Held(NamedTuple):
 
     by: Snapshot
     retry_after_seconds: float | None = None
+
+
+class Pruned(NamedTuple):
+    """What one call of `Backend.prune` came to.
+
+    Attributes:
+        counts: How many services, groups and namespaces were removed, by kind; in a dry run how
+            many would have been. A kind that is not there counts 0.
+        after: What the next call is given, to go on behind what this one looked at; empty if
+            nothing is left to look at. Of no meaning but to the store.
+    """
+
+    counts: Mapping[Kind, int]
+    after: str = ""

@@ -11,11 +11,12 @@ from kip30.driver import Capability
 from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, UsageError
 from kip30.futures import mapped
 from kip30.handle import Handle
-from kip30.names import Key, check_namespace, parse_key
+from kip30.names import Key, check_namespace, keys_in, parse_key
 from kip30.records import (
     Condition,
     Entry,
     Fence,
+    NamePage,
     Version,
     Write,
     check_fence,
@@ -26,10 +27,9 @@ from kip30.settlement import Wait, settle, write_and_settle
 
 T = TypeVar("T")
 _Entries = list[Entry | None]
-_Names = list[str]
 
 PAGE = 1000
-"""How many names are read from the store at once."""
+"""How many names are read at once from a store that can read a part of them."""
 
 
 class Fencing(Protocol):
@@ -236,7 +236,7 @@ class Storage(Handle, Generic[T]):
         self._connection.require(Capability.LISTING)
         return check_namespace(namespace)
 
-    def _page(self, namespace: str, after: str) -> Future[_Names]:
+    def _page(self, namespace: str, after: str) -> Future[NamePage]:
         return self._driver.list_names(namespace, after, PAGE)
 
     def _request(
@@ -296,8 +296,8 @@ class Storage(Handle, Generic[T]):
     def _pages(self, namespace: str) -> Iterator[str]:
         after = ""
         while True:
-            names = self._connection.wait(self._page(namespace, after))
-            yield from (str(Key(namespace, name)) for name in names)
-            if len(names) < PAGE:
+            page = self._connection.wait(self._page(namespace, after))
+            yield from keys_in(namespace, page.names)
+            if page.is_last:
                 return
-            after = names[-1]
+            after = page.names[-1]

@@ -1,6 +1,7 @@
 """Threads that the system may not have to spare."""
 
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -23,7 +24,12 @@ class _Postponed:
         self.warned_at = -_WARN_SECONDS
 
     def warn(self, error: RuntimeError) -> None:
-        """Log *error*, but no more than one such line a second: threads are tried again often."""
+        """Log *error*, but no more than one such line a second: threads are tried again often.
+
+        While the interpreter shuts down it starts no thread (since Python 3.12), and all work ends.
+        """
+        if sys.is_finalizing():
+            return
         now = time.monotonic()
         if now - self.warned_at >= _WARN_SECONDS:
             self.warned_at = now

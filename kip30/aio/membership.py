@@ -23,6 +23,10 @@ class MembershipRequests(GroupMembership[T]):
         """Ask for the members."""
         return self._state()
 
+    def ids(self, snapshot: Snapshot) -> frozenset[str]:
+        """Return the ids of the members in *snapshot*."""
+        return self._ids(snapshot)
+
     def members(self, snapshot: Snapshot) -> Members[T]:
         """Return the members in *snapshot*."""
         return self._members(snapshot)
@@ -93,7 +97,7 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
 
     async def membership_list(self) -> frozenset[str]:
         """See `kip30.GroupMembership.membership_list`."""
-        return frozenset((await self._bridge.read(self._handle.state)).entries)
+        return self._handle.ids(await self._bridge.read(self._handle.state))
 
     async def add_listener(
         self, listener: AsyncListener[MembershipChange[T]], *, initial: bool = False

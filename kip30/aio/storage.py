@@ -12,10 +12,10 @@ from kip30.errors import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from kip30.names import Key
-from kip30.records import Entry, Version, Write
+from kip30.names import keys_in
+from kip30.records import Entry, NamePage, Version, Write
 from kip30.settlement import settle
-from kip30.storage import PAGE, Fencing, Storage, Versioned
+from kip30.storage import Fencing, Storage, Versioned
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class StorageRequests(Storage[T]):
         """Return *namespace* if it can be listed."""
         return self._listable(namespace)
 
-    def page(self, namespace: str, after: str) -> Future[list[str]]:
+    def page(self, namespace: str, after: str) -> Future[NamePage]:
         """Ask for the names that follow *after*."""
         return self._page(namespace, after)
 
@@ -124,9 +124,9 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
         while True:
             after = names[-1] if names else ""
             page = await self._bridge.read(partial(self._handle.page, listable, after))
-            names += page
-            if len(page) < PAGE:
-                return tuple(str(Key(namespace, name)) for name in names)
+            names += page.names
+            if page.is_last:
+                return tuple(keys_in(namespace, names))
 
     async def _write(self, write: Write) -> Version:
         """Write once; the outcome of a lost answer is settled as the blocking calls do it."""

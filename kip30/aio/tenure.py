@@ -154,6 +154,8 @@ class Faces(Generic[H, A]):
         face = self._made.get(held)
         if face is None:
             face = self._made[held] = self._make(self._bridge, held)
+        if not held.is_valid():
+            face.end()  # on_lost may arrive before what `over` posts
         return face
 
 

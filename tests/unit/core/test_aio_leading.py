@@ -187,6 +187,21 @@ def test_callbacks_of_a_candidate_run_in_the_loop_one_at_a_time(tmp_path: Path) 
     asyncio.run(main())
 
 
+def test_a_lost_leadership_shows_it_to_its_callback(tmp_path: Path) -> None:
+    """Also if the callback's turn comes before that of the event which says so."""
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election = locator.leader_election("s")
+            async with election.lead("a", "", cancel_on_loss=False) as leadership:
+                leadership._held.end("tried out")
+                assert not leadership.lost.is_set()  # the loop has had no turn yet
+                assert election._faces.of(leadership._held) is leadership
+                assert leadership.lost.is_set()
+
+    asyncio.run(main())
+
+
 def test_a_leadership_is_a_fence_and_says_what_it_is(tmp_path: Path) -> None:
     async def main() -> None:
         async with (

@@ -91,17 +91,17 @@ def test_nothing_is_decoded_again_to_describe_a_change() -> None:
 
     changes = Changes(GroupViews("g", Counting()))
     first, same, second = snapshot(1, a=b"1"), snapshot(2, a=b"1"), snapshot(3, a=b"2")
-    assert changes(None, first) is not None
-    assert changes(first, same) is None
-    assert changes(same, second) is not None
+    assert changes(None, first, None) is not None
+    assert changes(first, same, None) is None
+    assert changes(same, second, None) is not None
     assert decoded == [b"1", b"2"]
 
 
 def test_another_undecodable_record_of_the_same_member_is_no_event() -> None:
     changes = Changes(GroupViews("g", JSON))
     first, second, third = snapshot(1, a=b"?"), snapshot(2, a=b"!"), snapshot(3)
-    assert changes(None, first) is not None
-    assert changes(first, second) is None
-    last = changes(second, third)
+    assert changes(None, first, None) is not None
+    assert changes(first, second, None) is None
+    last = changes(second, third, None)
     assert last is not None
     assert (last.left, last.members.undecodable) == (frozenset(), frozenset())

@@ -13,8 +13,10 @@ from kip30.names import (
     check_namespace,
     escape,
     keys_at,
+    keys_in,
     parse_key,
     unescape,
+    unescape_all,
 )
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
@@ -140,6 +142,26 @@ def test_paths_that_are_to_be_read_by_themselves(path: bytes) -> None:
     good = [ROOT + b"n/good", ROOT + b"n/last"]
     assert keys_at(sorted([*good, path]), ROOT) is None
     assert keys_at([path], ROOT) is None
+
+
+@pytest.mark.parametrize("more", [[], ["=C3=A9"], ["a.b"], ["="], ["a=2Fb", "Z_-9"]])
+def test_many_names_are_unescaped_together(more: list[str]) -> None:
+    segments = ["b", "a-1", *more]
+    assert unescape_all(segments) == [unescape(one) for one in segments]
+    assert unescape_all(more) == [unescape(one) for one in more]
+
+
+@pytest.mark.parametrize("segment", ["", "a b", "=2f", "..", "é", "a=2Db"])
+def test_none_of_many_names_may_be_no_escaped_one(segment: str) -> None:
+    for segments in ([segment], ["a", segment], [segment, "a"], ["a", segment, "=2F"]):
+        with pytest.raises(InvalidNameError):
+            unescape_all(segments)
+
+
+@pytest.mark.parametrize("namespace", ["", "n", "n/m", "n//m"])
+def test_the_keys_of_a_namespace(namespace: str) -> None:
+    names = ["a", "b.c", "é"]
+    assert list(keys_in(namespace, names)) == [str(Key(namespace, one)) for one in names]
 
 
 def test_paths_out_of_order_and_no_paths() -> None:

@@ -33,6 +33,16 @@ def test_a_lack_of_threads_fills_no_log(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.text.count("can't start new thread") <= 2
 
 
+def test_a_lack_of_threads_at_the_end_of_the_program_is_not_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.12 and later start none while they shut down."""
+    monkeypatch.setattr("sys.is_finalizing", lambda: True)
+    with no_threads():
+        assert not started(threading.Thread(target=print))
+    assert not caplog.records
+
+
 def test_a_started_pulse_needs_no_further_thread() -> None:
     pulse, called = Pulse("pulse-of-a-test"), list[int]()
     pulse.start()

@@ -1,0 +1,205 @@
+"""A handle that is closed releases its members together, at any step of theirs."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from kip30 import (
+    GroupMembership,
+    LifecycleError,
+    NotMemberError,
+    PluginLocator,
+    StoreError,
+)
+from kip30.clock import ManualClock
+from kip30.driver import MembershipDriver
+from kip30.futures import failed
+from kip30.member_lifecycle import Phase
+from kip30.member_watch import MemberWatch
+from kip30.records import Claim
+from kip30_conformance.patience import TIME_SCALE, eventually
+
+from .conftest import OpenClient
+from .trouble import faults
+
+ReleaseMany = Callable[[str, Sequence[Claim]], list[Future[None]]]
+
+
+@pytest.fixture
+def group(client: PluginLocator, monkeypatch: pytest.MonkeyPatch) -> GroupMembership[str]:
+    # Its timer would wake members, too.
+    monkeypatch.setattr(MemberWatch, "member_began", lambda _: None)
+    group = client.group_membership("g")
+    for number in range(20):
+        group.join(f"m{number}", "x")
+    return group
+
+
+@pytest.fixture
+def driver(client: PluginLocator) -> MembershipDriver:
+    return client.backend.membership
+
+
+def ids(client: PluginLocator) -> frozenset[str]:
+    return client.group_membership("g").membership_list()
+
+
+def replaced(
+    driver: MembershipDriver, monkeypatch: pytest.MonkeyPatch, by: Callable[..., Any]
+) -> list[int]:
+    """Have *by* called in place of `release_many`; return how many claims each call had."""
+    calls: list[int] = []
+
+    def release_many(group: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        calls.append(len(claims))
+        answers: list[Future[None]] = by(group, claims)
+        return answers
+
+    monkeypatch.setattr(driver, "release_many", release_many)
+    return calls
+
+
+def test_members_are_released_in_one_call(
+    client: PluginLocator,
+    group: GroupMembership[str],
+    driver: MembershipDriver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = replaced(driver, monkeypatch, driver.release_many)
+    group.close()
+    assert calls == [20]
+    assert ids(client) == frozenset()
+    group.close()
+    client.group_membership("g").close()
+    assert calls == [20]
+
+
+@pytest.mark.parametrize("outcome", ["raises", "fails", "fails in part"])
+def test_what_was_not_released_together_is_released_one_by_one(
+    client: PluginLocator,
+    group: GroupMembership[str],
+    driver: MembershipDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: str,
+) -> None:
+    release_many: ReleaseMany = driver.release_many
+
+    def fail(name: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        if outcome == "raises":
+            raise StoreError("no")
+        done = release_many(name, claims[:7]) if outcome == "fails in part" else []
+        return done + [failed(StoreError("no")) for _ in claims[len(done) :]]
+
+    replaced(driver, monkeypatch, fail)
+    group.close()
+    assert ids(client) == frozenset()
+
+
+@pytest.mark.parametrize("outcome", ["never answers", "raises what no driver may"])
+def test_an_answer_that_never_comes_keeps_no_member(
+    client: PluginLocator,
+    group: GroupMembership[str],
+    driver: MembershipDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: str,
+) -> None:
+    def stay_silent(_: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        if outcome != "never answers":
+            raise KeyboardInterrupt
+        return [Future() for _ in claims]
+
+    replaced(driver, monkeypatch, stay_silent)
+    try:
+        group.close()
+    except KeyboardInterrupt:
+        assert outcome != "never answers"
+    eventually(lambda: not ids(client))
+
+
+def test_a_rejoin_that_ends_while_the_handle_is_closed_is_released(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim that counts is the one held once no request is under way."""
+    group = client.group_membership("g")
+    group.join("m", "x")
+    enrolment = group._enrolments["m"]
+    lost = enrolment.member
+    assert lost is not None
+    faults(client).delay("membership.claim", 0.5 * TIME_SCALE)
+    faults(client).expire_session()
+    eventually(lambda: not faults(client).armed, what="the re-join is under way")
+    busy: Any = enrolment._busy
+
+    class TakenOnceTheRejoinHasEnded:
+        def acquire(self, *, blocking: bool) -> bool:
+            eventually(lambda: enrolment.member is not lost)
+            enrolment._busy = busy
+            return bool(busy.acquire(timeout=10 * TIME_SCALE)) or blocking
+
+        def release(self) -> None:
+            busy.release()
+
+    monkeypatch.setattr(enrolment, "_busy", TakenOnceTheRejoinHasEnded())
+    group.close()
+    assert ids(client) == frozenset()
+    assert not enrolment.left.exception(0)
+
+
+def test_an_update_under_way_does_not_keep_its_member(client: PluginLocator) -> None:
+    group = client.group_membership("g")
+    group.join("m", "0")
+    group.join("n", "0")
+    faults(client).delay("membership.replace", 0.2 * TIME_SCALE)  # less than `close` waits
+    update = threading.Thread(target=group.update, args=("m", "1"))
+    update.start()
+    eventually(lambda: not faults(client).armed, what="the update is under way")
+    group.close()
+    update.join()
+    assert ids(client) == frozenset()
+    with pytest.raises(LifecycleError):
+        group.join("o", "0")
+
+
+def test_handles_closed_at_once_and_the_locator_meanwhile(open_client: OpenClient) -> None:
+    client, other = open_client(), open_client()
+    groups = [client.group_membership("g") for _ in range(4)]
+    for number, group in enumerate(groups):
+        for each in range(50):
+            group.join(f"{number}-{each}", "x")
+    threads = [threading.Thread(target=group.close) for group in groups]
+    for thread in threads:
+        thread.start()
+    client.close()
+    for thread in threads:
+        thread.join()
+    eventually(lambda: not ids(other))
+
+
+def test_members_that_were_evicted_are_forgotten_in_the_end(client: PluginLocator) -> None:
+    group = client.group_membership("g")
+    for number in range(500):
+        group.join(f"m{number}", "x")
+        if number % 100:
+            lifecycle = group._enrolments[f"m{number}"]._lifecycle
+            assert lifecycle.enter(Phase.LOST)
+            assert lifecycle.enter(Phase.EVICTED)
+    assert len(group._enrolments) < 150
+    assert all(group.member(f"m{number}") for number in range(0, 500, 100))
+    with pytest.raises(NotMemberError):
+        group.update("m499", "y")
+
+
+def test_a_clock_forgets_who_waited_on_it() -> None:
+    clock = ManualClock()
+
+    def wait() -> None:
+        condition = threading.Condition()
+        with condition:
+            clock.wait(condition, 0)
+
+    for _ in range(10):
+        wait()
+    assert len(clock._waiting) == 0
