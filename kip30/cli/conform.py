@@ -36,8 +36,8 @@ def command(choice: StoreChoice, *, server: str | None, nodes: int, **options: A
 
     Runs the conformance suite against the configured store, in namespaces of its own, or with
     --server against servers of its own, where more faults can be injected. Writes reports for
-    people and for machines. Exits with 0 if every case passed, 1 if some failed, and 3 if nothing
-    was proven.
+    people and for machines. Exits with 0 if every case that could be tested passed, 1 if some
+    failed, and 3 if nothing was proven; the last line counts what could not be tested, by reason.
 
     Needs the extra "conformance": in a checkout of kip30, pip install '.[conformance]'.
     """

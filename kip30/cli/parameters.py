@@ -14,6 +14,8 @@ from kip30.errors import UsageError
 from kip30.records import Fence, check_fence
 
 _FENCE = re.compile(r"(.+):([0-9]{1,19})", re.DOTALL)
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|min|h|d)")
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,6 +70,14 @@ def minutes(written: str | float) -> float:
     if not (number := _duration(written, "minutes")):
         raise click.BadParameter("0 minutes are too short")
     return number
+
+
+def age(written: str) -> float:
+    """Return the seconds of a time with its unit, as ``30d``."""
+    parts = _AGE.fullmatch(written)
+    if parts is None:
+        raise click.BadParameter(f"{written!r} is no time: write a number with s, min, h or d")
+    return float(parts[1]) * _UNITS[parts[2]]
 
 
 def this_process() -> str:

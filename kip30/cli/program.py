@@ -24,6 +24,7 @@ COMMANDS = {
     "backends": "List the stores: whether installed, what they offer, and their limits.",
     "config": "Print the reference of all settings, or check those in use.",
     "doctor": "Connect to the store, try everything out, and say how long it takes.",
+    "prune": "Remove what is left of services, groups and namespaces that are not used.",
     "conform": "Prove that the store keeps kip30's promises.",
     "pipeline": "Copy, compare and follow the data of stores, with Spark.",
     "servers": "Run real servers of a store, to try things out and for tests.",

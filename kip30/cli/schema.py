@@ -111,6 +111,12 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
         Field("milliseconds", "number", "how long it took"),
         Field("exit", "number", "the exit code of this step"),
     ),
+    "prune": (
+        Field("services", "number", "how many services something was left of, and removed"),
+        Field("groups", "number", "how many groups"),
+        Field("namespaces", "number", "how many namespaces"),
+        Field("dry_run", "boolean", "whether nothing was removed"),
+    ),
     **{f"pipeline {job}": _WAVE + _REPORT for job in _JOBS},
     "pipeline feed": _FEED + _REPORT,
     "pipeline bundle": (

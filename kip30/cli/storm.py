@@ -33,13 +33,23 @@ from kip30.cli import parameters, suite
     show_default=True,
     help="Where the report and the records go.",
 )
-def command(store: str, *, nodes: int, minutes: float, seed: int | None, out: Path) -> int:
+@click.option(
+    "--neighbour/--no-neighbour",
+    default=True,
+    show_default=True,
+    help="Whether another program writes records beside the clients that kip30 cannot read.",
+)
+def command(  # noqa: PLR0913  one for each option
+    store: str, *, nodes: int, minutes: float, seed: int | None, out: Path, neighbour: bool
+) -> int:
     """Let faults happen by chance to STORE and its clients, and judge what came of it.
 
     Ctrl-C ends it early; what happened until then is judged. Exits with 0 if every invariant
     held, 1 if one was violated, and 3 if one was not put to the test.
     """
     storm = suite.part("storm")
-    summary = storm.run(store, nodes=nodes, seconds=60 * minutes, seed=seed, out=out)
+    summary = storm.run(
+        store, nodes=nodes, seconds=60 * minutes, seed=seed, out=out, neighbour=neighbour
+    )
     status: int = summary.exit_code
     return status

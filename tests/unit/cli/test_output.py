@@ -130,6 +130,7 @@ ANSWERS: Mapping[str, tuple[str, ...]] = {
     "config --effective": ("config", "--effective"),
     "config --check": ("config", "--check", "kip30.properties"),
     "doctor": ("doctor",),
+    "prune": ("prune", "--unused", "30d", "--dry-run"),
 }
 WATCHES: Mapping[str, tuple[str, ...]] = {
     "leader": ("leader", "s", "--watch"),

@@ -1,0 +1,41 @@
+"""``kip30 prune``: removing what is left of what is not used any more."""
+
+import click
+
+from kip30.cli import output, parameters
+from kip30.cli.opening import StoreChoice, opens_store
+from kip30.pruning import prune
+from kip30.records import Kind
+
+_KINDS = {"services": Kind.SERVICE, "groups": Kind.GROUP, "namespaces": Kind.NAMESPACE}
+
+
+@click.command("prune")
+@click.option(
+    "--unused",
+    metavar="TIME",
+    type=parameters.age,
+    required=True,
+    help="How long nothing was led, joined or kept there: a number with s, min, h or d, as 30d.",
+)
+@click.option("--dry-run", is_flag=True, help="Remove nothing, and count what would be removed.")
+@output.as_json
+@opens_store
+def command(choice: StoreChoice, *, unused: float, dry_run: bool, as_json: bool) -> None:
+    """Remove what is left of services, groups and namespaces that are not used.
+
+    Some stores keep a little of each service that was once led, each group that had members and
+    each namespace that had keys: prints how many of these were removed. What has a leader, members
+    or keys stays. Epochs and versions go on as if nothing had been removed.
+
+    It can be run at any time, and again after a failure. Upgrade all programs before: an older
+    kip30 does not know how epochs go on. The documentation of each store says what it keeps.
+    """
+    with choice.open() as locator:
+        counts = prune(locator.backend, unused, dry_run=dry_run)
+    found = {name: counts.get(kind, 0) for name, kind in _KINDS.items()}
+    if as_json:
+        output.json_line({**found, "dry_run": dry_run})
+    else:
+        titles = ("LEFT OF", "WOULD GO" if dry_run else "REMOVED")
+        output.table(titles, list(found.items()))
