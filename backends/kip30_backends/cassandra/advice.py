@@ -18,6 +18,10 @@ class Advice(NamedTuple):
 
 _TLS = "SSLError"
 
+_DELETIONS = (
+    "more was deleted there than a read may pass (tombstone_failure_threshold in cassandra.yaml):"
+    " kip30 makes fewer of these deletions, so try again"
+)
 _UNTRUSTED = "it must trust the authority that signed the certificate of plugin.cassandra.tls.cert"
 
 _ALL = (
@@ -66,6 +70,16 @@ _ALL = (
         "",
         "more nodes must be up to hold a quorum of the copies of keyspace {keyspace}:"
         " start them, or lower its replication",
+    ),
+    Advice(
+        "ReadFailure",
+        "READ_TOO_MANY_TOMBSTONES",
+        _DELETIONS,
+    ),
+    Advice(
+        "ReadFailure",
+        "UNKNOWN from",
+        "the log of that node has the reason. If it tells of tombstones, " + _DELETIONS,
     ),
     Advice(
         "ReadFailure",

@@ -2,11 +2,13 @@
 
 import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import ClassVar
 
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, Limits
+from kip30.records import Pruned
 from kip30.scanning import View
 from kip30_backends.cassandra.election import CassandraElection
 from kip30_backends.cassandra.engine import Engine
@@ -14,6 +16,7 @@ from kip30_backends.cassandra.faults import Faults
 from kip30_backends.cassandra.fences import Fences
 from kip30_backends.cassandra.listeners import CassandraObserve
 from kip30_backends.cassandra.membership import CassandraMembership
+from kip30_backends.cassandra.pruning import Pruning
 from kip30_backends.cassandra.scanning import CassandraScanner
 from kip30_backends.cassandra.schema import ddl
 from kip30_backends.cassandra.settings import CassandraSettings
@@ -58,10 +61,11 @@ class CassandraBackend(Backend):
         self.limits = Limits(observe_seconds=settings.pull_seconds)
         calls, claims = engine.calls, engine.claims
         fences = Fences(calls)
-        self.membership = CassandraMembership(calls, claims)
+        self.membership = CassandraMembership(calls, claims, engine.folds)
         self.election = CassandraElection(calls, claims, fences)
-        self.storage = CassandraStorage(calls, fences)
+        self.storage = CassandraStorage(calls, fences, engine.folds)
         self.observe = CassandraObserve(engine.states, engine.watches)
+        self._pruning = Pruning(calls, fences)
         self.faults = Faults(calls, claims)
 
     @classmethod
@@ -77,6 +81,10 @@ class CassandraBackend(Backend):
     @override
     def describe(self) -> Mapping[str, str]:
         return self._engine.describe()
+
+    @override
+    def prune(self, unused_seconds: float, *, dry_run: bool, after: str = "") -> Future[Pruned]:
+        return self._pruning.prune(unused_seconds, after, dry_run=dry_run)
 
     @override
     def close(self) -> None:

@@ -17,10 +17,12 @@ from kip30.following import copy
 from kip30.pulse import Due, Pulse
 from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.errors import (
+    DeletionsError,
     Failure,
     closed,
     is_missing,
     is_refused,
+    met_deletions,
     translate,
     was_never_sent,
 )
@@ -60,11 +62,19 @@ class Answer(NamedTuple):
 
 
 class Ask(NamedTuple, Generic[T]):
-    """A request, and what an answer means. *read* may return a future, if there is more to ask."""
+    """A request, and what an answer means.
+
+    Attributes:
+        statement: What is sent.
+        read: Takes the answer; it may return a future, if there is more to ask.
+        writes: Whether it would change anything.
+        scans: Whether it passes many rows, so that deletions may be in its way.
+    """
 
     statement: Statement
     read: Callable[[Answer], T | Future[T]]
     writes: bool = False
+    scans: bool = False
 
 
 class Route(NamedTuple):
@@ -208,7 +218,7 @@ class Call(Future[T]):
             self.start()
         elif is_missing(failure):
             self._await_tables()
-        elif is_refused(failure):
+        elif is_refused(failure) or self._met_deletions(failure):
             self._give_up(failure)
         else:
             self._go_on(failure)
@@ -266,4 +276,8 @@ class Call(Future[T]):
         if wrote and self._may_be_done and (is_refused(failure) or was_never_sent(failure)):
             return OutcomeUnknownError(f"no answer from Cassandra, and then: {failure.said}")
         server = ", ".join(str(node.endpoint) for node in self._route.wire.known())
-        return translate(failure, wrote=wrote, subject=self._route.keyspace, server=server)
+        error = translate(failure, wrote=wrote, subject=self._route.keyspace, server=server)
+        return DeletionsError(str(error)) if self._met_deletions(failure) else error
+
+    def _met_deletions(self, failure: Failure) -> bool:
+        return self._ask.scans and met_deletions(failure)

@@ -9,7 +9,8 @@ from kip30.errors import Kip30Error, LifecycleError
 from kip30.futures import failed
 from kip30_backends.cassandra.call import Answer, Ask, Call, Route
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.orders import Orders, Revisions
+from kip30_backends.cassandra.orders import Orders
+from kip30_backends.cassandra.revisions import Revisions
 from kip30_backends.cassandra.statements import Statements
 
 T = TypeVar("T")

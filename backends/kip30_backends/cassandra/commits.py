@@ -14,21 +14,23 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from kip30.errors import StoreError
 from kip30.following import all_of, attempt, or_unknown, then
 from kip30.futures import Completed, fail, succeed
-from kip30.records import Fence, Version, Write, new_nonce
+from kip30.records import Condition, Fence, Version, Write, new_nonce
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.conditions import exactly, form, refusal
 from kip30_backends.cassandra.fences import Fences, height
+from kip30_backends.cassandra.folding import SIGNED_SECONDS
+from kip30_backends.cassandra.folds import Folds
 from kip30_backends.cassandra.library import Row, Statement
 from kip30_backends.cassandra.lines import Lines
 
 _MOST = 100
 _MOST_BYTES = 512 * 1024
-_SIGNED_SECONDS = 600
-"""How long a client may be in doubt at the longest."""
 _NOT_DONE = False
+_TABLE = "records"
 
 _NO_FENCE: tuple[str, int | None] = ("", None)
 """Holds everywhere, for no service has this name."""
@@ -51,10 +53,11 @@ class Job:
 class Commits:
     """Does writes, partition by partition. Thread-safe."""
 
-    def __init__(self, calls: Calls, fences: Fences) -> None:
-        """Send with *calls*."""
+    def __init__(self, calls: Calls, fences: Fences, folds: Folds) -> None:
+        """Send with *calls*, and have *folds* count deletions."""
         self._calls = calls
         self._fences = fences
+        self._folds = folds
         self._name = new_nonce()
         self._lines: Lines[Job] = Lines(calls.pulse, _fitting, self._commit)
 
@@ -65,10 +68,11 @@ class Commits:
         return job.answer
 
     def _commit(self, namespace: str, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:
-        calls, rev = self._calls, self._calls.revisions.next()
+        calls, rev = self._calls, self._calls.revisions.next((_TABLE, namespace))
 
         def read(answer: Answer) -> Future[Sequence[Job]]:
             if answer.applied:
+                self._folds.noted(_TABLE, namespace, _deletions(jobs))
                 return _all_done(jobs, rev)
             if answer.is_sure:
                 return self._refused(namespace, jobs, answer, until)
@@ -80,10 +84,27 @@ class Commits:
                 _all_done(jobs, rev) if was_done else self._refused(namespace, jobs, answer, until)
             )
 
-        where = (calls.root, namespace)
-        signature = calls.statements.bind("sign", _SIGNED_SECONDS, self._name, rev, *where)
-        statement = calls.statements.batch([*(self._statement(j, rev) for j in jobs), signature])
+        statements = [one for job in jobs for one in self._bound(job, rev)]
+        jobs = [job for job in jobs if not job.answer.done()]
+        if not jobs:
+            return Completed(())
+        statement = calls.statements.batch([*statements, *self._marks(namespace, jobs, rev)])
         return calls.send(Ask(statement, read, writes=True), until)
+
+    def _bound(self, job: Job, rev: int) -> list[Statement]:
+        """Return the statement of *job*; if there can be none, fail that job alone."""
+        try:
+            return [self._statement(job, rev)]
+        except Exception as error:  # noqa: BLE001  the driver raises what it likes
+            fail(job.answer, StoreError(f"{str(job.write.key)!r} cannot be written so: {error}"))
+            return []
+
+    def _marks(self, namespace: str, jobs: Sequence[Job], rev: int) -> list[Statement]:
+        bind, where = self._calls.statements.bind, (self._calls.root, namespace)
+        statements = list[Statement]()
+        if any(_may_change_names(job.write) for job in jobs):
+            statements.append(bind("mark", rev, str(rev), *where))
+        return [*statements, bind("sign", SIGNED_SECONDS, self._name, rev, *where)]
 
     def _settled(self, namespace: str, rev: int, answer: Answer, until: float) -> Future[bool]:
         """Return whether what was sent under *rev* has been done; if not, it never will be."""
@@ -122,7 +143,7 @@ class Commits:
     def _statement(self, job: Job, rev: int) -> Statement:
         key, nonce, data, condition, _ = job.write
         verb = "delete" if data is None else "put"
-        new = (rev,) if data is None else (rev, rev, nonce, data)
+        new = () if data is None else (rev, rev, nonce, data)
         where = (self._calls.root, key.namespace, key.name)
         met = (rev, *job.fence, *exactly(condition))
         return self._calls.statements.bind(f"{verb}_{form(job.write)}", *new, *where, *met)
@@ -133,10 +154,10 @@ class Commits:
         """Tell those that met what refuses them, and prepare the way for the others."""
         partition = answer.rows[0]
         rows = {row["name"]: row for row in answer.rows if row.get("name") is not None}
-        self._calls.revisions.saw(partition.get("rev"))
         open_jobs = [job for job in jobs if not _is_told(job, rows, partition)]
         if not open_jobs:
             return Completed(())
+        self._calls.revisions.saw((_TABLE, namespace), partition.get("rev"))
         if partition.get("rev") is None:
             return then(self._begin(namespace, until), lambda _: Completed(open_jobs))
         return self._fenced_off(namespace, open_jobs, partition, until)
@@ -202,6 +223,16 @@ def _fitting(line: deque[Job]) -> list[Job]:
         names.add(job.write.key.name)
         jobs.append(line.popleft())
     return jobs
+
+
+def _deletions(jobs: Sequence[Job]) -> int:
+    """Return how many rows *jobs* delete, and at least the one signature that will expire."""
+    return sum(job.write.data is None for job in jobs) or 1
+
+
+def _may_change_names(write: Write) -> bool:
+    """Say whether *write* deletes a key, or may create one."""
+    return write.data is None or write.condition in {Condition.ABSENT, Condition.ANY}
 
 
 def _all_done(jobs: Sequence[Job], rev: int) -> Future[Sequence[Job]]:

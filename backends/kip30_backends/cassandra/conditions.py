@@ -10,6 +10,7 @@ from kip30.records import Condition, Version, Write
 from kip30_backends.cassandra.fences import height, refused
 from kip30_backends.cassandra.library import Row
 
+_VERSIONS = range(2**63)
 _NEVER = -1
 """A version that no record has: those of this store have no minor part."""
 
@@ -49,5 +50,6 @@ def form(write: Write) -> str:
 def exactly(condition: Condition | Version) -> tuple[int | None, ...]:
     """Return the version to compare with, if the form of the statement takes one."""
     if isinstance(condition, Version):
-        return (_NEVER if condition.minor else condition.major,)
+        is_possible = condition.major in _VERSIONS and not condition.minor
+        return (condition.major if is_possible else _NEVER,)
     return (None,) if condition is Condition.ABSENT else ()

@@ -1,5 +1,6 @@
 """Leaders: a partition per service, with an epoch that stays and a seat with a time to live."""
 
+import secrets
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.errors import OutcomeUnknownError, UnavailableError
+from kip30.errors import OutcomeUnknownError, StoreError, UnavailableError
 from kip30.following import then
 from kip30.futures import Completed, mapped
 from kip30.records import Claim, Entry, Fence, Held, Snapshot, Version
@@ -20,7 +21,12 @@ from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.fences import Fences
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.posts import Holding, Post
+from kip30_backends.cassandra.pruning import NO_NAME
+from kip30_backends.cassandra.readings import checked, unreadable
 
+_LAST_EPOCH = 2**63 - 1
+_UNLED = 0
+"""The epoch of a service that was not led yet, or of which nothing was left."""
 _LONG_AGO = float("-inf")
 
 
@@ -33,6 +39,8 @@ class Service(NamedTuple):
         candidate: Who leads, or None.
         nonce: Of the leader's record.
         data: The leader's own.
+        is_readable: Whether the row of the leader is one of kip30's, if there is one.
+        birth: What it was marked with before it was first led; see `pruning`. None if it was led.
     """
 
     epoch: int | None = None
@@ -40,13 +48,18 @@ class Service(NamedTuple):
     candidate: str | None = None
     nonce: str = ""
     data: bytes = b""
+    is_readable: bool = True
+    birth: int | None = None
 
     def admits(self, other: "Service") -> bool:
         """Say whether a claim that knew *other* can be granted once nobody leads."""
-        return (self.epoch, self.fenced) == (other.epoch, other.fenced)
+        mine = (self.epoch, self.fenced, self.birth)
+        return mine == (other.epoch, other.fenced, other.birth)
 
-    def leaders(self) -> dict[str, Entry]:
-        """Return who leads, as a snapshot has it."""
+    def leaders(self, service: str) -> dict[str, Entry]:
+        """Return who leads, as `readings.snapshot` takes it."""
+        if not self.is_readable:
+            return {service: unreadable(_place(service))}
         if self.candidate is None:
             return {}
         return {self.candidate: Entry(Version(self.epoch or 0), self.nonce, self.data)}
@@ -69,9 +82,12 @@ def service_of(rows: Sequence[Row]) -> Service:
     first = rows[0]
     epoch, fenced = first.get("epoch"), frozenset[str](first.get("fenced") or ())
     for row in rows:
-        if row.get("nonce") is not None:
-            return Service(epoch, fenced, row["candidate"], row["nonce"], row["data"] or b"")
-    return Service(epoch, fenced)
+        candidate, nonce, data = row.get("candidate"), row.get("nonce"), row.get("data")
+        if candidate is not None and nonce and data is not None:
+            return Service(epoch, fenced, candidate, nonce, data)
+        if candidate is not None or nonce is not None or data is not None:
+            return Service(epoch, fenced, candidate, is_readable=False)
+    return Service(epoch, fenced, birth=first.get("beat") if epoch == _UNLED else None)
 
 
 class CassandraElection(ElectionDriver):
@@ -117,17 +133,51 @@ class CassandraElection(ElectionDriver):
         if time.monotonic() >= bid.until:
             raise UnavailableError("others were quicker, again and again")
         known = self._known.get(bid.post.scope, Service())
+        if known.epoch == _LAST_EPOCH:
+            self._known.pop(bid.post.scope)  # it may be mended meanwhile
+            raise StoreError(_forged(bid.post.scope))
+        if known.epoch is None or known.epoch == _UNLED:
+            return self._first(bid, known)
         if not known.fenced:
-            return self._take(bid, known)
+            return self._take(bid, known, known.epoch + 1)
         if known.candidate is not None:
             return self._look(bid)
-        fence = Fence(bid.post.scope, (known.epoch or 0) + 1)
+        fence = Fence(bid.post.scope, known.epoch + 1)
         raised = self._fences.raise_all(known.fenced, fence, bid.until)
-        return then(raised, lambda _: self._take(bid, known))
+        return then(raised, lambda _: self._take(bid, known, fence.epoch))
 
-    def _take(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
+    def _first(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
+        """Take the epoch after all that were pruned, once the service is known to be marked."""
+        if known.birth is None:
+            return self._bear(bid, known)
+        calls = self._calls
+
+        def read(answer: Answer) -> Future[Claim | Held | None]:
+            floor = service_of(answer.rows).epoch or _UNLED
+            if floor == _LAST_EPOCH:
+                raise StoreError(_forged(NO_NAME))
+            return self._take(bid, known, floor + 1)
+
+        statement = calls.statements.bind("read_floor", calls.root, NO_NAME)
+        return calls.send(Ask(statement, read), bid.until)
+
+    def _bear(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
+        """Mark a service as one that was not led yet, or see what is there."""
+        calls, birth, where = self._calls, secrets.randbits(62), (self._calls.root, bid.post.scope)
+        asked_at = calls.orders.tell()
+
+        def read(answer: Answer) -> Future[Claim | Held | None]:
+            born = Service(_UNLED, birth=birth)
+            met = self._known[bid.post.scope] = born if answer.applied else service_of(answer.rows)
+            return self._decide(bid, asked_at, met)
+
+        begin = calls.statements.bind("begin_leaders", *where, known.epoch, None)
+        both = calls.statements.batch([begin, calls.statements.bind("bear_seat", birth, *where)])
+        return calls.send(Ask(both, read, writes=True), bid.until)
+
+    def _take(self, bid: _Bid, known: Service, epoch: int) -> Future[Claim | Held | None]:
         """Take the seat if it is empty, and the epoch and the fences are those that are *known*."""
-        calls, claims, epoch = self._calls, self._claims, (known.epoch or 0) + 1
+        calls, claims = self._calls, self._claims
         asked_at, sent_at = calls.orders.tell(), claims.now()
 
         def read(answer: Answer) -> Future[Claim | Held | None]:
@@ -145,12 +195,15 @@ class CassandraElection(ElectionDriver):
         advance = calls.statements.bind(
             "advance_leaders", epoch, *where, known.epoch, set(known.fenced) or None
         )
-        seat = claims.table.take(bid.post, bid.nonce, bid.data, calls.revisions.next())
+        seat = claims.table.take(bid.post, bid.nonce, bid.data, calls.revisions.next(), known.birth)
         statement = calls.statements.batch([advance, seat])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
     def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held | None]:
         """Go on from what was met: our own claim, somebody else's, or none."""
+        if not met.is_readable:
+            self._known.pop(bid.post.scope, None)  # it may be removed meanwhile
+            checked(unreadable(_place(bid.post.scope)))
         if met.candidate is None:
             return Completed(None)
         cleared = self._claims.clear(met.nonce, bid.until)
@@ -158,7 +211,7 @@ class CassandraElection(ElectionDriver):
             return mapped(cleared, lambda _: None)
         if met.nonce == bid.nonce:
             return self._taken(bid, met, _LONG_AGO)
-        return Completed(Held(Snapshot(asked_at, met.leaders())))
+        return Completed(Held(Snapshot(asked_at, met.leaders(bid.post.scope))))
 
     def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held | None]:
         taken = self._claims.taken(bid.holding(new.epoch or 0, sent_at), bid.until)
@@ -174,3 +227,16 @@ class CassandraElection(ElectionDriver):
 
         statement = calls.statements.bind("read_leaders", calls.root, bid.post.scope)
         return calls.send(Ask(statement, read), bid.until)
+
+
+def _place(service: str) -> str:
+    return f"service = {service!r} and seat = 0 in table leaders"
+
+
+def _forged(service: str) -> str:
+    return (
+        f"table leaders has epoch = {_LAST_EPOCH} where service = {service!r}: kip30 did not write"
+        " that, and there is no greater one, so no client can lead; use another name for the"
+        " service,"
+        " or set it to the greatest epoch of any fence in use"
+    )

@@ -16,6 +16,7 @@ from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
 from kip30_backends.cassandra.connection import Connection, once_known
 from kip30_backends.cassandra.departed import Departed
+from kip30_backends.cassandra.folds import Folds
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.settings import CassandraSettings
 from kip30_backends.cassandra.statements import Statements
@@ -54,7 +55,8 @@ class Engine:
             self._connection.close(0)
             raise
         self.claims = Claims(context, self.calls, self._interval)
-        self.states = States(self.calls)
+        self.folds = Folds(self.calls, self.wire, settings.keyspace)
+        self.states = States(self.calls, self.folds)
         departed = partial(Departed, context.clock, context.session_timeout_seconds)
         self.watches = Watches(self.states, self.calls, settings.pull_seconds, departed)
 

@@ -18,10 +18,16 @@ from kip30.errors import (
 )
 from kip30_backends.cassandra.advice import NEVER_SENT, advice_on
 
+_OVERWHELMED = ("READ_TOO_MANY_TOMBSTONES", "UNKNOWN from")
+
 
 def closed() -> ClosedError:
     """Return the error for what comes too late."""
     return ClosedError("the backend is closed")
+
+
+class DeletionsError(StoreError):
+    """A read met more deleted rows than a node reads past. Until these are folded it fails."""
 
 
 class Failure(NamedTuple):
@@ -54,6 +60,11 @@ _REFUSED = (
     Rule("SyntaxException", "", StoreError),
     Rule("ConfigurationException", "", StoreError),
 )
+
+
+def met_deletions(failure: Failure) -> bool:
+    """Say whether a read failed because of deletions, or may have: a serial one does not tell."""
+    return failure.kind == "ReadFailure" and any(one in failure.said for one in _OVERWHELMED)
 
 
 def is_missing(failure: Failure) -> bool:

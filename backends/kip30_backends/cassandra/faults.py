@@ -27,6 +27,14 @@ class Faults:
             leave = statements.bind("leave_seat", root, service, row["nonce"])
             self._calls.send(Ask(leave, acknowledged, writes=True)).result()
 
+    def delete_member(self, group: str, member_id: str) -> None:
+        """Remove the record of a member of *group*, behind everybody's back."""
+        statements, root = self._calls.statements, self._calls.root
+        read = statements.bind("read_member", root, group, member_id)
+        for row in self._calls.send(Ask(read, _rows)).result():
+            delete = statements.bind("delete_member", root, group, member_id, row["nonce"])
+            self._calls.send(Ask(delete, acknowledged, writes=True)).result()
+
 
 def _rows(answer: Answer) -> list[Row]:
     return [row for row in answer.rows if row["nonce"] is not None]

@@ -48,9 +48,14 @@ def spread(wire: Wire, settings: CassandraSettings) -> None:
 
 
 def _somebody(wire: Wire) -> Node:
-    for node in wire.reached():
-        return node
-    raise UnavailableError("no node can be reached")
+    """Return a node that is reached: of the same ones the same for every client.
+
+    Of clients that make tables at once, as a rule, all ask that one.
+    """
+    nodes = sorted(wire.reached(), key=lambda node: str(node.host_id))
+    if not nodes:
+        raise UnavailableError("no node can be reached")
+    return nodes[0]
 
 
 def _model(wire: Wire, settings: CassandraSettings) -> Node | None:

@@ -15,6 +15,7 @@ from kip30_backends.cassandra.attempts import insist
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
+from kip30_backends.cassandra.folds import Folds
 from kip30_backends.cassandra.posts import Holding, Post
 
 _LONG_AGO = float("-inf")
@@ -35,9 +36,13 @@ class _Bid(NamedTuple):
 class CassandraMembership(MembershipDriver):
     """Ids in groups."""
 
-    def __init__(self, calls: Calls, claims: Claims) -> None:
+    # A renewal writes the row again, if it is there.
+    removal_ends_lease = True
+
+    def __init__(self, calls: Calls, claims: Claims, folds: Folds) -> None:
         """Keep members under the session of *claims*."""
         self._calls = calls
+        self._folds = folds
         self._claims = claims
 
     @override
@@ -82,10 +87,11 @@ class CassandraMembership(MembershipDriver):
         if time.monotonic() >= bid.until:
             raise UnavailableError("others were quicker, again and again")
         calls, claims = self._calls, self._claims
-        sent_at, rev = claims.now(), calls.revisions.next()
+        sent_at, rev = claims.now(), calls.revisions.next(bid.post.place)
 
         def read(answer: Answer) -> Future[Claim | None]:
             if answer.applied:
+                self._folds.noted("members", bid.post.scope, 1)  # each row that begins will end
                 return self._taken(bid, rev, sent_at)
             return self._refused(bid, rev, sent_at, answer)
 
@@ -134,7 +140,7 @@ class CassandraMembership(MembershipDriver):
         """
         calls, met = self._calls, answer.rows[0].get("rev")
         if met is not None:
-            calls.revisions.saw(met)
+            calls.revisions.saw(bid.post.place, met)
             return Completed(None)
         begin = calls.statements.bind("begin_members", calls.root, bid.post.scope)
         begun = calls.send(Ask(begin, acknowledged, writes=True), bid.until)

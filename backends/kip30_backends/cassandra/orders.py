@@ -1,4 +1,4 @@
-"""Numbers that only grow: the order of answers, and the revisions that writes give to partitions.
+"""The order of answers.
 
 Partitions are not ordered among each other, and an expiry changes no number in the store. So the
 order is the client's own: a read has that of the moment it was sent, and what was read before
@@ -10,7 +10,6 @@ read whose answer differs from that of an overlapping one is repeated.
 
 import itertools
 import threading
-import time
 from collections.abc import Mapping
 
 from kip30.records import Entry, Target
@@ -98,28 +97,3 @@ class Overlaps:
                 overlap.entries = entries
                 overlap.changed_at = -1 if is_first else overlap.answered_at
             return True
-
-
-class Revisions:
-    """Proposes revisions: greater than all that were seen, and near the time of day.
-
-    A partition takes a write only if its revision is above all before, so two clients rarely get
-    in each other's way; that one's clock is wrong costs a round trip, nothing else. As no partition
-    takes a revision twice, a write that carries one can be repeated without being done twice.
-    """
-
-    def __init__(self) -> None:
-        """Have seen none."""
-        self._last = 0
-        self._lock = threading.Lock()
-
-    def next(self) -> int:
-        """Return a revision that is new to this client."""
-        with self._lock:
-            self._last = max(time.time_ns() // 1000, self._last + 1)
-            return self._last
-
-    def saw(self, revision: int | None) -> None:
-        """Take note that a partition has reached *revision*."""
-        with self._lock:
-            self._last = max(self._last, revision or 0)

@@ -222,10 +222,11 @@ def _identity(scope: str) -> Callable[[Row], tuple[str, str]]:
 
 
 def _cql(table: Table, keyspace: str) -> dict[str, str]:
-    name, scope, row, _, number, columns, _ = table
+    name, scope, row, _, number, columns, is_one = table
+    all_but_heads = "" if is_one else f" AND {row} > ''"
     here, ring = f"FROM {keyspace}.{name}", f"token(root, {scope})"
     ends = {
-        "in": f"{scope} IN ?",
+        "in": f"{scope} IN ?{all_but_heads}",
         "after": f"{scope} = ? AND {row} > ?",
         "between": f"{scope} = ? AND {row} > ? AND {row} <= ?",
     }

@@ -2,21 +2,19 @@
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
-from kip30.following import gathered, then
+from kip30.errors import AuthenticationError, StoreError
 from kip30.futures import mapped
 from kip30.pulse import Pulse
-from kip30.records import Entry, Kind, Snapshot, Target
+from kip30.records import Snapshot, Target
 from kip30_backends.cassandra.departed import Departed
 from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.orders import Orders
-from kip30_backends.cassandra.readings import MOST
 from kip30_backends.cassandra.states import States
 
 _log = logging.getLogger(__name__)
@@ -56,6 +54,7 @@ class Poll:
         self._watchers: set[Watcher] = set()
         self._looking = False
         self._at_once = False
+        self._warned = False
         self._turn = 0
         self._pause = rhythm.seconds
         self._lock = threading.Lock()
@@ -90,8 +89,7 @@ class Poll:
 
     def _looked(self, done: Future[bool]) -> None:
         error = done.exception()
-        if error is not None:
-            _log.info("a watch goes on after: %s", error)
+        self._report(error)
         news = error is None and done.result()
         with self._lock:
             self._looking = False
@@ -102,6 +100,17 @@ class Poll:
             self._pause = seconds / _HURRY if news else min(2 * self._pause, seconds)
             pause = 0.0 if at_once else self._pause
         self._rhythm.pulse.after(pause, partial(self._begin, turn))
+
+    def _report(self, error: BaseException | None) -> None:
+        """Log *error*; the first one that will not pass by itself as a warning."""
+        if isinstance(error, StoreError | AuthenticationError) and not self._warned:
+            self._warned = True
+            _log.warning("listeners hear of no changes until this is mended: %s", error)
+        elif error is not None:
+            _log.info("a watch goes on after: %s", error)
+        elif self._warned:
+            self._warned = False
+            _log.warning("listeners hear of changes again")
 
 
 class WholePoll(Poll):
@@ -121,69 +130,3 @@ class WholePoll(Poll):
             return bool([one for one in watchers if one.take(snapshot)])
 
         return mapped(self._states.poll(self._target), tell)
-
-
-class NamespacePoll(Poll):
-    """Reads the revision of a namespace, and what is watched of it when that has moved.
-
-    A write may be decided, but known to few nodes: a look may then meet its revision at one of
-    them, and what was there before at others. So once the revision is at rest, a look that misses
-    nothing decided ends what is under way.
-    """
-
-    def __init__(self, namespace: str, states: States, orders: Orders, rhythm: Rhythm) -> None:
-        """Read *namespace* from *states*."""
-        super().__init__(rhythm)
-        self._namespace = namespace
-        self._states = states
-        self._orders = orders
-        self._seen = self._settled = -1
-
-    @override
-    def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
-        order = self._orders.next()
-        return then(self._states.revision(self._namespace), partial(self._compare, watchers, order))
-
-    def _compare(self, watchers: Sequence[Watcher], order: int, revision: int) -> Future[bool]:
-        moved, unaware = revision != self._seen, list[Watcher]()
-        settles = not moved and revision != self._settled
-        for watcher in watchers:
-            known = watcher.knows()
-            if moved or settles or known is None:
-                unaware.append(watcher)
-            else:
-                watcher.take(known._replace(order=order))
-        reads = self._reads(unaware, surely=settles)
-
-        def read(told: Sequence[bool]) -> bool:
-            self._seen = revision
-            self._settled = revision if settles else self._settled
-            return any(told)
-
-        return mapped(gathered(reads), read)
-
-    def _reads(self, watchers: Sequence[Watcher], *, surely: bool) -> list[Future[bool]]:
-        values = [one for one in watchers if one.target.kind is Kind.VALUE]
-        others = [one for one in watchers if one.target.kind is not Kind.VALUE]
-        return [
-            *(
-                self._values(values[at : at + MOST], surely=surely)
-                for at in range(0, len(values), MOST)
-            ),
-            *(mapped(self._states.poll(one.target, surely=surely), one.take) for one in others),
-        ]
-
-    def _values(self, watchers: Sequence[Watcher], *, surely: bool) -> Future[bool]:
-        order = self._orders.next()
-
-        def tell(entries: Mapping[str, Entry]) -> bool:
-            told = [_only(one.target.name, order, entries) for one in watchers]
-            return bool([one for one, state in zip(watchers, told, strict=True) if one.take(state)])
-
-        names = {watcher.target.name for watcher in watchers}
-        records = self._states.records(self._namespace, list(names), surely=surely)
-        return mapped(records, tell)
-
-
-def _only(name: str, order: int, entries: Mapping[str, Entry]) -> Snapshot:
-    return Snapshot(order, {name: entries[name]} if name in entries else {})

@@ -60,10 +60,14 @@ class Table:
         where = (self._root, post.scope, post.name)
         return self._bind("insert_member", self.seconds, rev, nonce, data, rev, *where)
 
-    def take(self, post: Post, nonce: str, data: bytes, beat: int) -> Statement:
-        """Return what writes who leads if nobody does."""
-        where = (self._root, post.scope)
-        return self._bind("take_seat", self.seconds, post.name, nonce, data, beat, *where)
+    def take(
+        self, post: Post, nonce: str, data: bytes, beat: int, birth: int | None = None
+    ) -> Statement:
+        """Return what writes the leader if there is none; with a *birth* if it is still there."""
+        seat = (self.seconds, post.name, nonce, data, beat, self._root, post.scope)
+        if birth is None:
+            return self._bind("take_seat", *seat)
+        return self._bind("take_born_seat", *seat, birth)
 
     def delete(self, post: Post, held: str) -> Statement:
         """Return what deletes the row if the nonce is *held*."""

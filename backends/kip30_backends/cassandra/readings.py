@@ -1,17 +1,21 @@
 """Reads of records, as they travel: all that wait for one partition together."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 
-from kip30.futures import succeed
-from kip30.records import Entry, Version
+from kip30.errors import StoreError
+from kip30.following import attempt, copy
+from kip30.futures import Completed
+from kip30.records import Entry, Snapshot, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.lines import Lines
 
+_NO_VERSION = Version(0)
 MOST = 100
 """How many records are read at a time: they may have 256 KiB each."""
 
@@ -46,20 +50,60 @@ class Readings:
         def tell(answer: Answer) -> Sequence[Job]:
             entries = entries_of(answer)
             for job in jobs:
-                succeed(job.answer, [entries.get(name) for name in job.names])
+                answered = attempt(partial(_records, entries, job.names))
+                copy(answered, job.answer)
             return ()
 
         return self._calls.send(Ask(statement, tell), until)
 
 
 def entries_of(answer: Answer) -> dict[str, Entry]:
-    """Return the records among what was found."""
-    return {row["name"]: entry_of(row) for row in answer.rows if row["version"] is not None}
+    """Return the records among what was found, as `entry_of` does."""
+    return {
+        row["name"]: entry_of(row, f"name = {row['name']!r} in table records")
+        for row in answer.rows
+        if row["version"] is not None
+    }
 
 
-def entry_of(row: Row) -> Entry:
-    """Return the record that a row of records or members has."""
-    return Entry(Version(row["version"]), row["nonce"] or "", row["data"] or b"")
+def entry_of(row: Row, place: str) -> Entry:
+    """Return the record that a row of records or members has, or what `unreadable` does.
+
+    Each write of kip30's sets all columns of a row.
+    """
+    nonce, data = row["nonce"], row["data"]
+    if nonce and data is not None:
+        return Entry(Version(row["version"]), nonce, data)
+    return unreadable(place)
+
+
+def unreadable(place: str) -> Entry:
+    """Return what stands for a row at *place* that is no record: it has no nonce."""
+    reason = f"the row where {place} is no record of this version of kip30: delete it"
+    return Entry(_NO_VERSION, "", reason.encode())
+
+
+def checked(entry: Entry | None) -> Entry | None:
+    """Return *entry*.
+
+    Raises:
+        StoreError: It stands for a row that is no record.
+    """
+    if entry is not None and not entry.nonce:
+        raise StoreError(entry.data.decode())
+    return entry
+
+
+def snapshot(order: int, found: Mapping[str, Entry]) -> Snapshot:
+    """Return the state in which *found* was found, without what is unreadable of it."""
+    bad = {name: entry.data.decode() for name, entry in found.items() if not entry.nonce}
+    if not bad:
+        return Snapshot(order, found)
+    return Snapshot(order, {name: one for name, one in found.items() if name not in bad}, bad)
+
+
+def _records(entries: Mapping[str, Entry], names: Sequence[str]) -> Future[list[Entry | None]]:
+    return Completed([checked(entries.get(name)) for name in names])
 
 
 def _fitting(line: deque[Job]) -> list[Job]:

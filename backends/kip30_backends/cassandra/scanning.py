@@ -140,8 +140,8 @@ class CassandraScanner(ScanDriver):
     def _identity(self, columns: Collection[Row]) -> str:
         """Return what differs once a table was dropped and made again.
 
-        Its id is no such thing: kip30 chooses it by the table's name. So this has when its key was
-        defined, which no ``ALTER TABLE`` changes.
+        Its id is no such thing where a former version chose it by the table's name. So this has
+        when its key was defined, which no ``ALTER TABLE`` changes.
         """
         made = {row["table_name"]: row["made"] for row in columns if row["kind"] == "partition_key"}
         tables = ",".join(f"{name}:{made.get(name, 'none')}" for name in self._tables)

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Sequence
 
 from kip30.errors import StoreError, UnavailableError
+from kip30_backends.cassandra import births
 from kip30_backends.cassandra.library import Node, Wire
 from kip30_backends.cassandra.settings import CassandraSettings, Replication
 
@@ -13,6 +14,8 @@ COPIES = 3
 _SOME_DATACENTER = "datacenter1"
 _DAY = 86_400
 _PAUSE = 0.1
+_AGREEMENT = 5.0
+"""How long nodes may take to agree that there is a keyspace, in seconds, at least."""
 _NUMBERS = re.compile(r"\d+")
 _CREATE = re.compile(r"^CREATE (KEYSPACE|TABLE)")
 
@@ -63,22 +66,25 @@ def keyspace(settings: CassandraSettings, copies: int) -> str:
     )
 
 
-def tables(keyspace_name: str) -> list[str]:
+def tables(keyspace_name: str, moment: int | None = None) -> list[str]:
     """Return the statements that make the tables.
 
-    Each has an id of its own choice, so that clients which make it at once make the same.
+    With the *moment* of the keyspace each has an id that follows from it, so that clients which
+    make it at once make the same; without, Cassandra chooses.
     """
     return [
         f"CREATE TABLE IF NOT EXISTS {keyspace_name}.{name} ({columns})"
-        f" WITH id = {_id(f'{keyspace_name}.{name}')}"
-        f" AND speculative_retry = '{_SPECULATED}'{_OPTIONS.get(name, '')}"
+        f" WITH {_id(f'{keyspace_name}.{name}', moment)}"
+        f"speculative_retry = '{_SPECULATED}'{_OPTIONS.get(name, '')}"
         for name, columns in _TABLES.items()
     ]
 
 
-def _id(table: str) -> uuid.UUID:
-    """Return the id of a table, whose name Cassandra reads in lower case."""
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"kip30:{table.lower()}")
+def _id(table: str, moment: int | None) -> str:
+    """Return the option that sets the id of a table, whose name Cassandra reads in lower case."""
+    if moment is None:
+        return ""
+    return f"id = {uuid.uuid5(uuid.NAMESPACE_URL, f'kip30:{table.lower()}:{moment}')} AND "
 
 
 def check_versions(nodes: Sequence[Node]) -> None:
@@ -117,11 +123,11 @@ def missing(wire: Wire, settings: CassandraSettings, node: Node) -> set[str]:
 
 
 def make(wire: Wire, settings: CassandraSettings, node: Node, seconds: float) -> None:
-    """Have *node* make the keyspace and the tables. Others hear of it from that, as a rule.
+    """Have *node* make the keyspace, and one that knows it the tables; others hear of it as a rule.
 
     Raises:
         StoreError: They are not to be made.
-        UnavailableError: For *seconds* there were fewer nodes than copies.
+        UnavailableError: For *seconds* there were fewer nodes than copies, or nodes did not agree.
     """
     if not settings.create:
         lacking = ", ".join(sorted(missing(wire, settings, node)))
@@ -131,8 +137,12 @@ def make(wire: Wire, settings: CassandraSettings, node: Node, seconds: float) ->
         )
     copies = _copies_for(wire)
     _await_ring(wire, settings, node, copies, seconds)
-    for statement in (keyspace(settings, copies), *tables(settings.keyspace)):
-        wire.execute(statement, node)
+    births.renew(wire, settings.keyspace, node)
+    create = keyspace(settings, copies)
+    wire.execute(create, node)
+    birth = births.agreed(wire, settings.keyspace, create, max(1.5 * seconds, _AGREEMENT))
+    for statement in tables(settings.keyspace, birth.moment):
+        wire.execute(statement, birth.node)
 
 
 def described(wire: Wire, settings: CassandraSettings, node: Node) -> list[str]:

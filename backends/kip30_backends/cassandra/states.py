@@ -1,57 +1,120 @@
 """Whole targets, read at once."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+from kip30.following import attempt, then
+from kip30.futures import Completed, mapped
 from kip30.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.election import service_of
+from kip30_backends.cassandra.folding import Place
+from kip30_backends.cassandra.folds import Folds
 from kip30_backends.cassandra.library import Statement
 from kip30_backends.cassandra.orders import Overlaps
-from kip30_backends.cassandra.readings import entries_of, entry_of
+from kip30_backends.cassandra.readings import entries_of, entry_of, snapshot
+from kip30_backends.cassandra.shared_reads import SharedReads
 
 _READS = {
     Kind.VALUE: "read_records",
     Kind.NAMESPACE: "read_names",
     Kind.GROUP: "read_members",
+    Kind.MEMBER: "read_member",
     Kind.SERVICE: "read_leaders",
 }
+_SCANNED = {Kind.NAMESPACE: "records", Kind.GROUP: "members"}
+"""Whose reads pass all rows of a partition, deleted ones too."""
+
+
+class Revision(NamedTuple):
+    """What changes with the records of a namespace.
+
+    Attributes:
+        number: Every write raises it.
+        names: Differs after a write that added a name or removed one.
+    """
+
+    number: int
+    names: str
 
 
 class States:
     """The targets of one namespace of the configuration."""
 
-    def __init__(self, calls: Calls) -> None:
-        """Read with *calls*."""
+    def __init__(self, calls: Calls, folds: Folds) -> None:
+        """Read with *calls*, and have *folds* fold what cannot be read."""
         self._calls = calls
+        self._folds = folds
         self._overlaps = Overlaps(calls.orders)
+        self._services = SharedReads(calls, "read_leaders", "read_many_leaders", "service")
+        self._revisions = SharedReads(calls, "read_rev", "read_revs", "namespace")
+
+    @property
+    def told(self) -> int:
+        """The greatest order of an answer other than to a watch."""
+        return self._calls.orders.told
+
+    def begin(self, targets: Iterable[Target]) -> tuple[int, Callable[[object], None]]:
+        """Begin to look at *targets*; return the order of that look, and what to call in the end.
+
+        Until then `accept` finds what another answer may have overtaken.
+        """
+        some = list(targets)
+        for target in some:
+            self._overlaps.begin(target)
+
+        def end(_: object) -> None:
+            for target in some:
+                self._overlaps.end(target)
+
+        return self._calls.orders.next(), end
+
+    def accept(self, target: Target, order: int, entries: Mapping[str, Entry]) -> bool:
+        """Say whether *entries* are not older than what overlapping reads of *target* found."""
+        return self._overlaps.accept(target, order, entries)
 
     def read(self, target: Target) -> Future[Snapshot]:
         """Return the state of *target*, and miss nothing decided."""
-        statement = self._calls.statements.bind(_READS[target.kind], *self._where(target))
-        return self._look(target, statement, self._calls.orders.tell, self._calls.until())
+        return self._scanned(target, self._calls.orders.tell, surely=True)
 
     def poll(self, target: Target, *, surely: bool = False) -> Future[Snapshot]:
         """Return the state of *target* as far as it was acknowledged; *surely*: or decided."""
+        number = self._calls.orders.next
+        if target.kind is Kind.SERVICE and not surely:
+            return self._look(target, partial(self._services.read, target.scope), number)
+        return self._scanned(target, number, surely=surely)
+
+    def _scanned(
+        self, target: Target, number: Callable[[], int], *, surely: bool
+    ) -> Future[Snapshot]:
+        """Read *target*, by itself; if too many deletions are in the way, once they are folded."""
+        table, until = _SCANNED.get(target.kind), self._calls.until()
         statement = self._reading(surely=surely)(_READS[target.kind], *self._where(target))
-        return self._look(target, statement, self._calls.orders.next, self._calls.until())
+        ask = partial(self._calls.send, Ask(statement, _itself, scans=table is not None), until)
+        read = partial(self._look, target, ask, number)
+        if table is None:
+            return read()
+        return self._folds.mended(Place(table, target.scope), read, until)
 
     def _look(
-        self, target: Target, statement: Statement, number: Callable[[], int], until: float
+        self, target: Target, ask: Callable[[], Future[Answer]], number: Callable[[], int]
     ) -> Future[Snapshot]:
         """Read *target*, again if another read that overlaps found something else."""
         self._overlaps.begin(target)  # before the order: else a whole read might come between
         order = number()
 
-        def read(answer: Answer) -> Snapshot | Future[Snapshot]:
-            found = entries(target.kind, answer)
-            if self._overlaps.accept(target, order, found):
-                return Snapshot(order, found)
-            return self._look(target, statement, number, until)
+        def read(answer: Answer) -> Future[Snapshot]:
+            found = entries(target, answer)
+            is_names = target.kind is Kind.NAMESPACE
+            state = Snapshot(order, found) if is_names else snapshot(order, found)
+            if self._overlaps.accept(target, order, state.entries):
+                return Completed(state)
+            return self._look(target, ask, number)
 
-        looking = self._calls.send(Ask(statement, read), until)
+        looking = then(attempt(ask), read)
         looking.add_done_callback(lambda _: self._overlaps.end(target))
         return looking
 
@@ -63,8 +126,10 @@ class States:
         statement = self._reading(surely=surely)("read_records", *where)
         return self._calls.send(Ask(statement, entries_of))
 
-    def revision(self, namespace: str) -> Future[int]:
-        """Return the number that every write of a record of *namespace* raises."""
+    def revision(self, namespace: str, *, with_names: bool) -> Future[Revision]:
+        """Return what tells of writes of records of *namespace*; of those of names if asked."""
+        if not with_names:
+            return mapped(self._revisions.read(namespace), _revision)
         statement = self._calls.statements.poll("read_rev", self._calls.root, namespace)
         return self._calls.send(Ask(statement, _revision))
 
@@ -72,13 +137,18 @@ class States:
         return self._calls.statements.bind if surely else self._calls.statements.poll
 
     def _where(self, target: Target) -> tuple[Any, ...]:
-        names = ([target.name],) if target.kind is Kind.VALUE else ()
-        return (self._calls.root, target.scope, *names)
+        match target.kind:
+            case Kind.VALUE:
+                return (self._calls.root, target.scope, [target.name])
+            case Kind.MEMBER:
+                return (self._calls.root, target.scope, target.name)
+            case _:
+                return (self._calls.root, target.scope)
 
 
-def entries(kind: Kind, answer: Answer) -> Mapping[str, Entry]:
-    """Return what was found of a target of *kind*."""
-    match kind:
+def entries(target: Target, answer: Answer) -> Mapping[str, Entry]:
+    """Return what was found of *target*, unreadable rows included."""
+    match target.kind:
         case Kind.VALUE:
             return entries_of(answer)
         case Kind.NAMESPACE:
@@ -87,12 +157,24 @@ def entries(kind: Kind, answer: Answer) -> Mapping[str, Entry]:
                 for row in answer.rows
                 if row["version"] is not None
             }
-        case Kind.GROUP:
-            return {row["id"]: entry_of(row) for row in answer.rows if row["version"] is not None}
+        case Kind.GROUP | Kind.MEMBER:
+            return {
+                row["id"]: entry_of(row, f"id = {row['id']!r} in table members")
+                for row in answer.rows
+                if row["version"] is not None
+            }
         case Kind.SERVICE:
-            return service_of(answer.rows).leaders()
+            return service_of(answer.rows).leaders(target.scope)
 
 
-def _revision(answer: Answer) -> int:
-    revision: int | None = answer.rows[0]["rev"] if answer.rows else None
-    return revision or 0
+def _revision(answer: Answer) -> Revision:
+    if not answer.rows:
+        return Revision(0, "")
+    row = answer.rows[0]
+    number: int = row["rev"] or 0
+    head = row["nonce"] if row.get("name") == "" else None
+    return Revision(number, head or str(number))
+
+
+def _itself(answer: Answer) -> Answer:
+    return answer

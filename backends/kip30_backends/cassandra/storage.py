@@ -11,11 +11,13 @@ from kip30.driver import StorageDriver
 from kip30.following import gathered
 from kip30.futures import mapped
 from kip30.names import Key
-from kip30.records import Entry, Version, Write
+from kip30.records import Entry, NamePage, Version, Write
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.commits import Commits
 from kip30_backends.cassandra.fences import Fences
+from kip30_backends.cassandra.folding import Place
+from kip30_backends.cassandra.folds import Folds
 from kip30_backends.cassandra.readings import MOST, Readings
 
 _Part = tuple[str, list[str]]
@@ -24,10 +26,11 @@ _Part = tuple[str, list[str]]
 class CassandraStorage(StorageDriver):
     """Keys and their values."""
 
-    def __init__(self, calls: Calls, fences: Fences) -> None:
+    def __init__(self, calls: Calls, fences: Fences, folds: Folds) -> None:
         """Keep records with *calls*."""
         self._calls = calls
-        self._commits = Commits(calls, fences)
+        self._folds = folds
+        self._commits = Commits(calls, fences, folds)
         self._readings = Readings(calls)
 
     @override
@@ -50,11 +53,14 @@ class CassandraStorage(StorageDriver):
         return [self._commits.add(write) for write in writes]
 
     @override
-    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
         statement = self._calls.statements.bind(
             "list_names", self._calls.root, namespace, after, limit
         )
-        return self._calls.send(Ask(statement, _names))
+        until = self._calls.until()
+        ask = Ask(statement, partial(_names, limit), scans=True)
+        read = partial(self._calls.send, ask, until)
+        return self._folds.mended(Place("records", namespace), read, until)
 
 
 def _parts(keys: Iterable[Key]) -> Iterator[_Part]:
@@ -79,5 +85,6 @@ def _in_order(
     return [found[key] for key in keys]
 
 
-def _names(answer: Answer) -> list[str]:
-    return [row["name"] for row in answer.rows if row["version"] is not None]
+def _names(limit: int, answer: Answer) -> NamePage:
+    names = [row["name"] for row in answer.rows if row["version"] is not None]
+    return NamePage(names, is_last=not names or len(answer.rows) < limit)

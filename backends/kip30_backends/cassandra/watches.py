@@ -1,6 +1,7 @@
 """The running observations of one backend, and what each has been told."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 
 from typing_extensions import override
@@ -11,13 +12,16 @@ from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.departed import Departed
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.few import Few
+from kip30_backends.cassandra.namespace_polls import NamespacePoll
 from kip30_backends.cassandra.orders import Orders
-from kip30_backends.cassandra.polls import NamespacePoll, Poll, Rhythm, WholePoll
+from kip30_backends.cassandra.polls import Poll, Rhythm, WholePoll
 from kip30_backends.cassandra.states import States
 
 Sink = Callable[[Snapshot], None]
 
 _AT_ONCE = 16
+_SHARED_AT_ONCE = 200
+"""Of looks that read many partitions with one request: so many are under way, or wait for it."""
 
 
 class CassandraWatch(Watch):
@@ -45,7 +49,7 @@ class CassandraWatch(Watch):
             told = self._told
             if self._closed or (told is not None and snapshot.order <= told.order):
                 return False
-            news = told is None or snapshot.entries != told.entries
+            news = told is None or snapshot[1:3] != told[1:3]  # entries, and what is unreadable
             if told is None or news or self._orders.told > told.order:
                 self._told = snapshot
                 self._sink(snapshot)
@@ -73,7 +77,9 @@ class Watches:
         self._calls = calls
         self._departed = departed
         self._rhythm = Rhythm(calls.pulse, Few(_AT_ONCE), seconds)
+        self._shared_rhythm = Rhythm(calls.pulse, Few(_SHARED_AT_ONCE), seconds)
         self._polls: dict[Target, Poll] = {}
+        self._numbers = Counter[Target]()
         self._watches: dict[CassandraWatch, Target] = {}
         self._stopped = False
         self._lock = threading.Lock()
@@ -92,6 +98,7 @@ class Watches:
             if self._stopped:
                 raise closed()
             self._watches[watch] = place
+            self._numbers[place] += 1
             poll = self._polls.get(place)
             if poll is None:
                 poll = self._polls[place] = self._made(place)
@@ -107,9 +114,10 @@ class Watches:
             watch.close()
 
     def _made(self, place: Target) -> Poll:
-        if place.kind is not Kind.NAMESPACE:
-            return WholePoll(place, self._states, self._rhythm, self._departed())
-        return NamespacePoll(place.scope, self._states, self._calls.orders, self._rhythm)
+        if place.kind is Kind.NAMESPACE:
+            return NamespacePoll(place.scope, self._states, self._shared_rhythm)
+        rhythm = self._shared_rhythm if place.kind is Kind.SERVICE else self._rhythm
+        return WholePoll(place, self._states, rhythm, self._departed())
 
     def _forget(self, watch: CassandraWatch) -> None:
         with self._lock:
@@ -117,8 +125,9 @@ class Watches:
             if place is None:
                 return
             poll = self._polls[place]
-            if place not in self._watches.values():
-                del self._polls[place]
+            self._numbers[place] -= 1
+            if not self._numbers[place]:
+                del self._polls[place], self._numbers[place]
         poll.remove(watch)
 
 

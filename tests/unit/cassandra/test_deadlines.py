@@ -12,7 +12,8 @@ from kip30.records import Condition, Fence, Write, new_nonce
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.commits import Commits
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.orders import Revisions
+from kip30_backends.cassandra.folds import Folds
+from kip30_backends.cassandra.revisions import Revisions
 
 SECONDS = 5.0
 
@@ -64,4 +65,4 @@ def test_a_write_with_a_fence() -> None:
 
 def _write(calls: Any, fence: Fence | None) -> None:
     write = Write(Key("n", "k"), new_nonce(), b"", Condition.ANY, fence)
-    Commits(calls, Fences(calls)).add(write).result(1)
+    Commits(calls, Fences(calls), Folds(calls, calls, "ks")).add(write).result(1)

@@ -1,7 +1,8 @@
 """Looks at partitions whose nodes do not agree yet."""
 
+import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,11 +12,12 @@ from kip30.futures import Completed
 from kip30.pulse import Pulse
 from kip30.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.orders import Orders
-from kip30_backends.cassandra.polls import NamespacePoll, Rhythm
+from kip30_backends.cassandra.namespace_polls import NamespacePoll
+from kip30_backends.cassandra.polls import Rhythm
+from kip30_backends.cassandra.states import Revision
 from kip30_conformance.patience import eventually
 
-OLD, NEW = Entry(Version(9), "", b"old"), Entry(Version(10), "", b"new")
+OLD, NEW = Entry(Version(9), "one", b"old"), Entry(Version(10), "other", b"new")
 
 
 class Divided:
@@ -23,9 +25,18 @@ class Divided:
 
     def __init__(self) -> None:
         self.looks = list[bool]()
+        self.orders = itertools.count()
 
-    def revision(self, _namespace: str) -> Future[int]:
-        return Completed(10)
+    told = 10**9  # so each look tells again what is known
+
+    def begin(self, _targets: object) -> tuple[int, Callable[[object], None]]:
+        return next(self.orders), lambda _: None
+
+    def accept(self, *_: object) -> bool:
+        return True
+
+    def revision(self, _namespace: str, **_: object) -> Future[Revision]:
+        return Completed(Revision(10, "10"))
 
     def records(self, *_: object, surely: bool = False) -> Future[dict[str, Entry]]:
         self.looks.append(surely)
@@ -59,7 +70,7 @@ def pulse() -> Iterator[Pulse]:
 def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Pulse) -> None:
     states: Any = Divided()
     watcher = Watcher()
-    poll = NamespacePoll("n", states, Orders(), Rhythm(pulse, Few(1), 0.001))
+    poll = NamespacePoll("n", states, Rhythm(pulse, Few(1), 0.001))
     poll.add(watcher)
     eventually(lambda: watcher.told and watcher.told.entries["k"] == NEW, what="the new one")
     for _ in range(10):

@@ -13,6 +13,7 @@ from kip30.pulse import Pulse
 from kip30.records import Fence
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.fences import Fences
+from kip30_backends.cassandra.folds import Folds
 from kip30_backends.cassandra.storage import CassandraStorage
 
 MANY = 1000
@@ -49,9 +50,11 @@ class Unanswered:
 
 def test_many_namespaces_are_read() -> None:
     calls: Any = Unanswered()
-    read = CassandraStorage(calls, Fences(calls)).read([Key(name, "k") for name in NAMES])
+    read = CassandraStorage(calls, Fences(calls), Folds(calls, calls, "ks")).read(
+        [Key(name, "k") for name in NAMES]
+    )
     for number, one in reversed([*enumerate(calls.asked)]):
-        row = {"name": "k", "version": number, "nonce": "", "data": b""}
+        row = {"name": "k", "version": number, "nonce": "nonce", "data": b""}
         one.set_result(calls.reads[number](Answer([row], is_sure=True)))
     assert [entry and entry.version.major for entry in read.result(SOON)] == [*range(MANY)]
 

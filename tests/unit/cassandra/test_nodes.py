@@ -3,7 +3,8 @@
 import time
 
 from kip30_backends.cassandra.nodes import Nodes
-from kip30_backends.cassandra.orders import Orders, Revisions
+from kip30_backends.cassandra.orders import Orders
+from kip30_backends.cassandra.revisions import Revisions
 
 
 class Node:
@@ -67,8 +68,8 @@ def test_revisions_grow_and_are_near_the_time_of_day() -> None:
 def test_revisions_overtake_what_was_seen() -> None:
     revisions = Revisions()
     ahead = revisions.next() + 3_600_000_000
-    revisions.saw(ahead)
-    revisions.saw(None)
+    revisions.saw(("records", "n"), ahead)
+    revisions.saw(("records", "n"), None)
     assert revisions.next() == ahead + 1
 
 

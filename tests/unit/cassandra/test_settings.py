@@ -5,7 +5,7 @@ import pytest
 from kip30 import ConfigError
 from kip30.config import Written, build, load
 from kip30_backends.cassandra import CassandraSettings
-from kip30_backends.cassandra.schema import ddl
+from kip30_backends.cassandra.schema import ddl, tables
 
 SESSION_SECONDS = 9.0
 
@@ -104,10 +104,16 @@ def test_its_period_of_renewals() -> None:
         slow.renewal_within(8.9)
 
 
-def test_the_ddl_makes_every_table_with_an_id_of_its_keyspace() -> None:
-    mine, yours = (ddl(_built(**{"plugin.cassandra.keyspace": name})) for name in ("mine", "yours"))
+def test_the_ddl_makes_every_table_and_leaves_its_id_to_cassandra() -> None:
+    mine = ddl(_built(**{"plugin.cassandra.keyspace": "mine"}))
     assert [line.split("(")[0] for line in mine[1:]] == [
         f"CREATE TABLE IF NOT EXISTS mine.{table} " for table in ("records", "members", "leaders")
     ]
-    ids = [line.partition("WITH id = ")[2] for line in (*mine[1:], *yours[1:])]
-    assert len(set(ids)) == 6
+    assert not [line for line in mine if "WITH id" in line]
+
+
+def test_ids_follow_from_the_name_and_the_moment_of_the_keyspace() -> None:
+    made = [tables(name, moment) for name, moment in (("a", 1), ("A", 1), ("a", 2), ("b", 1))]
+    ids = [[line.partition("WITH id = ")[2][:36] for line in lines] for lines in made]
+    assert ids[0] == ids[1]
+    assert len({one for some in ids for one in some}) == 9

@@ -1,0 +1,121 @@
+"""What watches receive when another read of the same value is under way."""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from kip30.pulse import Pulse
+from kip30.records import Kind, Snapshot, Target
+from kip30_backends.cassandra.call import Answer, Ask
+from kip30_backends.cassandra.few import Few
+from kip30_backends.cassandra.folds import Folds
+from kip30_backends.cassandra.namespace_polls import NamespacePoll
+from kip30_backends.cassandra.orders import Orders
+from kip30_backends.cassandra.polls import Rhythm
+from kip30_backends.cassandra.states import States
+from kip30_backends.cassandra.watches import CassandraWatch
+
+VALUE = Target(Kind.VALUE, "n", "k")
+OLD, NEW = 9, 10
+
+
+class Asked:
+    """Stands for `Calls`: what is asked waits until the test has it answered."""
+
+    root = "r"
+    pulse = Pulse("test-states")
+
+    def __init__(self) -> None:
+        self.statements = self
+        self.orders = Orders()
+        self._asked = list[tuple[Ask[Any], Future[Any]]]()
+
+    def bind(self, name: str, *_: object) -> str:
+        return name
+
+    poll = bind
+
+    def until(self) -> float:
+        return time.monotonic() + 10
+
+    def send(self, ask: Ask[Any], _until: float = 0.0) -> Future[Any]:
+        done: Future[Any] = Future()
+        self._asked.append((ask, done))
+        return done
+
+    def answer(self, name: str, version: int) -> None:
+        """Answer the oldest request of that *name*, as the store was when it had *version*."""
+        index = next(at for at, (ask, _) in enumerate(self._asked) if ask.statement == name)
+        ask, done = self._asked.pop(index)
+        row = {"rev": version, "name": "k", "version": version, "nonce": "nonce", "data": b""}
+        result = ask.read(Answer([row], is_sure=True))
+        done.set_result(result)
+
+
+class World:
+    """One watch of a value, whose looks are begun by the test."""
+
+    def __init__(self, pulse: Pulse) -> None:
+        asked: Any = Asked()
+        self.asked = asked
+        self.told = list[Snapshot]()
+        self.states = States(asked, Folds(asked, asked, "ks"))
+        self.poll = NamespacePoll("n", self.states, Rhythm(pulse, Few(1), 0.01))
+        self.watch = CassandraWatch(
+            VALUE, self.told.append, asked.orders, lambda _: self.poll.remove(self.watch)
+        )
+
+    def look(self) -> Future[bool]:
+        return self.poll.look([self.watch])
+
+    def versions(self, *more: Snapshot) -> list[int]:
+        """Return what was received and read, in the order that it claims."""
+        some = sorted([*self.told, *more], key=lambda one: one.order)
+        return [one.entries["k"].version.major for one in some]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    pulse = Pulse("test-states")
+    yield World(pulse)
+    pulse.stop()
+
+
+def test_a_look_that_sees_the_older_state_does_not_pass_for_a_later_one(world: World) -> None:
+    baseline = world.states.read(VALUE)
+    look = world.look()
+    world.asked.answer("read_rev", OLD)
+    world.asked.answer("read_records", NEW)
+    world.asked.answer("read_records", OLD)
+    assert look.result(0)  # it is to look again soon
+    assert world.versions(baseline.result(0)) == [NEW]
+    world.look()
+    world.asked.answer("read_rev", NEW)
+    world.asked.answer("read_records", NEW)
+    assert world.versions(baseline.result(0)) == [NEW, NEW]
+
+
+def test_what_is_known_is_not_affirmed_against_a_newer_answer(world: World) -> None:
+    for _ in range(2):  # the second one settles
+        world.look()
+        world.asked.answer("read_rev", OLD)
+        world.asked.answer("read_records", OLD)
+    world.asked.orders.tell()  # an answer about something else
+    baseline = world.states.read(VALUE)
+    world.look()
+    world.asked.answer("read_records", NEW)
+    world.asked.answer("read_rev", OLD)
+    assert world.versions(baseline.result(0)) == [OLD, NEW]
+
+
+def test_nothing_is_kept_of_looks_that_are_over(world: World) -> None:
+    for version in (OLD, OLD, NEW, NEW, NEW):
+        world.look()
+        world.asked.answer("read_rev", version)
+        for _ in world.asked._asked:
+            world.asked.answer("read_records", version)
+    states: Any = world.states
+    assert len(states._overlaps) == 0
