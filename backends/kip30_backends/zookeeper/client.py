@@ -8,6 +8,7 @@ learn when a request left, or to hear of an event of a persistent watch.
 # ruff: noqa: SLF001  see above
 
 import logging
+import socket
 import struct
 import threading
 import time
@@ -36,7 +37,8 @@ from kip30_backends.zookeeper.vendor import Server, make
 _TIMEOUT_PER_READ = 1.5
 _ANSWER_BYTES = 4096
 _THREAD = "kip30-zookeeper-mode"
-_FOLLOWING = {"follower", "observer", "standalone"}
+_ALONE = "standalone"
+_FOLLOWING = {"follower", "observer"}
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -270,8 +272,25 @@ class Client:
             self._owner.over(self, "the store ended the session")
 
     def _ask_mode(self, exchange: Exchange) -> None:
-        """Learn whether a sync makes the server catch up; it stays what it is while connected."""
-        exchange.follows = self.status().get("Mode") in _FOLLOWING
+        """Learn whether a sync makes the server catch up; it stays what it is while connected.
+
+        One address for several servers may be that of a balancer, and who answers may be another
+        server than the session's, which may be the leader.
+        """
+        mode = self.status().get("Mode")
+        exchange.follows = mode == _ALONE or (mode in _FOLLOWING and self._has_addresses())
+
+    def _has_addresses(self) -> bool:
+        """Say whether the names of the servers stand for more than one address."""
+        try:
+            family = self._connection._socket.family
+            found = [
+                socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+                for host, port in self._kazoo.hosts
+            ]
+        except (OSError, AttributeError):
+            return False
+        return len({address for infos in found for *_, address in infos}) > 1
 
     def _told(self, word: bytes) -> str:
         """Ask the server a question that needs no session, by a connection of its own."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
+from kip30.errors import StoreError
 from kip30.records import Claim, Entry, Held, Version
 from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode
@@ -34,7 +35,8 @@ class ZookeeperElection(ElectionDriver):
 
     @override
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
-        return self._outbox.start(self._claim(Bid(service, candidate, nonce, data)))
+        steps = self._claim(Bid(service, candidate, nonce, data))
+        return self._outbox.start(self._tree.checked(self._tree.paths.service(service), steps))
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
@@ -50,8 +52,10 @@ class ZookeeperElection(ElectionDriver):
                     return self._won(bid, epoch + 1, answer)
                 except (NodeExists, BadVersion, NoNode):
                     leader = yield from self._states.leader(bid.service)
-                    if leader.snapshot.entries:
-                        return self._met(bid, leader)
+                if leader.snapshot.entries:
+                    return self._met(bid, leader)
+                for reason in leader.snapshot.unreadable.values():
+                    raise StoreError(reason)
             epoch = yield from self._states.epoch(bid.service)
             if epoch is None:
                 yield from self._tree.make(self._tree.epoch(bid.service))

@@ -11,6 +11,7 @@ from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30.paths import Paths
 from kip30.tls_probe import TlsProbe
 from kip30_backends.zookeeper import security
+from kip30_backends.zookeeper.access import AccessLists
 from kip30_backends.zookeeper.lines import Ground
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.pulse import Pulse
@@ -43,7 +44,11 @@ class Engine:
         """
         modern = settings.protocol != "3.5"
         self.tree = Tree(
-            settings.connect.chroot, context.namespace, security.acl(settings), modern=modern
+            settings.connect.chroot,
+            context.namespace,
+            security.acl(settings),
+            AccessLists(security.owners(settings)),
+            modern=modern,
         )
         self.server = _server(context, settings)
         self.outbox = Outbox(context.operation_timeout_seconds * _PATIENCE)
@@ -67,6 +72,7 @@ class Engine:
         Raises:
             UnavailableError: Not within the operation timeout.
             AuthenticationError: The credentials do not suffice.
+            StoreError: Others may change the root, or a node above it.
         """
         with self._closing_if_it_fails():
             self.outbox.start(self._root()).result(self._patience)
@@ -96,6 +102,7 @@ class Engine:
             "version": told.get("Zookeeper version", "not told: allow srvr in its whitelist"),
             "server": peer,
             "mode": told.get("Mode", "not told"),
+            "version and mode told by": f"a connection of its own to {peer}",
             "servers": self.server.hosts,
             "root": self.tree.paths.root,
             "session timeout": f"{line.timeout_seconds:g} s" if line is not None else "no session",
@@ -130,6 +137,7 @@ class Engine:
             self.tree.modern = self.outbox.start(_knows_all()).result(self._patience)
 
     def _root(self) -> Steps[None]:
+        yield from self.tree.check_directories()
         answer = yield Ask((Exists(self.tree.paths.root),))
         try:
             answer.only()

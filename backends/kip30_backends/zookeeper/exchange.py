@@ -54,8 +54,8 @@ class Party(Protocol):
         """Take an answer to a request of *operation*."""
         ...
 
-    def happened(self, path: str) -> None:
-        """Take note that something happened to the node *path*."""
+    def happened(self, path: str, *, is_data: bool) -> None:
+        """Take note that something happened to the node *path*, to its data alone if *is_data*."""
         ...
 
 
@@ -222,7 +222,8 @@ class Exchange:
     def _take(self, frame: memoryview) -> bool:
         xid, zxid, error = _HEADER.unpack_from(frame, 0)
         if xid == _EVENT:
-            self._party.happened(read_event(frame, _HEADER.size))
+            path, is_data = read_event(frame, _HEADER.size)
+            self._party.happened(path, is_data=is_data)
             return False
         if error == WANTS_CREDENTIALS:
             raise SessionClosedRequireSaslError

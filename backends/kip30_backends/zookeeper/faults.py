@@ -31,6 +31,10 @@ class Faults:
         """Remove the record of who leads *service*, behind everybody's back."""
         self._outbox.start(_deleted(self._tree.leader(service))).result()
 
+    def delete_member(self, group: str, member_id: str) -> None:
+        """Remove the record of a member of *group*, behind everybody's back."""
+        self._outbox.start(_deleted(self._tree.paths.member(group, member_id))).result()
+
 
 def _deleted(path: str) -> Steps[None]:
     answer = yield Ask((Delete(path),), writes=True)

@@ -64,6 +64,18 @@ def read_data(reply: memoryview, offset: int) -> tuple[bytes | None, int]:
     return (None if _INT.unpack_from(reply, offset)[0] < 0 else data), end
 
 
+def read_texts(reply: memoryview, offset: int) -> tuple[list[str], int]:
+    """Return the texts that are a vector at *offset*, and where it ends."""
+    count, start = read_integer(reply, offset)
+    texts: list[str] = []
+    size_of = _INT.unpack_from
+    for _ in range(count):  # listing many keys is mostly this
+        begin = start + 4
+        start = begin + size_of(reply, start)[0]
+        texts.append(str(reply[begin:start], "utf-8"))
+    return texts, start
+
+
 def read_stat(reply: memoryview, offset: int) -> tuple[Stat, int]:
     """Return what *reply* says of a node at *offset*, and where that ends."""
     fields = _STAT.unpack_from(reply, offset)

@@ -96,8 +96,8 @@ class Line(Owner):
             operation.take(outcome, next(self._orders), self.session, self.client.progress)
 
     @override
-    def happened(self, path: str) -> None:
-        self._watches.happened(path)
+    def happened(self, path: str, *, is_data: bool) -> None:
+        self._watches.happened(path, is_data=is_data)
 
 
 class Undertaker(Owner):
@@ -145,5 +145,5 @@ class Undertaker(Owner):
         """Ask nothing."""
 
     @override
-    def happened(self, path: str) -> None:
+    def happened(self, path: str, *, is_data: bool) -> None:
         """Watch nothing."""

@@ -36,7 +36,8 @@ class ZookeeperMembership(MembershipDriver):
 
     @override
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
-        return self._outbox.start(self._claim(group, member_id, nonce, data))
+        steps = self._claim(group, member_id, nonce, data)
+        return self._outbox.start(self._tree.checked(self._tree.paths.group(group), steps))
 
     @override
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
@@ -54,7 +55,7 @@ class ZookeeperMembership(MembershipDriver):
             try:
                 return _claim(member_id, nonce, data, answer, answer.only())
             except NoNode:
-                yield from self._tree.make(parent(path))
+                yield from self._tree.make_group(parent(path))
             except NodeExists:
                 answer = yield Ask((GetData(path),))
             holder = _holder(answer, path)

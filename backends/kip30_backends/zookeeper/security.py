@@ -6,6 +6,7 @@ from typing import cast
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from kip30.errors import ConfigError
+from kip30_backends.zookeeper.access import Owners, digest_id
 from kip30_backends.zookeeper.settings import ZookeeperSettings
 from kip30_backends.zookeeper.wire import Acl
 
@@ -33,14 +34,29 @@ def sasl(settings: ZookeeperSettings) -> dict[str, str] | None:
     return options
 
 
+def owners(settings: ZookeeperSettings) -> Owners | None:
+    """Return who may change what is in the tree; None if that is everyone."""
+    if _choice(settings) == "open":
+        return None
+    ids = set(settings.acl_trusted)
+    credentials = digest(settings)
+    if credentials is not None:
+        ids.add(digest_id(credentials))
+    schemes = {"sasl": settings.sasl_mechanism != "none", "x509": bool(settings.tls_certificate)}
+    return Owners(frozenset(ids), frozenset(scheme for scheme, used in schemes.items() if used))
+
+
 def acl(settings: ZookeeperSettings) -> tuple[Acl, ...]:
     """Return the access list of all nodes."""
-    choice = settings.acl
-    if choice == "auto":
-        choice = "creator" if settings.has_credentials else "open"
     entries = {
         "open": OPEN_ACL_UNSAFE,
         "creator": CREATOR_ALL_ACL,
         "creator-world-read": [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
     }
-    return tuple(cast("list[Acl]", entries[choice]))
+    return tuple(cast("list[Acl]", entries[_choice(settings)]))
+
+
+def _choice(settings: ZookeeperSettings) -> str:
+    if settings.acl == "auto":
+        return "creator" if settings.has_credentials else "open"
+    return settings.acl

@@ -41,6 +41,16 @@ def _connect(written: str) -> Connect:
 connect: Parser[Connect] = Parser(_connect, _ADDRESSES.kind)
 
 
+def _ids(written: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in written.split(";")) if written else ()
+    if not all(scheme and ident for scheme, _, ident in (one.partition(":") for one in found)):
+        raise ValueError("not scheme:id; write them as getAcl shows them, separated by ';'")
+    return found
+
+
+_IDS = Parser(_ids, "ids as sasl:admin, separated by semicolons")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ZookeeperSettings:
     """Settings of ZooKeeper, ``zookeeper.connect`` and ``plugin.zookeeper.*``."""
@@ -125,6 +135,12 @@ class ZookeeperSettings:
         choice("auto", "open", "creator", "creator-world-read"),
         default="auto",
         doc="who may do what with our nodes; auto: the creator alone if there are credentials",
+    )
+    acl_trusted: tuple[str, ...] = setting(
+        "plugin.zookeeper.acl.trusted",
+        _IDS,
+        default="",
+        doc="who else may change the nodes that ours are made in, such as sasl:admin",
     )
     protocol: str = setting(
         "plugin.zookeeper.protocol",

@@ -1,16 +1,27 @@
 """The whole state of a target, read at one moment."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kip30.names import Key, unescape
-from kip30.records import Entry, Kind, Snapshot, Target, Version
+from kip30.errors import InvalidNameError, StoreError
+from kip30.names import Key, unescape, unescape_all
+from kip30.records import Delta, Entry, Kind, Snapshot, Target, Version
+from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Answer, Ask, Steps
-from kip30_backends.zookeeper.refusals import NoNode, Refused
-from kip30_backends.zookeeper.tree import Tree, entry_of, leader_of, version_of
+from kip30_backends.zookeeper.refusals import NoAuth, NoNode, Refused
+from kip30_backends.zookeeper.tree import (
+    Tree,
+    entry_of,
+    incarnation_of,
+    leader_of,
+    version_of,
+)
 from kip30_backends.zookeeper.wire import Exists, GetChildren, GetData, MultiRead, Node, Request
 
-_NODES_AT_ONCE = 500
+_NODES_AT_ONCE = 5_000
+_BYTES_AT_ONCE = 512 * 1024
+"""How many nodes are read by one request, which a server refuses from 1 MiB on."""
+_BYTES_EACH = 16
 
 
 class Leader(NamedTuple):
@@ -37,6 +48,7 @@ class States:
             Kind.VALUE: self._value,
             Kind.NAMESPACE: self._namespace,
             Kind.GROUP: self._group,
+            Kind.MEMBER: self._member,
             Kind.SERVICE: self._service,
         }
 
@@ -49,6 +61,8 @@ class States:
                 return self._paths.namespace(target.scope)
             case Kind.GROUP:
                 return self._paths.group(target.scope)
+            case Kind.MEMBER:
+                return self._paths.member(target.scope, target.name)
             case Kind.SERVICE:
                 return self._tree.leader(target.scope)
 
@@ -56,9 +70,36 @@ class States:
         """Read *target*, as the server knows it or, if *fresh*, as the leader does.
 
         Raises:
-            StoreError: Somebody else wrote there.
+            StoreError: Others may change the node that its records are in.
         """
-        return self._readers[target.kind](target, watch=watch, fresh=fresh)
+        steps = self._readers[target.kind](target, watch=watch, fresh=fresh)
+        return self._tree.checked(self._above(target), steps)
+
+    def _above(self, target: Target) -> str:
+        """Return the node that the records of *target* are in."""
+        match target.kind:
+            case Kind.VALUE | Kind.NAMESPACE:
+                return self._paths.namespace(target.scope)
+            case Kind.GROUP | Kind.MEMBER:
+                return self._paths.group(target.scope)
+            case Kind.SERVICE:
+                return self._paths.service(target.scope)
+
+    def changed(self, target: Target, before: Snapshot, nodes: Collection[str]) -> Steps[Snapshot]:
+        """Read *nodes* alone, children of the node that *target* is: all else is as *before*."""
+        path, names = self.watched(target), sorted(nodes)
+        if target.kind is Kind.NAMESPACE:
+            # A server reads several nodes at one moment, but does not look whether they exist.
+            answer = yield Ask(tuple(Exists(f"{path}/{name}") for name in names), fresh=False)
+            found = map(_found, answer.outcomes)
+            listed = [name for name, stat in zip(names, found, strict=True) if stat is not None]
+            there, unreadable = unescaped(listed)
+            entries = dict.fromkeys(there, _NAME_ALONE)
+        else:
+            reads = MultiRead(tuple(GetData(f"{path}/{name}") for name in names))
+            answer = yield Ask((reads,), fresh=False)
+            entries, unreadable = _read(path, names, [_seen(one) for one in answer.only()])
+        return _merged(before, names, entries, unreadable, answer.order)
 
     def leader(self, service: str, *, watch: bool = False, fresh: bool = True) -> Steps[Leader]:
         """Read who leads *service*."""
@@ -67,7 +108,11 @@ class States:
         node = _found(answer.outcomes[-1])
         if node is None:
             return Leader(None, Snapshot(answer.order, {}), answer)
-        name, entry = leader_of(node, path)
+        try:
+            name, entry = leader_of(node, path)
+        except StoreError as error:
+            unreadable = Snapshot(answer.order, {}, {service: str(error)})
+            return Leader(node.stat.owner, unreadable, answer)
         self.epochs[service] = entry.version.major
         return Leader(node.stat.owner, Snapshot(answer.order, {name: entry}), answer)
 
@@ -93,17 +138,29 @@ class States:
         return [_found(outcome) for part in parts for outcome in part]
 
     def _value(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
+        return (yield from self._one(target, version_of, watch=watch, fresh=fresh))
+
+    def _member(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
+        return (yield from self._one(target, incarnation_of, watch=watch, fresh=fresh))
+
+    def _one(
+        self, target: Target, version: Callable[[Stat], Version], *, watch: bool, fresh: bool
+    ) -> Steps[Snapshot]:
         path = self.watched(target)
         answer = yield Ask((*_watching(path, watch), GetData(path)), fresh=fresh)
         node = _found(answer.outcomes[-1])
         if node is None:
             return Snapshot(answer.order, {})
-        _, entry = entry_of(node, version_of(node.stat), path)
+        try:
+            _, entry = entry_of(node, version(node.stat), path)
+        except StoreError as error:
+            return Snapshot(answer.order, {}, {target.name: str(error)})
         return Snapshot(answer.order, {target.name: entry})
 
     def _namespace(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
         answer = yield from self.names(self.watched(target), watch=watch, fresh=fresh)
-        return Snapshot(answer.order, {unescape(one): _NAME_ALONE for one in answer.only()})
+        names, unreadable = unescaped(answer.only())
+        return Snapshot(answer.order, dict.fromkeys(names, _NAME_ALONE), unreadable)
 
     def _service(self, target: Target, *, watch: bool, fresh: bool) -> Steps[Snapshot]:
         leader = yield from self.leader(target.scope, watch=watch, fresh=fresh)
@@ -115,51 +172,114 @@ class States:
         answer = yield from self.names(path, watch=watch, fresh=fresh)
         names: list[str] = sorted(answer.only())
         found: dict[str, Entry] = {}
+        unreadable: dict[str, str] = {}
         while names:
             answer = yield Ask(tuple(self._members(path, names, watch)), fresh=False)
             listed, nodes = self._sorted_out(answer)
-            found = dict(_entries(path, names, nodes))
             if listed <= set(names):
+                there = [
+                    node if name in listed else None
+                    for name, node in zip(names, nodes, strict=True)
+                ]
+                found, unreadable = _read(path, names, there)
                 break
             names = sorted(listed | set(names))
-        return Snapshot(answer.order, found)
+        return Snapshot(answer.order, found, unreadable)
 
     def _members(self, path: str, names: Sequence[str], watch: bool) -> Iterator[Request]:  # noqa: FBT001
-        """Yield requests for all members, and for the list of them at the same moment."""
+        """Yield requests for all members, and one for the list of them."""
         if self._tree.modern:
-            for part in _parts(names):
-                members = (GetData(f"{path}/{name}") for name in part)
-                yield MultiRead((GetChildren(path), *members))
+            *parts, last = _parts(names)
+            for part in parts:
+                yield MultiRead(tuple(GetData(f"{path}/{name}") for name in part))
+            yield MultiRead((GetChildren(path), *(GetData(f"{path}/{name}") for name in last)))
         else:
             yield GetChildren(path)
             yield from (GetData(f"{path}/{name}", watch) for name in names)
 
-    def _sorted_out(self, answer: Answer) -> tuple[set[str], list[Node | None]]:
+    def _sorted_out(self, answer: Answer) -> tuple[set[str], list[Node | NoAuth | None]]:
         """Return who is listed in the answer to `_members`, and the nodes that were asked for."""
-        parts = answer.outcomes if self._tree.modern else [answer.outcomes]
-        listed: set[str] = set()
-        nodes: list[Node | None] = []
-        for part in parts:
-            listed |= set(_found(_found(part)[0]) or ())
-            nodes += [_found(outcome) for outcome in part[1:]]
-        return listed, nodes
+        if self._tree.modern:
+            *parts, (children, *rest) = map(_found, answer.outcomes)
+            nodes = [outcome for part in (*parts, rest) for outcome in part]
+        else:
+            children, *nodes = answer.outcomes
+        return set(_found(children) or ()), [_seen(outcome) for outcome in nodes]
+
+
+def _merged(
+    before: Snapshot,
+    nodes: Collection[str],
+    entries: Mapping[str, Entry],
+    unreadable: Mapping[str, str],
+    order: int,
+) -> Snapshot:
+    """Return the state *before* in which *nodes* are now *entries*, *unreadable* or gone."""
+    names = frozenset(unescaped(list(nodes))[0])
+    after = {**before.entries, **entries}
+    for name in names - entries.keys():
+        after.pop(name, None)
+    read = names.union(nodes)
+    left = {name: why for name, why in before.unreadable.items() if name not in read}
+    return Snapshot(order, after, {**left, **unreadable}, Delta(before.order, names))
 
 
 _NAME_ALONE = Entry(Version(0), "", b"")
 
 
-def _entries(
-    path: str, names: Sequence[str], nodes: Sequence[Node | None]
-) -> Iterator[tuple[str, Entry]]:
-    for name, node in zip(names, nodes, strict=True):
-        if node is not None:
-            _, entry = entry_of(node, Version(node.stat.czxid), f"{path}/{name}")
-            yield unescape(name), entry
+def unescaped(children: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the names that *children* stand for, and the reason for each that stands for none."""
+    try:
+        return unescape_all(children), {}
+    except InvalidNameError:
+        names: list[str] = []
+        unreadable: dict[str, str] = {}
+        for child in children:
+            try:
+                names.append(unescape(child))
+            except InvalidNameError as error:
+                unreadable[child] = str(error)
+        return names, unreadable
+
+
+def _read(
+    path: str, segments: Sequence[str], nodes: Sequence[Node | NoAuth | None]
+) -> tuple[dict[str, Entry], dict[str, str]]:
+    """Return the members in *nodes* by id, and the reason for each that cannot be read."""
+    entries: dict[str, Entry] = {}
+    unreadable: dict[str, str] = {}
+    for segment, node in zip(segments, nodes, strict=True):
+        name = segment
+        try:
+            name = unescape(segment)
+            if node is not None:
+                entries[name] = _member(node, f"{path}/{segment}")
+        except (StoreError, InvalidNameError) as error:
+            unreadable[name] = str(error)
+    return entries, unreadable
+
+
+def _member(node: Node | NoAuth, path: str) -> Entry:
+    """Return the member whose node is *node*.
+
+    Raises:
+        StoreError: It is another program's.
+    """
+    if isinstance(node, NoAuth):
+        raise StoreError(f"{path} belongs to another client: {node}")
+    if not node.stat.owner:
+        raise StoreError(f"{path} is no member of kip30's: it does not end with a session")
+    return entry_of(node, incarnation_of(node.stat), path)[1]
 
 
 def _watching(path: str, watch: bool) -> tuple[Request, ...]:  # noqa: FBT001
     """Return what makes the server tell of the next change of *path*, there or not."""
     return (Exists(path, watch=True),) if watch else ()
+
+
+def _seen(outcome: Any) -> Any:
+    """Return what was found of a member; `NoAuth` if that is hidden from this client."""
+    return outcome if isinstance(outcome, NoAuth) else _found(outcome)
 
 
 def _found(outcome: Any) -> Any:
@@ -176,4 +296,11 @@ def _found(outcome: Any) -> Any:
 
 
 def _parts(items: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (items[start : start + _NODES_AT_ONCE] for start in range(0, len(items), _NODES_AT_ONCE))
+    """Cut *items* into parts of which each is read by one request."""
+    begin = size = 0
+    for number, item in enumerate(items):
+        size += len(item.encode()) + _BYTES_EACH
+        if number - begin == _NODES_AT_ONCE or size > _BYTES_AT_ONCE:
+            yield items[begin:number]
+            begin, size = number, len(item.encode()) + _BYTES_EACH
+    yield items[begin:]

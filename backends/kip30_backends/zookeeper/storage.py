@@ -1,9 +1,9 @@
 """Records: one node per key."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
@@ -11,16 +11,18 @@ from kip30.driver import StorageDriver
 from kip30.errors import FencedError, KeyExistsError, KeyMissingError, VersionConflictError
 from kip30.following import copy
 from kip30.futures import fail, succeed
-from kip30.names import Key, unescape
-from kip30.records import Condition, Entry, Fence, Version, Write
+from kip30.names import Key
+from kip30.records import Condition, Entry, Fence, NamePage, Version, Write
 from kip30_backends.zookeeper.batches import batches
 from kip30_backends.zookeeper.generations import Generation, Generations
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode, Refused
-from kip30_backends.zookeeper.states import States
+from kip30_backends.zookeeper.states import States, unescaped
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record, version_of
 from kip30_backends.zookeeper.wire import Check, Delete, Multi, Node, Request, SetData
+
+T = TypeVar("T")
 
 _MINORS = range(2**31)
 """Data versions of nodes. To a server -1 means any version, so others are never sent."""
@@ -41,11 +43,15 @@ class ZookeeperStorage(StorageDriver):
 
     @override
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
-        return self._outbox.start(self._read([self._tree.paths.value(key) for key in keys]))
+        paths = self._tree.paths
+        steps = self._read([paths.value(key) for key in keys])
+        for key in keys:
+            steps = self._tree.checked(paths.namespace(key.namespace), steps)
+        return self._outbox.start(steps)
 
     @override
     def write(self, write: Write) -> Future[Version]:
-        return self._outbox.start(self._steps(write))
+        return self._outbox.start(self._checked([write], self._steps(write)))
 
     @override
     def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
@@ -57,12 +63,20 @@ class ZookeeperStorage(StorageDriver):
                 futures += self._create_together(batch)
         return futures
 
+    def _checked(self, writes: Iterable[Write], steps: Steps[T]) -> Steps[T]:
+        """Return *steps* behind the checks of the nodes in which *writes* happen."""
+        paths = self._tree.paths
+        for write in writes:
+            if write.fence is not None:
+                steps = self._tree.checked(paths.service(write.fence.service), steps)
+            steps = self._tree.checked(paths.namespace(write.key.namespace), steps)
+        return steps
+
     def _create_together(self, batch: Sequence[Write]) -> list[Future[Version]]:
         """Create all keys in one transaction or, if one of them is refused, each on its own."""
         answers: list[Future[Version]] = [Future() for _ in batch]
-        self._outbox.start(self._create_all(batch)).add_done_callback(
-            lambda done: self._deal(batch, answers, done)
-        )
+        steps = self._checked(batch, self._create_all(batch))
+        self._outbox.start(steps).add_done_callback(lambda done: self._deal(batch, answers, done))
         return answers
 
     def _create_all(self, batch: Sequence[Write]) -> Steps[list[Version] | None]:
@@ -116,8 +130,10 @@ class ZookeeperStorage(StorageDriver):
                 self.write(write).add_done_callback(partial(copy, target=answer))
 
     @override
-    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
-        return self._outbox.start(self._list(self._tree.paths.namespace(namespace), after, limit))
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
+        del limit  # a server lists all children or none
+        path = self._tree.paths.namespace(namespace)
+        return self._outbox.start(self._tree.checked(path, self._list(path, after)))
 
     def _read(self, paths: Sequence[str]) -> Steps[list[Entry | None]]:
         nodes = yield from self._states.nodes(paths, fresh=True)
@@ -132,10 +148,12 @@ class ZookeeperStorage(StorageDriver):
         self._generations.saw(path, stat.czxid)
         return version_of(stat)
 
-    def _list(self, path: str, after: str, limit: int) -> Steps[list[str]]:
+    def _list(self, path: str, after: str) -> Steps[NamePage]:
         answer = yield from self._states.names(path)
-        names = sorted(map(unescape, answer.only()), key=str.encode)
-        return [name for name in names if name.encode() > after.encode()][:limit]
+        # Code points are in the order of their UTF-8 bytes.
+        names = sorted(unescaped(answer.only())[0])
+        later = [name for name in names if name > after] if after else names
+        return NamePage(later, is_last=True)
 
     def _steps(self, write: Write) -> Steps[Version]:
         path = self._tree.paths.value(write.key)

@@ -6,15 +6,19 @@ version of a namespace's node counts the deletions of its keys.
 """
 
 import struct
+from typing import TypeVar
 
 from kip30.envelope import seal, unseal
 from kip30.errors import StoreError
 from kip30.paths import Paths
 from kip30.records import Entry, Version
+from kip30_backends.zookeeper.access import AccessLists
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Ask, Steps
 from kip30_backends.zookeeper.refusals import NodeExists, NoNode
-from kip30_backends.zookeeper.wire import Acl, Create, Node
+from kip30_backends.zookeeper.wire import Acl, Create, CreateContainer, Node
+
+T = TypeVar("T")
 
 _EPOCH = struct.Struct("!i")
 
@@ -22,12 +26,22 @@ _EPOCH = struct.Struct("!i")
 class Tree:
     """The part of the tree that belongs to one namespace of the configuration."""
 
-    def __init__(self, chroot: str, namespace: str, acl: tuple[Acl, ...], *, modern: bool) -> None:
-        """Lay it out below *chroot*, with *acl* on every node.
+    def __init__(
+        self,
+        chroot: str,
+        namespace: str,
+        acl: tuple[Acl, ...],
+        access: AccessLists,
+        *,
+        modern: bool,
+    ) -> None:
+        """Lay it out below *chroot*, with *acl* on every node that is made.
 
         *modern* says that the servers know the requests that came with ZooKeeper 3.6.
         """
         self.modern = modern
+        self._access = access
+        self._top = chroot
         self.paths = Paths(namespace)
         self.paths.root = chroot + self.paths.root
         self._acl = acl
@@ -44,6 +58,21 @@ class Tree:
         """Return the request that creates the node *path*."""
         return Create(path, data, self._acl, ephemeral)
 
+    def make_group(self, path: str) -> Steps[None]:
+        """Create the group at *path*, to go when it is empty if the servers are modern.
+
+        It may be missing still or again when a member is created in it: then ask again.
+        """
+        if not self.modern:
+            return (yield from self.make(path))
+        answer = yield Ask((CreateContainer(path, b"", self._acl, ephemeral=False),), writes=True)
+        try:
+            answer.only()
+        except NodeExists:
+            return
+        except NoNode:
+            yield from self.make(parent(path))
+
     def make(self, path: str) -> Steps[None]:
         """Create the empty node *path* and what is missing above it."""
         while True:
@@ -51,11 +80,39 @@ class Tree:
             try:
                 answer.only()
             except NodeExists:
-                return
+                break
             except NoNode:
                 yield from self.make(parent(path))
             else:
-                return
+                break
+        yield from self.check(path)
+
+    def checked(self, path: str, steps: Steps[T]) -> Steps[T]:
+        """Return *steps*, which use the node *path*, behind its `check` if it is due."""
+        return steps if self._access.covers(path) else self._after_check(path, steps)
+
+    def _after_check(self, path: str, steps: Steps[T]) -> Steps[T]:
+        yield from self.check(path)
+        return (yield from steps)
+
+    def check_directories(self) -> Steps[None]:
+        """Check the root, and those below it in which all else is, as far as they exist.
+
+        Raises:
+            StoreError: Others may change one of them. The message names it.
+        """
+        paths = self.paths
+        for inside in (paths.namespace(""), paths.group(""), paths.service("")):
+            yield from self.check(parent(inside))
+
+    def check(self, path: str) -> Steps[None]:
+        """Check that others may change neither *path* nor a node above it, as far as they exist.
+
+        Raises:
+            StoreError: They may. The message names the node.
+        """
+        top = self._top or self.paths.root
+        return self._access.check(top, path if path.startswith(self.paths.root) else top)
 
 
 def parent(path: str) -> str:
@@ -89,6 +146,11 @@ def leader_of(node: Node, path: str) -> tuple[str, Entry]:
 def version_of(stat: Stat) -> Version:
     """Return the version of a value: that of its node, and which life of the node it is."""
     return Version(stat.czxid, stat.version)
+
+
+def incarnation_of(stat: Stat) -> Version:
+    """Return the version of a member: which life of its node it is."""
+    return Version(stat.czxid)
 
 
 def entry_of(node: Node, version: Version, path: str) -> tuple[str, Entry]:

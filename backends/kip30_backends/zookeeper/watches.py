@@ -20,6 +20,9 @@ Sink = Callable[[Snapshot], None]
 log: logging.Logger = logging.getLogger(__name__)
 
 _UNTOLD = -1
+_TRIES = 3
+_MOST_CHANGED = 500
+"""How many changed children are read on their own; of more, all are read."""
 
 
 class ZookeeperWatch(Watch):
@@ -59,6 +62,22 @@ class Outlook:
         self.armed = False
         self.busy = False
         self.dirty = True
+        # The state that was read last; None if the next one is to be read as a whole.
+        self.known: Snapshot | None = None
+        # How often `invalidate` was called: a state that was read before is not kept.
+        self.era = 0
+        # The children of which events told since `known` was read. Changed under the lock.
+        self.changed: set[str] = set()
+
+    def invalidate(self) -> None:
+        """Read the next state as a whole."""
+        self.era += 1
+        self.known = None
+
+    @property
+    def has_children(self) -> bool:
+        """Whether events name the children of which the target consists."""
+        return self.target.kind in {Kind.GROUP, Kind.NAMESPACE}
 
 
 class Watches:
@@ -72,6 +91,8 @@ class Watches:
         self._lock = threading.Lock()
         self._outlooks: dict[str, Outlook] = {}
         self._failed: set[str] = set()
+        # How many connections there were.
+        self._connections = 0
         self._closed = False
 
     def add(self, target: Target, sink: Sink) -> ZookeeperWatch:
@@ -87,24 +108,40 @@ class Watches:
                 raise ClosedError("the backend is closed")
             outlook = self._outlooks.setdefault(path, Outlook(target))
             outlook.watches.append(watch)
+            outlook.invalidate()
         self._look_at(path, outlook)
         return watch
 
     def connected(self) -> None:
         """Begin anew with all of them: a new connection has no watches."""
         with self._lock:
+            self._connections += 1
             outlooks = list(self._outlooks.items())
             for _, outlook in outlooks:
                 outlook.armed = False
+                outlook.invalidate()
         for path, outlook in outlooks:
             self._look_at(path, outlook)
 
-    def happened(self, path: str) -> None:
-        """Look again at what an event at *path* is about."""
-        for one in (path, path.rpartition("/")[0]):
-            outlook = self._outlooks.get(one)
-            if outlook is not None:
-                self._look_at(one, outlook)
+    def happened(self, path: str, *, is_data: bool) -> None:
+        """Look again at what an event at *path* is about; *is_data* if its data has changed."""
+        outlook = self._outlooks.get(path)
+        if outlook is not None and self._concerns(outlook, is_data=is_data):
+            outlook.invalidate()
+            self._look_at(path, outlook)
+        above, _, name = path.rpartition("/")
+        outlook = self._outlooks.get(above)
+        if outlook is not None and self._concerns(outlook, is_data=is_data):
+            with self._lock:
+                outlook.changed.add(name)
+            self._look_at(above, outlook)
+
+    def _concerns(self, outlook: Outlook, *, is_data: bool) -> bool:
+        """Say whether an event is news: data does not change a set of keys.
+
+        But any event uses up the watch of an older server.
+        """
+        return not (is_data and self._tree.modern and outlook.target.kind is Kind.NAMESPACE)
 
     def retry(self) -> None:
         """Look again at what could not be read."""
@@ -136,11 +173,35 @@ class Watches:
 
     def _steps(self, path: str, outlook: Outlook) -> Steps[Snapshot]:
         outlook.dirty = False
+        era = outlook.era
         if self._tree.modern and not outlook.armed:
-            recursive = outlook.target.kind is Kind.GROUP
-            (yield Ask((AddWatch(path, recursive),), fresh=False)).only()
+            (yield Ask((AddWatch(path, outlook.has_children),), fresh=False)).only()
             outlook.armed = True
-        return (yield from self._states.read(outlook.target, watch=not self._tree.modern))
+        state = yield from self._changed(outlook, era)
+        if state is None:
+            with self._lock:
+                outlook.changed = set()
+            state = yield from self._states.read(outlook.target, watch=not self._tree.modern)
+        if era == outlook.era:
+            outlook.known = state
+        return state
+
+    def _changed(self, outlook: Outlook, era: int) -> Steps[Snapshot | None]:
+        """Read only what events told of, if that is enough; None if it is not.
+
+        An answer may be newer than events that come before it: another reader may have seen what
+        those are about. So the state is complete only if none came meanwhile.
+        """
+        state = outlook.known if self._tree.modern and outlook.has_children else None
+        for _ in range(_TRIES):
+            if state is None or era != outlook.era or len(outlook.changed) > _MOST_CHANGED:
+                return None
+            if not outlook.changed:
+                return state
+            with self._lock:
+                nodes, outlook.changed = outlook.changed, set()
+            state = yield from self._states.changed(outlook.target, state, nodes)
+        return state if era == outlook.era and not outlook.changed else None
 
     def _looked(self, path: str, outlook: Outlook, future: Future[Snapshot]) -> None:
         error = future.exception()
@@ -148,6 +209,7 @@ class Watches:
             for watch in list(outlook.watches):
                 watch.tell(future.result())
         elif not isinstance(error, ClosedError):
+            outlook.invalidate()
             log.info("watching %s goes on after: %s", path, str(error))
         self._next(path, outlook, failed=error is not None)
 
@@ -179,8 +241,24 @@ class Watches:
         """Have the server tell no more of *path*, unless someone has begun to watch it again."""
         with self._lock:
             armed, outlook.armed = outlook.armed, False
-            if armed and path not in self._outlooks and not self._closed:
-                self._outbox.tend(_remove(path))
+            if not armed or path in self._outlooks or self._closed:
+                return
+            removed = self._outbox.tend(_remove(path))
+            sent_on = self._connections
+        removed.add_done_callback(partial(self._disarmed, path, sent_on))
+
+    def _disarmed(self, path: str, sent_on: int, _: Future[None]) -> None:
+        """Arm *path* again if it is watched by now, and a later connection has ended its watch.
+
+        What a connection did not answer is sent again behind what was posted since.
+        """
+        with self._lock:
+            outlook = self._outlooks.get(path)
+            if outlook is None or sent_on == self._connections or self._closed:
+                return
+            outlook.armed = False
+            outlook.invalidate()
+        self._look_at(path, outlook)
 
 
 def _remove(path: str) -> Steps[None]:

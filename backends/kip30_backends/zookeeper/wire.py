@@ -8,6 +8,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from typing_extensions import override
+
 from kip30_backends.zookeeper import jute
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.refusals import Refused, refusal
@@ -17,11 +19,13 @@ ANY_VERSION = -1
 _ZXID = struct.Struct("!q")
 _ZXID_AT = 4
 _EVENT = struct.Struct("!ii")
+_DATA_CHANGED = 3
 _MULTI_HEADER = struct.Struct("!i?i")
 _MULTI_END = _MULTI_HEADER.pack(-1, True, -1)  # noqa: FBT003  a field of the protocol
 _MULTI_FAILED = -1
 _MULTI_CREATED = 1
 _ANY_KIND_OF_WATCH = 3
+_CONTAINER = jute.integer(4)
 
 
 class Node(NamedTuple):
@@ -36,6 +40,19 @@ class Acl(Protocol):
 
     perms: int
     id: Any
+
+
+class Grant(NamedTuple):
+    """One entry of an access control list as a server shows it."""
+
+    permissions: int
+    scheme: str
+    ident: str
+
+    @property
+    def who(self) -> str:
+        """Scheme and id, as `getAcl` of ZooKeeper's own shell shows them."""
+        return f"{self.scheme}:{self.ident}"
 
 
 class Request(Protocol):
@@ -108,11 +125,49 @@ class GetChildren(_Looking):
 
     def deserialize(self, reply: memoryview, offset: int) -> tuple[list[str], int]:
         """Return the names, in no order."""
+        return jute.read_texts(reply, offset)
+
+
+class GetAcl(_ToPath):
+    """Read the access control list of a node."""
+
+    type: ClassVar[int] = 6
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return jute.ustring(self.path)
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[list[Grant], int]:
+        """Return its entries."""
+        count, offset = jute.read_integer(reply, offset)
+        grants: list[Grant] = []
+        for _ in range(count):
+            permissions, offset = jute.read_integer(reply, offset)
+            scheme, offset = jute.read_buffer(reply, offset)
+            ident, offset = jute.read_buffer(reply, offset)
+            grants.append(Grant(permissions, scheme.decode(), ident.decode()))
+        _, offset = jute.read_stat(reply, offset)
+        return grants, offset
+
+
+class WhoAmI(tuple[()]):
+    """Ask as whom the server knows this client; servers know this request since 3.7."""
+
+    __slots__ = ()
+    type: ClassVar[int] = 107
+
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return b""
+
+    def deserialize(self, reply: memoryview, offset: int) -> tuple[list[str], int]:
+        """Return scheme and name of each."""
         count, offset = jute.read_integer(reply, offset)
         names: list[str] = []
         for _ in range(count):
+            scheme, offset = jute.read_buffer(reply, offset)
             name, offset = jute.read_buffer(reply, offset)
-            names.append(name.decode())
+            names.append(f"{scheme.decode()}:{name.decode()}")
         return names, offset
 
 
@@ -138,6 +193,17 @@ class Create(_Creating):
         """Return what is known of the new node."""
         _, offset = jute.read_buffer(reply, offset)
         return jute.read_stat(reply, offset)
+
+
+class CreateContainer(Create):
+    """Create a node that the servers delete some time after its last child is gone."""
+
+    type: ClassVar[int] = 19
+
+    @override
+    def serialize(self) -> bytes:
+        """Return the body of the request."""
+        return super().serialize()[: -len(_CONTAINER)] + _CONTAINER
 
 
 class _Writing(NamedTuple):
@@ -269,10 +335,11 @@ class Close(tuple[()]):
         return None, offset
 
 
-def read_event(notification: memoryview, offset: int) -> str:
-    """Return the path of the node that something happened to."""
+def read_event(notification: memoryview, offset: int) -> tuple[str, bool]:
+    """Return the path of the node that something happened to, and whether only its data changed."""
+    kind, _ = _EVENT.unpack_from(notification, offset)
     path, _ = jute.read_buffer(notification, offset + _EVENT.size)
-    return path.decode()
+    return path.decode(), kind == _DATA_CHANGED
 
 
 def _serialized(acl: Acl) -> bytes:

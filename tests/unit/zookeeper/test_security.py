@@ -28,7 +28,7 @@ _SASL: dict[str, Written] = {
     "plugin.zookeeper.sasl.user": "bob",
     "plugin.zookeeper.sasl.password": SECRET,
 }
-_JAAS = f"""
+JAAS = f"""
 Server {{
     org.apache.zookeeper.server.auth.DigestLoginModule required user_bob="{SECRET}";
 }};
@@ -51,7 +51,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 def _started(folders: pytest.TempPathFactory, *demands: str) -> Ensemble:
     folder: Path = folders.mktemp("security")
     jaas = folder / "jaas.conf"
-    jaas.write_text(_JAAS)
+    jaas.write_text(JAAS)
     return start(
         "zookeeper",
         folder=folder / "servers",

@@ -1,0 +1,104 @@
+"""One address for several servers: each connection may reach another one."""
+
+import itertools
+import selectors
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from kip30 import PluginLocator
+from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_conformance.patience import eventually
+from kip30_conformance.servers import Ensemble, start
+from tests.unit.clients import Open
+
+_KEY = "zookeeper.connect"
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    with start("zookeeper", 3, folder=tmp_path_factory.mktemp("balancer")) as servers:
+        yield servers
+
+
+class Balancer:
+    """Hands its connections to *ports*, one after the other."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._ports = itertools.cycle(ports)
+        self._opened = ExitStack()
+        self.taken = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def close(self) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._opened.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                server = socket.create_connection(("127.0.0.1", next(self._ports)))
+                self._opened.enter_context(client)
+                self._opened.enter_context(server)
+                self.taken += 1
+                threading.Thread(target=_pump, args=(client, server), daemon=True).start()
+
+
+def _pump(one: socket.socket, other: socket.socket) -> None:
+    with selectors.DefaultSelector() as selector, suppress(OSError):
+        selector.register(one, selectors.EVENT_READ, other)
+        selector.register(other, selectors.EVENT_READ, one)
+        while True:
+            for key, _ in selector.select():
+                if not (data := key.fileobj.recv(65536)):  # type: ignore[union-attr]
+                    one.close()
+                    other.close()
+                    return
+                key.data.sendall(data)
+
+
+def test_a_leader_is_not_taken_for_a_follower(open_client: Open, ensemble: Ensemble) -> None:
+    """The session is the leader's, and a follower answers the question."""
+    leader = ensemble.leader()
+    follower = next(node for node in ensemble.nodes if node is not leader)
+    balancer = Balancer([leader.port, follower.port])
+    try:
+        client = open_client(**{_KEY: balancer.address})
+        eventually(lambda: balancer.taken > 1)
+        eventually(_is_answered)
+        assert not _follows(client)
+    finally:
+        balancer.close()
+
+
+def test_a_server_that_is_named_among_others_is_asked(
+    open_client: Open, ensemble: Ensemble
+) -> None:
+    leader = ensemble.leader()
+    followers = [node.address for node in ensemble.nodes if node is not leader]
+    client = open_client(**{_KEY: ",".join(followers)})
+    eventually(lambda: _follows(client))
+
+
+def _is_answered() -> bool:
+    """Say whether the question about the session's server has been answered."""
+    return not any(one.name == "kip30-zookeeper-mode" for one in threading.enumerate())
+
+
+def _follows(client: PluginLocator) -> bool:
+    backend = client.backend
+    assert isinstance(backend, ZookeeperBackend)
+    line = backend._engine.sessions.line
+    assert line is not None
+    exchange = line.client._exchange
+    return exchange is not None and exchange.follows

@@ -1,0 +1,153 @@
+"""Records that kip30 did not write, beside its own: all others go on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from kip30 import PluginLocator, StoreError
+from kip30.config import Written
+from kip30.envelope import seal
+from kip30.records import Kind, Snapshot, Target, new_nonce
+from kip30_backends.zookeeper.wire import GetChildren
+from kip30_conformance.patience import eventually
+from kip30_conformance.servers import Ensemble
+from tests.unit.clients import Open
+
+_FUTURE = b"\x02" + bytes(40)
+_PROTOCOLS = pytest.mark.parametrize("protocol", ["3.6", "3.5"])
+_OLD: dict[str, dict[str, Written]] = {
+    protocol: {"plugin.zookeeper.protocol": protocol} for protocol in ("3.6", "3.5")
+}
+
+
+@pytest.fixture
+def neighbour(ensemble: Ensemble) -> Iterator[Any]:
+    client: Any = KazooClient(hosts=ensemble.nodes[0].address)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def _plant(neighbour: Any, group: str) -> set[str]:
+    """Make nodes in the group at *group* that are no members; return what they are reported as."""
+    neighbour.set(group, b"data of a group")
+    neighbour.create(f"{group}/future", _FUTURE, ephemeral=True)
+    neighbour.create(f"{group}/empty", b"", ephemeral=True)
+    neighbour.create(f"{group}/huge", bytes(1_000_000), ephemeral=True)
+    neighbour.create(f"{group}/lasting", seal(new_nonce(), b"d"))
+    neighbour.create(f"{group}/lasting/child", b"")
+    neighbour.create(f"{group}/=ZZ", seal(new_nonce(), b"d"), ephemeral=True)
+    hidden = [make_digest_acl("eve", "e", all=True)]
+    neighbour.create(f"{group}/hidden", seal(new_nonce(), b"d"), acl=hidden, ephemeral=True)
+    return {"future", "empty", "huge", "lasting", "=ZZ", "hidden"}
+
+
+@_PROTOCOLS
+def test_members_go_on_beside_foreign_nodes(
+    open_client: Open, neighbour: Any, namespace: str, protocol: str
+) -> None:
+    ours = open_client(**_OLD[protocol])
+    heard, watch = _watched(ours, Target(Kind.GROUP, "g"))
+    ours.group_membership("g").join("m", "d")
+    foreign = _plant(neighbour, f"/{namespace}/group/g")
+    ours.group_membership("g").join("n", "d")
+    assert eventually(lambda: set(heard[-1].entries) == {"m", "n"})
+    # Servers send no events of nodes that a client may not read: only whole reads show them.
+    assert eventually(lambda: heard[-1].unreadable.keys() | {"hidden"} == foreign)
+    assert ours.group_membership("g").membership().unreadable == foreign
+    assert set(ours.group_membership("g").membership()) == {"m", "n"}
+    with pytest.raises(StoreError, match="/group/g/future"):
+        ours.group_membership("g").join("future", "d")
+    neighbour.delete(f"/{namespace}/group/g/future")
+    assert eventually(lambda: heard[-1].unreadable.keys() | {"hidden"} == foreign - {"future"})
+    watch.close()
+
+
+def _watched(client: PluginLocator, target: Target) -> tuple[list[Snapshot], Any]:
+    heard: list[Snapshot] = []
+    watch = client.backend.observe.watch(target, heard.append)
+    assert eventually(lambda: bool(heard))
+    return heard, watch
+
+
+@_PROTOCOLS
+def test_keys_go_on_beside_names_that_are_none(
+    open_client: Open, neighbour: Any, namespace: str, protocol: str
+) -> None:
+    ours = open_client(**_OLD[protocol])
+    ours.storage().put("n/k", "v")
+    heard, watch = _watched(ours, Target(Kind.NAMESPACE, "n"))
+    neighbour.create(f"/{namespace}/kv/n/=ZZ", _FUTURE)
+    ours.storage().put("n/l", "v")
+    assert eventually(lambda: set(heard[-1].entries) == {"k", "l"})
+    assert eventually(lambda: set(heard[-1].unreadable) == {"=ZZ"})
+    assert list(ours.storage().list("n")) == ["n/k", "n/l"]
+    watch.close()
+
+
+@_PROTOCOLS
+def test_a_foreign_value_is_an_error_to_who_asks_for_it(
+    open_client: Open, neighbour: Any, namespace: str, protocol: str
+) -> None:
+    ours = open_client(**_OLD[protocol])
+    ours.storage().put("n/k", "v")
+    heard, watch = _watched(ours, Target(Kind.VALUE, "n", "k"))
+    neighbour.set(f"/{namespace}/kv/n/k", _FUTURE)
+    assert eventually(lambda: set(heard[-1].unreadable) == {"k"})
+    with pytest.raises(StoreError, match="/kv/n/k holds no record"):
+        ours.storage().get("n/k")
+    ours.storage().update("n/k", "w")
+    assert eventually(lambda: set(heard[-1].entries) == {"k"} and not heard[-1].unreadable)
+    watch.close()
+
+
+@_PROTOCOLS
+def test_a_foreign_leader_is_an_error_to_who_asks_for_it(
+    open_client: Open, neighbour: Any, namespace: str, protocol: str
+) -> None:
+    ours = open_client(**_OLD[protocol])
+    election = ours.leader_election("s")
+    assert election.nominate("c", "d")
+    election.resign("c")
+    heard, watch = _watched(ours, Target(Kind.SERVICE, "s"))
+    neighbour.create(f"/{namespace}/service/s/leader", _FUTURE, ephemeral=True)
+    assert eventually(lambda: set(heard[-1].unreadable) == {"s"})
+    for ask in (election.get_leader, lambda: election.nominate("c", "d")):
+        with pytest.raises(StoreError, match="/service/s/leader"):
+            ask()
+    neighbour.delete(f"/{namespace}/service/s/leader")
+    assert election.nominate("c", "d")
+    assert eventually(lambda: set(heard[-1].entries) == {"c"} and not heard[-1].unreadable)
+    watch.close()
+
+
+def test_a_large_group_is_listed_twice_however_many_members(
+    open_client: Open, neighbour: Any, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = open_client()
+    ours.group_membership("g").join("m", "d")
+    for number in range(1200):
+        neighbour.create_async(
+            f"/{namespace}/group/g/m{number}", seal(new_nonce(), b"d"), ephemeral=True
+        )
+    neighbour.sync("/")
+    asked = _counted(monkeypatch)
+    assert len(ours.group_membership("g").membership()) == 1201
+    assert len(asked) == 2
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list of the nodes whose children are asked for from now on."""
+    asked: list[str] = []
+    serialize = GetChildren.serialize
+
+    def counting(request: GetChildren) -> bytes:
+        asked.append(request.path)
+        return serialize(request)
+
+    monkeypatch.setattr(GetChildren, "serialize", counting)
+    return asked
