@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from kip30.driver import Backend, Capability, Context
+from kip30.driver import Backend, Capability, Context, Limits
 from kip30.scanning import View
 from kip30_backends.consul.claims import Claims
 from kip30_backends.consul.election import ConsulElection
@@ -37,6 +37,8 @@ class ConsulBackend(Backend):
             Capability.SCANNING,
         }
     )
+    # With a thousand targets, those that may have changed are read one after the other.
+    limits = Limits(observe_seconds=0.25)
     is_blocking = False
 
     def __init__(self, context: Context, settings: ConsulSettings) -> None:

@@ -1,7 +1,8 @@
 """Taking and giving up keys that end with the session: what members and leaders have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from kip30.envelope import seal
@@ -19,6 +20,7 @@ T = TypeVar("T")
 _ABSENT = "doesn't exist"
 _LOCK_DELAY = "due to lock delay"
 _NO_SESSION = "invalid session"
+_MOST_FREED = transactions.MAX_OPS // 2
 DELAYED_SECONDS = 0.1
 """In how long to try again while a lock-delay runs; Consul tells neither its end nor its length."""
 
@@ -88,6 +90,33 @@ class Claims:
     def give_up(self, key: str, claim: Claim) -> Future[None]:
         """Delete *key* if *claim* still has it."""
         return self._calls.on_demand(lambda talk: self._give_up(key, claim, talk))
+
+    def give_up_all(self, held: Sequence[tuple[str, Claim]]) -> list[Future[None]]:
+        """Delete each key that its claim still has, many in a transaction."""
+        answers: list[Future[None]] = []
+        for at in range(0, len(held), _MOST_FREED):
+            part = held[at : at + _MOST_FREED]
+            done = self._calls.begin(partial(self._give_up_together, part))
+            answers += [done] * len(part)
+        return answers
+
+    def _give_up_together(self, held: Sequence[tuple[str, Claim]], talk: Talk) -> None:
+        """Delete all keys in one transaction; those that are refused by themselves.
+
+        What was deleted unheard is refused the next time, and then found to be released.
+        """
+        pairs = [(_still_held(key, one.handle), transactions.delete(key)) for key, one in held]
+        outcome = talk.ask(transactions.write([one for pair in pairs for one in pair]))
+        if not outcome.refusals:
+            for key, claim in held:
+                claim.handle.session.held.discard(key)
+            return
+        refused = {refusal.number // 2 for refusal in outcome.refusals}
+        rest = [one for number, one in enumerate(held) if number not in refused]
+        if rest:
+            self._give_up_together(rest, talk)
+        for number in refused:
+            self._give_up(*held[number], talk)
 
     def _wait_and_take(self, bid: Bid, talk: Talk) -> Claim | Refused:
         while isinstance(answer := self._take(bid, talk), Delayed):

@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 _FOR_READING = 0.9
 """The part of the connect timeout after which it is asked what is the matter instead."""
+_PROBES = ("kv/connecting", "group/connecting", "service/connecting")
 _LEAST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 10.0
 
@@ -42,7 +43,8 @@ class Engine:
             context: What to connect for.
             settings: Where to connect to.
             session: Whether to open a session, for which the node of sessions may be registered.
-            probe: The key to read at first; one below ``plugin.namespace`` if it is not given.
+            probe: The key to read at first; if it is not given, one below that of all values, or
+                else of all groups or services.
 
         Raises:
             ConfigError: A file of the settings cannot be read, or the servers grant no session
@@ -53,12 +55,13 @@ class Engine:
         seconds = context.operation_timeout_seconds
         agents = [Agent(address, settings, seconds) for address in settings.address]
         self.paths = Paths(context.namespace)
-        self._probe = probe or f"{key_of(self.paths.root)}/connecting"
+        self._probes = [probe] if probe else [f"{key_of(self.paths.root)}/{one}" for one in _PROBES]
         self.calls = Calls(Endpoints(agents), seconds=seconds)
         self.sessions = Sessions(context, self.calls)
         self.states = States(self.paths, self.calls)
         wait = min(max(_LEAST_WAIT_SECONDS, context.session_timeout_seconds), _LONGEST_WAIT_SECONDS)
         self.watches = Watches(self.states, self.calls, Patience(wait, seconds))
+        self.sessions.on_renewed = self.watches.read_members
         self._ending = Ending(on_thread_of("kip30-consul"))
         forks.register(self)
         try:
@@ -118,4 +121,13 @@ class Engine:
             _log.info("the token may open no session: nothing can be joined or led with it")
 
     def _read_something(self, seconds: float) -> None:
-        self.calls.talk(seconds).ask(at_key(self._probe))
+        """Read what the token may read: it need not be allowed all that kip30 does."""
+        talk, refusals = self.calls.talk(seconds), list[AuthenticationError]()
+        for probe in self._probes:
+            try:
+                talk.ask(at_key(probe))
+            except AuthenticationError as error:
+                refusals.append(error)
+            else:
+                return
+        raise refusals[0]

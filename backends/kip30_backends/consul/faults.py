@@ -4,6 +4,7 @@ from kip30.paths import Paths
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.election import leader_key
+from kip30_backends.consul.records import key_of
 from kip30_backends.consul.session import Sessions
 
 
@@ -22,5 +23,12 @@ class Faults:
 
     def delete_leader(self, service: str) -> None:
         """Remove the record of who leads *service*, behind everybody's back."""
-        removal = transactions.write([transactions.delete(leader_key(self._paths, service))])
+        self._delete(leader_key(self._paths, service))
+
+    def delete_member(self, group: str, member_id: str) -> None:
+        """Remove the record of a member of *group*, behind everybody's back."""
+        self._delete(key_of(self._paths.member(group, member_id)))
+
+    def _delete(self, key: str) -> None:
+        removal = transactions.write([transactions.delete(key)])
         self._calls.on_demand(lambda talk: talk.ask(removal)).result()

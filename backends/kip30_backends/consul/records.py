@@ -99,7 +99,7 @@ def found(answer: Answer) -> Found:
     Raises:
         TroubleError: Not all of them may be seen, or it is not Consul that says there are none.
     """
-    return Found(index_of(answer), [record(one) for one in _listed(answer)])
+    return Found(index_of(answer), [record(one) for one in listed(answer)])
 
 
 def names_found(answer: Answer) -> list[str]:
@@ -108,7 +108,7 @@ def names_found(answer: Answer) -> list[str]:
     Raises:
         TroubleError: As for `found`.
     """
-    return _listed(answer._replace(body=marked(answer.body)))
+    return listed(answer._replace(body=marked(answer.body)))
 
 
 def marked(body: bytes) -> bytes:
@@ -120,11 +120,36 @@ def marked(body: bytes) -> bytes:
     return _REPLACED.sub(_MARK, body) if _REPLACEMENT in body else body
 
 
-def _listed(answer: Answer) -> list[Any]:
+def check_whole(answer: Answer) -> None:
+    """Raise unless a read answered all that there is.
+
+    Raises:
+        TroubleError: As for `found`.
+    """
     if answer.status == HTTPStatus.NOT_FOUND and "x-consul-index" not in answer.headers:
         raise TroubleError(Failure(answer.status, answer.body.decode("utf-8", "backslashreplace")))
-    if answer.headers.get("x-consul-results-filtered-by-acls") == "true":
+    if is_filtered(answer):
         raise TroubleError(FILTERED)
+
+
+def is_filtered(answer: Answer) -> bool:
+    """Say whether an answer leaves out what the token may not read."""
+    return answer.headers.get("x-consul-results-filtered-by-acls") == "true"
+
+
+def says_nothing_is_there(answer: Answer) -> bool:
+    """Say whether a read answered that no key is what it asked for."""
+    is_of_consul = "x-consul-index" in answer.headers
+    return answer.status == HTTPStatus.NOT_FOUND and is_of_consul and not is_filtered(answer)
+
+
+def listed(answer: Answer) -> list[Any]:
+    """Return the JSON of the records or names that a read answered.
+
+    Raises:
+        TroubleError: As for `found`.
+    """
+    check_whole(answer)
     told: list[Any] = json.loads(answer.body) if answer.status == HTTPStatus.OK else []
     return told
 

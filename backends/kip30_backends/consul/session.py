@@ -3,22 +3,30 @@
 import json
 import logging
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 
 from kip30.driver import Context
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.errors import SESSION_NODE, Failure, TroubleError
 from kip30_backends.consul.grants import Grants, Session
+from kip30_backends.consul.records import is_filtered
 from kip30_backends.consul.talk import OK_OR_ABSENT, Ask, Talk
 from kip30_backends.consul.wire import Answer
 
 _log = logging.getLogger(__name__)
 
 _RENEWALS_PER_TIMEOUT = 6
+_RENEWALS_PER_LOOK = 2
+"""After how many renewals what the session holds is checked: a third of the timeout."""
 _PATIENCE_AFTER_TROUBLE = 2
 _AFTER_TROUBLE = 0.1
 _MOST_FREED = transactions.MAX_OPS // 2
+_HIDDEN = Failure(
+    HTTPStatus.FORBIDDEN, f"token lacks permission 'session:read' on \"{SESSION_NODE}\""
+)
 _ENDED = "the store ended the session"
 
 
@@ -27,6 +35,7 @@ class Sessions:
 
     Attributes:
         grants: What is asked for, and what is had.
+        on_renewed: Called three times in a session timeout while a session lives; it must not wait.
     """
 
     def __init__(self, context: Context, calls: Calls) -> None:
@@ -40,6 +49,7 @@ class Sessions:
         self._session: Session | None = None
         self._over: Session | None = None
         self._threads: set[threading.Thread] = set()
+        self.on_renewed: Callable[[], None] = _idle
 
     def current(self, talk: Talk) -> Session:
         """Return the session there is, or open one.
@@ -148,6 +158,7 @@ class Sessions:
         put anew is answered at once.
         """
         pause = patience = self._interval
+        renewals = 0
         try:
             while not self._closing.wait(pause) and session is self._session:
                 if session.lease.expire():
@@ -157,6 +168,9 @@ class Sessions:
                 if self._renew(session, began, patience):
                     pause = max(0.0, self._interval - (self._context.clock.now() - began))
                     patience = self._interval
+                    renewals += 1
+                    if not renewals % _RENEWALS_PER_LOOK:
+                        self.on_renewed()
                 else:
                     pause, patience = _AFTER_TROUBLE, _PATIENCE_AFTER_TROUBLE * self._interval
         finally:
@@ -231,7 +245,14 @@ def _destroy(session: Session) -> Ask[None]:
 
 
 def _is_there(answer: Answer) -> bool:
+    """Say whether an answer tells of a session; raises `TroubleError` if it may not be seen."""
+    if is_filtered(answer):
+        raise TroubleError(_HIDDEN)
     return answer.status == HTTPStatus.OK and len(json.loads(answer.body)) > 0
+
+
+def _idle() -> None:
+    """Stand in for a look at what the session holds."""
 
 
 def _nothing(_answer: Answer) -> None:

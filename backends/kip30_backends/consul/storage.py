@@ -19,7 +19,7 @@ from kip30.errors import (
 from kip30.futures import mapped
 from kip30.names import Key
 from kip30.paths import Paths
-from kip30.records import Condition, Entry, Kind, Target, Version, Write
+from kip30.records import Condition, Entry, Kind, NamePage, Target, Version, Write
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.election import leader_key
@@ -134,10 +134,11 @@ class ConsulStorage(StorageDriver):
         return answers
 
     @override
-    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
+        del limit  # a read brings all names
         place = self._states.place(Target(Kind.NAMESPACE, namespace))
         return self._calls.on_demand(
-            lambda talk: _names(self._states.read(place, talk).entries, after.encode(), limit)
+            lambda talk: _page(self._states.look(place, talk)[1].entries, after)
         )
 
     def _place(self, write: Write) -> Place:
@@ -211,6 +212,6 @@ def _nth(number: int, outcomes: Sequence[Version | Exception]) -> Version:
     return outcome
 
 
-def _names(entries: Iterable[str], after: bytes, limit: int) -> list[str]:
-    later = sorted(name for name in map(str.encode, entries) if name > after)
-    return [name.decode() for name in later[:limit]]
+def _page(names: Iterable[str], after: str) -> NamePage:
+    # The order of code points is that of UTF-8.
+    return NamePage(sorted(name for name in names if name > after), is_last=True)

@@ -1,7 +1,9 @@
 """The running observations of one backend: a blocking query each, or one for many.
 
 A server takes so many connections of one machine and no more. So only the first few observations
-have one each; the others share one that tells whether anything has changed at all.
+have one each. The others share some that tell whether anything has changed near them: one for each
+of the first namespaces, groups and services, then one for all of a kind. Members have none: their
+own records are read together whenever the session is renewed.
 """
 
 import logging
@@ -10,20 +12,37 @@ from collections.abc import Callable
 from functools import partial
 
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
-from kip30.records import Target
+from kip30.records import Kind, Target
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.followers import Ear, Follower, Hear, Patience
 from kip30_backends.consul.observation import ConsulWatch, Sink
 from kip30_backends.consul.orders import Mark
-from kip30_backends.consul.records import found
+from kip30_backends.consul.records import says_nothing_is_there
+from kip30_backends.consul.records import target as request_target
 from kip30_backends.consul.rounds import Round, look
-from kip30_backends.consul.states import States
+from kip30_backends.consul.states import Place, States
 from kip30_backends.consul.talk import Talk, understood
 from kip30_backends.consul.wire import Answer
 
 _log = logging.getLogger(__name__)
 
 _MOST_ALONE = 4
+_MOST_NEAR = 2
+
+
+class Bell:
+    """What signals a change below *prefix*, and the watches that wait for it."""
+
+    def __init__(self, prefix: str) -> None:
+        """Begin without watches."""
+        self.prefix = prefix
+        self.watches: set[ConsulWatch] = set()
+        self.follower: Follower | None = None
+
+    @property
+    def url(self) -> str:
+        """What is requested: its answer is short, however many keys there are."""
+        return request_target(self.prefix, "&keys&separator=/")
 
 
 class Watches:
@@ -35,8 +54,10 @@ class Watches:
         self._calls = calls
         self._patience = patience
         self._alone: dict[ConsulWatch, Follower] = {}
-        self._shared: set[ConsulWatch] = set()
-        self._bell: Follower | None = None
+        self._bells: dict[str, Bell] = {}
+        self._rung: dict[ConsulWatch, Bell] = {}
+        self._members: set[ConsulWatch] = set()
+        self._reads_members = False
         self._threads: set[threading.Thread] = set()
         self._stopped = False
         self._lock = threading.Lock()
@@ -56,23 +77,64 @@ class Watches:
         with self._lock:
             if self._stopped:
                 raise ClosedError("the backend is closed")
+            if target.kind is Kind.MEMBER:
+                self._members.add(watch)
+                return watch
             if len(self._alone) < _MOST_ALONE:
                 self._alone[watch] = self._follow_alone(watch)
                 return watch
-            bell = self._bell = self._bell or self._follow_all()
-            self._shared.add(watch)
+            follower = self._share(watch)
         talk = self._calls.talk(self._calls.seconds)
         try:
-            self._calls.crew.do(partial(self._read_first, watch, bell, talk))
+            self._calls.crew.do(partial(self._read_first, watch, follower, talk))
         except Kip30Error:
-            bell.again()
+            follower.again()
         return watch
+
+    def read_members(self) -> None:
+        """Start a read of all watched members, unless one is under way."""
+        with self._lock:
+            if self._stopped or self._reads_members or not self._members:
+                return
+            self._reads_members = True
+        try:
+            self._calls.crew.do(self._read_members)
+        except Kip30Error as error:
+            self._reads_members = False
+            _log.info("members are not looked at: %s", str(error))
+
+    def _read_members(self) -> None:
+        with self._lock:
+            watches = list(self._members)
+        try:
+            Round(self._states, self._calls).read(watches)
+        except Kip30Error as error:
+            _log.info("members are read again later: %s", str(error))
+        finally:
+            self._reads_members = False
+
+    def _share(self, watch: ConsulWatch) -> Follower:
+        """Have *watch* read whenever the bell nearest to it rings."""
+        prefix = self._nearest(watch.place)
+        bell = self._bells.get(prefix) or Bell(prefix)
+        if bell.follower is None:
+            bell.follower = self._follow(bell.url, lambda: partial(self._read_shared, bell))
+            self._bells[prefix] = bell
+        bell.watches.add(watch)
+        self._rung[watch] = bell
+        return bell.follower
+
+    def _nearest(self, place: Place) -> str:
+        near = self._states.near(place)
+        is_full = len(self._bells) >= _MOST_NEAR
+        far = self._states.all_of(place.target.kind)
+        return near if near in self._bells or not is_full else far
 
     def stop(self) -> None:
         """Close all watches, and take no more."""
         with self._lock:
             self._stopped = True
-            watches = [*self._alone, *self._shared]
+            watches = [*self._alone, *self._rung, *self._members]
         for watch in watches:
             watch.close()
 
@@ -84,9 +146,6 @@ class Watches:
 
     def _follow_alone(self, watch: ConsulWatch) -> Follower:
         return self._follow(watch.place.url, partial(self._hearer, watch))
-
-    def _follow_all(self) -> Follower:
-        return self._follow(self._states.root, lambda: self._read_shared)
 
     def _follow(self, url: str, hearer: Callable[[], Hear]) -> Follower:
         follower = Follower(Ear(self._calls.endpoints), url, self._patience, hearer)
@@ -101,33 +160,44 @@ class Watches:
         return partial(self._tell, watch, self._states.mark(watch.place))
 
     def _tell(self, watch: ConsulWatch, sent: Mark, answer: Answer) -> None:
-        there = understood(answer, found)
-        watch.tell(self._states.order(there.at, sent), there.records)
+        index, content = understood(answer, watch.understand)
+        watch.tell(self._states.order(index, sent), content)
 
-    def _read_first(self, watch: ConsulWatch, bell: Follower, talk: Talk) -> None:
+    def _read_first(self, watch: ConsulWatch, follower: Follower, talk: Talk) -> None:
         try:
             look(watch, self._states, talk)
         except Kip30Error as error:
             _log.info("the watch of %s goes on after: %s", watch.place.target, error)
-            bell.again()
+            follower.again()
 
-    def _read_shared(self, _answer: Answer) -> None:
+    def _read_shared(self, bell: Bell, answer: Answer) -> None:
+        """Read what shares *bell*, but for what is known to be absent and cannot have come.
+
+        Consul wakes a query about a prefix that no key has at any write to the store.
+        """
         with self._lock:
-            watches = list(self._shared)
+            watches = list(bell.watches)
+        if says_nothing_is_there(answer):
+            watches = [watch for watch in watches if not watch.is_absent]
         Round(self._states, self._calls).read(watches)
 
     def _forget(self, watch: ConsulWatch) -> None:
         with self._lock:
+            self._members.discard(watch)
             follower = self._alone.pop(watch, None)
-            self._shared.discard(watch)
-            if follower is None and not self._shared:
-                follower, self._bell = self._bell, None
+            bell = self._rung.pop(watch, None)
+            if bell is not None:
+                bell.watches.discard(watch)
+                if not bell.watches:
+                    del self._bells[bell.prefix]
+                    follower, bell.follower = bell.follower, None
         if follower is not None:
             follower.close()
 
     def _move(self) -> None:
         """Listen to the server that is used now."""
         with self._lock:
-            followers = [*self._alone.values(), *([self._bell] if self._bell else [])]
+            bells = [bell.follower for bell in self._bells.values() if bell.follower]
+            followers = [*self._alone.values(), *bells]
         for follower in followers:
             follower.move()

@@ -31,6 +31,9 @@ class Admin:
     def put(self, key: str, value: bytes) -> None:
         assert self.tell("PUT", f"kv/{key}", value) is True
 
+    def delete(self, key: str) -> None:
+        assert self.tell("DELETE", f"kv/{key}") is True
+
     def put_exactly(self, key: str, value: bytes) -> None:
         """Write *key* by a transaction: it is in the body, where no URL can alter it."""
         operation = {"Verb": "set", "Key": key, "Value": base64.b64encode(value).decode()}
@@ -55,6 +58,11 @@ class Admin:
     def nodes(self) -> set[str]:
         """Return the names of all nodes in the catalog."""
         return {one["Node"] for one in self.tell("GET", "catalog/nodes?consistent")}
+
+    def change_policy(self, name: str, rules: str) -> None:
+        """Have the tokens of `make_token` of that *name* grant what *rules* allow."""
+        known = self.tell("GET", f"acl/policy/name/{name}")
+        self.tell("PUT", f"acl/policy/{known['ID']}", {"Name": name, "Rules": rules})
 
     def make_token(self, name: str, rules: str) -> str:
         """Return a new token that may do what *rules* allow."""

@@ -92,6 +92,31 @@ class TestForgotten:
         assert largest <= 1
 
 
+class TestPlaceWithin:
+    """A member and its group."""
+
+    def test_is_ordered_with_the_other(self, orders: Orders) -> None:
+        group = orders.mark("g/")
+        claim = orders.of(50, group)
+        listed = orders.of(100, orders.mark("g/"))
+        member = orders.mark("g/m", within="g/")
+        assert orders.of(50, member) == claim
+        assert claim < orders.of(90, orders.mark("g/m", within="g/")) < listed
+        assert orders.of(101, orders.mark("g/")) > listed
+        del group
+
+    def test_begins_eras_of_both(self, orders: Orders) -> None:
+        held = [orders.mark("g/"), orders.mark("g/m", within="g/")]
+        before = orders.of(100, orders.mark("g/m", within="g/"))
+        empty = orders.of(3, orders.mark("g/m", within="g/"))
+        claim = orders.of(5, orders.mark("g/"))
+        after = orders.of(7, orders.mark("g/m", within="g/"))
+        assert before < empty < claim < after
+        claim = orders.of(2, orders.mark("g/"))
+        assert after < claim < orders.of(4, orders.mark("g/m", within="g/"))
+        del held
+
+
 def test_threads_that_ask_and_forget_see_time_go_on(orders: Orders) -> None:
     """Whatever was told before something is asked is before what that is told."""
     lock, store, newest, wrong = threading.Lock(), [0], [-1], list[tuple[int, int]]()

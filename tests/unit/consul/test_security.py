@@ -3,15 +3,15 @@
 import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from kip30 import AuthenticationError, PluginLocator, ValueChange
+from kip30 import AuthenticationError, Member, PluginLocator, ValueChange
 from kip30.config import Written
 from kip30.records import Kind, Snapshot, Target
 from kip30.scanning import Layout, View
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.patience import TIME_SCALE, eventually, throughout
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
@@ -112,6 +112,39 @@ def test_a_token_that_may_not_register_the_node_of_sessions_needs_another_one_to
         client.group_membership("alone").join("m", "")
     admin.tell("PUT", "catalog/register", {"Node": "kip30-sessions", "Address": "0.0.0.0"})  # noqa: S104  as the page on Consul has it
     assert client.group_membership("alone").join("m", "").is_valid()
+
+
+@pytest.mark.parametrize("part", ["kv", "group", "service"])
+def test_a_token_for_one_part_of_the_layout(open_client: Open, admin: Admin, part: str) -> None:
+    keys = f'key_prefix "mine/{part}/" {{ policy = "write" }}'
+    token = admin.make_token(f"part-{part}", f"{keys} {SESSIONS} {NODE}")
+    client = open_client(**{"plugin.consul.token": token})
+    calls: dict[str, Callable[[], object]] = {
+        "kv": lambda: client.storage().put("part/k", ""),
+        "group": lambda: client.group_membership("part").join("m", ""),
+        "service": lambda: client.leader_election("part").nominate("c", ""),
+    }
+    calls.pop(part)()
+    for refused in calls.values():
+        with pytest.raises(AuthenticationError):
+            refused()
+
+
+def test_a_session_that_may_not_be_seen_has_not_ended(open_client: Open, admin: Admin) -> None:
+    name = f"fickle-{next(NUMBERS)}"
+    token = admin.make_token(name, f"{KEYS} {SESSIONS} {NODE}")
+    seconds = 2 * TIME_SCALE
+    more: dict[str, Written] = {
+        "plugin.consul.token": token,
+        "plugin.session.timeout.ms": round(1000 * seconds),
+    }
+    lost = Recorder[Member]()
+    member = open_client(**more).group_membership(name).join("m", "", on_lost=lost)
+    admin.change_policy(name, KEYS)
+    throughout(member.is_valid, seconds=seconds / 2)
+    admin.change_policy(name, f"{KEYS} {SESSIONS} {NODE}")
+    throughout(member.is_valid, seconds=2 * seconds)
+    assert lost.events == []
 
 
 def test_who_may_only_read_is_told_so(open_client: Open, admin: Admin) -> None:

@@ -1,0 +1,143 @@
+"""Watches that share a query: how soon they hear of changes, and what that costs the servers."""
+
+import threading
+from collections import Counter
+from functools import partial
+from time import monotonic, sleep
+
+import pytest
+
+from kip30 import BYTES, ValueChange
+from kip30.records import Kind, Snapshot, Target
+from kip30_backends.consul import library
+from kip30_backends.consul.wire import Answer
+from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.recorder import Recorder
+from tests.unit.clients import PATIENT, Open
+
+MANY = 1000
+SECONDS = 3.0
+
+
+class Requests:
+    """Counts what each thread sends, but for blocking queries."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._count = Counter[str]()
+        send = library.Adapter.send
+
+        def counted(http: library.Adapter, *request: object) -> Answer:
+            if "session" not in str(request[1]):
+                self._count[threading.current_thread().name] += 1
+            return send(http, *request)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(library.Adapter, "send", counted)
+
+    def of_watches(self) -> int:
+        names = ("kip30-consul", "kip30-consul-watch")
+        return sum(self._count[name] for name in names)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    return Requests(monkeypatch)
+
+
+@pytest.fixture(params=["absent", "present"])
+def heard(
+    request: pytest.FixtureRequest, open_client: Open
+) -> dict[str, Recorder[ValueChange[bytes]]]:
+    """Return what listeners of many keys hear, once the state of each is known."""
+    client = open_client(**PATIENT)
+    listeners = {f"n/{number}": Recorder[ValueChange[bytes]]() for number in range(MANY)}
+    if request.param == "present":
+        client.storage(BYTES).put_many(dict.fromkeys(listeners, b""))
+    registry = client.listener_registry(BYTES)
+    for key, listener in listeners.items():
+        registry.add_value_change_listener(key, listener)
+    return listeners
+
+
+def test_a_thousand_are_told_in_time(
+    heard: dict[str, Recorder[ValueChange[bytes]]], open_client: Open
+) -> None:
+    writer = open_client(**PATIENT)
+    storage, bound = writer.storage(BYTES), writer.backend.limits.observe_seconds + 0.5
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            storage.set("n/1", b"again")
+            stop.wait(0.05)
+
+    other = threading.Thread(target=write)
+    other.start()
+    try:
+        for number in range(0, MANY, 200):
+            key = f"n/{number}"
+            began = monotonic()
+            storage.set(key, b"new")
+            heard[key].expect(lambda event: event.value == b"new")
+            assert monotonic() - began < bound * TIME_SCALE
+    finally:
+        stop.set()
+        other.join()
+
+
+def test_a_write_elsewhere_costs_nothing(
+    heard: dict[str, Recorder[ValueChange[bytes]]], open_client: Open, requests: Requests
+) -> None:
+    storage = open_client(**PATIENT).storage(BYTES)
+    storage.set("n/5", b"last")
+    heard["n/5"].expect(lambda event: event.value == b"last")
+    _until_idle(requests)
+    before = requests.of_watches()
+    for number in range(50):
+        storage.set("elsewhere/k", b"%d" % number)
+    sleep(SECONDS)  # a time without news is what is measured
+    # All are read once in ten seconds in any case: a request for 64 of them.
+    assert requests.of_watches() - before <= 1 + MANY // 64
+
+
+def _until_idle(requests: Requests) -> None:
+    def is_idle() -> bool:
+        before = requests.of_watches()
+        sleep(0.5)
+        return requests.of_watches() == before
+
+    eventually(is_idle, within=30)
+
+
+def test_updates_hand_over_the_same_set_of_keys(open_client: Open) -> None:
+    storage = open_client(**PATIENT).storage(BYTES)
+    storage.put("n/k", b"0")
+    told: list[Snapshot] = []
+    open_client(**PATIENT).backend.observe.watch(Target(Kind.NAMESPACE, "n"), told.append)
+    eventually(lambda: told)
+    for number in range(5):
+        version = storage.update("n/k", b"%d" % number)
+        eventually(partial(_is_told, told, version.major))
+    assert all(one.entries is told[0].entries for one in told)
+    storage.put("n/l", b"")
+    eventually(lambda: set(told[-1].entries) == {"k", "l"})
+
+
+def _is_told(told: list[Snapshot], index: int) -> bool:
+    return told[-1].order & (1 << 64) - 1 >= index
+
+
+def test_many_members_are_released_together(open_client: Open) -> None:
+    client = open_client(**PATIENT)
+    membership = client.backend.membership
+    claims = [
+        membership.claim("g", f"m{number}", f"{number:016x}", b"").result() for number in range(150)
+    ]
+    other = membership.claim("g", "other", "ff" * 8, b"").result()
+    heir = open_client(**PATIENT).backend.membership
+    membership.release("g", claims[70]).result()
+    heir.claim("g", "m70", "ee" * 8, b"").result()
+    answers = membership.release_many("g", claims)
+    assert [answer.result() for answer in answers] == [None] * 150
+    state = client.backend.observe.snapshot(Target(Kind.GROUP, "g")).result()
+    assert set(state.entries) == {"m70", other.name}
+    assert membership.release_many("g", []) == []
