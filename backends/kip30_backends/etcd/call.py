@@ -14,6 +14,7 @@ from kip30.pulse import Pulse
 from kip30_backends.etcd import channel
 from kip30_backends.etcd.endpoints import Endpoints
 from kip30_backends.etcd.errors import (
+    Access,
     Failure,
     LeaseGoneError,
     is_stale_token,
@@ -37,7 +38,7 @@ class Ask(NamedTuple, Generic[T]):
     """A request: its method, and what an answer means, given how far answers had come before.
 
     *read* may return a future, if there is more to ask. *if_gone* is what to do instead, if the
-    store does not know the lease of the request.
+    store does not know the lease of the request. *lease* is the one that keys are put on.
     """
 
     path: str
@@ -45,13 +46,7 @@ class Ask(NamedTuple, Generic[T]):
     read: Callable[[Any, Mark], T | Future[T]]
     writes: bool = False
     if_gone: Callable[[], Future[T]] | None = None
-
-
-class Access(NamedTuple):
-    """What begins all keys that are used, and the permission that is needed on them."""
-
-    prefix: str
-    permission: str = "readwrite"
+    lease: int = 0
 
 
 class Route(NamedTuple):
@@ -230,9 +225,9 @@ class Call(Future[T]):
         return translate(
             failure,
             wrote=self._ask.writes,
-            subject=self._route.access.prefix,
+            access=self._route.access,
             server=self._channel.server,
-            permission=self._route.access.permission,
+            lease=self._ask.lease,
         )
 
     def fail(self, error: BaseException) -> None:

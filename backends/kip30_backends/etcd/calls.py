@@ -9,9 +9,10 @@ from kip30.errors import ClosedError, Kip30Error, LifecycleError
 from kip30.futures import failed
 from kip30.pulse import Pulse
 from kip30_backends.etcd.batches import Batches, Read
-from kip30_backends.etcd.call import Access, Ask, Call, Route
+from kip30_backends.etcd.call import Ask, Call, Route
 from kip30_backends.etcd.channel import STATUS
 from kip30_backends.etcd.endpoints import Endpoints
+from kip30_backends.etcd.errors import Access
 from kip30_backends.etcd.messages import MESSAGES, RangeAnswer, StatusAnswer
 from kip30_backends.etcd.orders import Mark, Orders
 from kip30_backends.etcd.tokens import Tokens

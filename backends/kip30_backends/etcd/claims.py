@@ -1,22 +1,26 @@
 """Taking and giving up keys that end with the session: what members and leaders have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from kip30.envelope import Unsealed, seal, unseal
+from kip30.envelope import Unsealed, seal
 from kip30.futures import Completed
 from kip30.records import Claim, Entry, Version
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import TXN
-from kip30_backends.etcd.messages import KeyValue, TxnAnswer
+from kip30_backends.etcd.messages import TxnAnswer
 from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.sealed import unsealed
 from kip30_backends.etcd.session import Again, Session, Sessions
 
 T = TypeVar("T")
+
+_MOST = 100
+"""How many nested transactions are in one: what they do counts against the same limit of 128."""
 
 
 class Bid(NamedTuple):
@@ -68,15 +72,24 @@ class Claims:
 
         put = requests.put(bid.key, bid.sealed(), session.ident)
         request = requests.txn(_still_held(bid.key, claim), [put])
-        ask = Ask(TXN, request, read, writes=True, if_gone=_none)
+        ask = Ask(TXN, request, read, writes=True, if_gone=_none, lease=session.ident)
         return self._calls.send(ask)
 
     def give_up(self, key: bytes, claim: Claim) -> Future[None]:
         """Delete *key* if *claim* still has it."""
         if self._sessions.has_ended(claim.handle):
             return Completed(None)
-        request = requests.txn(_still_held(key, claim), [requests.delete(key)])
-        return self._calls.send(Ask(TXN, request, self._given_up, writes=True))
+        return self._calls.send(Ask(TXN, _giving_up(key, claim), self._given_up, writes=True))
+
+    def give_up_all(self, held: Sequence[tuple[bytes, Claim]]) -> list[Future[None]]:
+        """Delete each key that its claim still has, many in a transaction."""
+        answers: list[Future[None]] = []
+        for at in range(0, len(held), _MOST):
+            part = held[at : at + _MOST]
+            request = requests.txn([], [requests.nested(_giving_up(*one)) for one in part])
+            done = self._calls.send(Ask(TXN, request, self._given_up, writes=True))
+            answers += [done] * len(part)
+        return answers
 
     def _take(
         self,
@@ -92,7 +105,7 @@ class Claims:
         free = [requests.is_absent(bid.key)]
         take = [requests.put(bid.key, bid.sealed(), session.ident)]
         request = requests.txn(free, take, [requests.find(bid.key)])
-        ask = Ask(TXN, request, read, writes=True, if_gone=if_gone)
+        ask = Ask(TXN, request, read, writes=True, if_gone=if_gone, lease=session.ident)
         return self._calls.on_demand(ask, seconds)
 
     def _taken(self, bid: Bid, session: Session, answer: TxnAnswer, sent: Mark) -> Claim | Refused:
@@ -100,7 +113,7 @@ class Claims:
         if answer.succeeded:
             return _claim(bid, session, order, answer.header.revision)
         found = answer.responses[0].response_range.kvs[0]
-        holder = _unsealed(found)
+        holder = unsealed(found)
         if found.lease == session.ident and holder.nonce == bid.nonce:
             return _claim(bid, session, order, found.create_revision)
         return Refused(order, holder, found.create_revision)
@@ -109,16 +122,16 @@ class Claims:
         self._calls.orders.of(answer.header, sent)
 
 
+def _giving_up(key: bytes, claim: Claim) -> Any:
+    return requests.txn(_still_held(key, claim), [requests.delete(key)])
+
+
 def _none() -> Future[Claim | None]:
     return Completed(None)
 
 
 def _claim(bid: Bid, session: Session, order: int, created: int) -> Claim:
     return Claim(bid.name, bid.entry(created), session.lease, order, session)
-
-
-def _unsealed(found: KeyValue) -> Unsealed:
-    return unseal(found.value, found.key.decode("ascii", "backslashreplace"))
 
 
 def _still_held(key: bytes, claim: Claim) -> list[object]:

@@ -17,11 +17,11 @@ from kip30.threads import start_eventually
 from kip30.tls_probe import TlsProbe
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.borrowed import borrow
-from kip30_backends.etcd.call import Access, Ask
+from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged
 from kip30_backends.etcd.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
 from kip30_backends.etcd.endpoints import Endpoints
-from kip30_backends.etcd.errors import NotDemandedError
+from kip30_backends.etcd.errors import Access, NotDemandedError
 from kip30_backends.etcd.messages import MESSAGES
 from kip30_backends.etcd.orders import Mark
 from kip30_backends.etcd.session import Sessions

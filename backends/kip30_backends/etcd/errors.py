@@ -91,6 +91,19 @@ _REFUSED = (
 )
 
 
+class Access(NamedTuple):
+    """What begins all keys that are used, and the permission that is needed on them."""
+
+    prefix: str
+    permission: str = "readwrite"
+
+
+_NEIGHBOUR = (
+    "or remove what another client has put on lease {:x}: etcd refuses a key on a lease with a key"
+    " that the user may not write (see etcdctl lease timetolive --keys)"
+)
+
+
 def was_never_sent(failure: Failure) -> bool:
     """Say whether another server may be asked the same, whatever it is."""
     return _found(_NEVER_SENT, failure) is not None
@@ -102,16 +115,21 @@ def is_stale_token(failure: Failure) -> bool:
 
 
 def translate(
-    failure: Failure, *, wrote: bool, subject: str, server: str, permission: str = "readwrite"
+    failure: Failure,
+    *,
+    wrote: bool,
+    access: Access,
+    server: str,
+    lease: int = 0,
 ) -> Kip30Error:
     """Return kip30's error for *failure* of a call to *server*.
 
     Args:
         failure: How the call ended.
         wrote: Whether the call would have changed anything.
-        subject: The range of keys it was about, for who lacks a permission.
+        access: What is needed by who lacks a permission.
         server: Where it went.
-        permission: What is needed on that range.
+        lease: That on which the call would have put keys.
     """
     if failure.code == "CANCELLED" and not failure.said.startswith("etcdserver"):
         closed = "closed while the operation was under way"
@@ -121,8 +139,10 @@ def translate(
     if rule is None:
         return OutcomeUnknownError(told) if wrote else UnavailableError(told)
     if failure.code == "PERMISSION_DENIED":
-        needed = f"{permission} on the prefix {subject}" if subject else f"{permission} on all keys"
-        return AuthenticationError(f"{told}: grant the user {needed}")
+        keys = f"the prefix {access.prefix}" if access.prefix else "all keys"
+        needed = f"{access.permission} on {keys}"
+        other = f", {_NEIGHBOUR.format(lease)}" if lease else ""
+        return AuthenticationError(f"{told}: grant the user {needed}{other}")
     advice = rule.advice or _tls_advice(failure)
     return rule.error(f"{told}: {advice}" if advice else told)
 

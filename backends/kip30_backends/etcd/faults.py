@@ -24,5 +24,12 @@ class Faults:
 
     def delete_leader(self, service: str) -> None:
         """Remove the record of who leads *service*, behind everybody's back."""
-        request = requests.txn([], [requests.delete(leader_key(self._paths, service))])
+        self._delete(leader_key(self._paths, service))
+
+    def delete_member(self, group: str, member_id: str) -> None:
+        """Remove the record of a member of *group*, behind everybody's back."""
+        self._delete(self._paths.member(group, member_id).encode())
+
+    def _delete(self, key: bytes) -> None:
+        request = requests.txn([], [requests.delete(key)])
         self._calls.send(Ask(TXN, request, acknowledged, writes=True)).result()

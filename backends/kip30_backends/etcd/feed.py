@@ -145,9 +145,8 @@ class Feed:
         return translate(
             failure,
             wrote=False,
-            subject=access.prefix,
+            access=access,
             server=self._stream.channel.server,
-            permission=access.permission,
         )
 
 

@@ -1,5 +1,6 @@
 """Members: one key per id, tied to the lease."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 
 from typing_extensions import override
@@ -44,6 +45,10 @@ class EtcdMembership(MembershipDriver):
     @override
     def release(self, group: str, claim: Claim) -> Future[None]:
         return self._claims.give_up(self._key(group, claim.name), claim)
+
+    @override
+    def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        return self._claims.give_up_all([(self._key(group, one.name), one) for one in claims])
 
     def _bid(self, group: str, member_id: str, nonce: str, data: bytes) -> Bid:
         return Bid(self._key(group, member_id), member_id, nonce, data)

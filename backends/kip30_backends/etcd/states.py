@@ -1,11 +1,10 @@
 """Whole targets: which keys they are, and what their state is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
-from kip30.envelope import unseal
 from kip30.errors import InvalidNameError, StoreError
 from kip30.following import otherwise
 from kip30.names import Key, unescape
@@ -19,14 +18,32 @@ from kip30_backends.etcd.election import leader_key
 from kip30_backends.etcd.errors import CompactedError
 from kip30_backends.etcd.messages import PUT, Event, KeyValue, RangeAnswer
 from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.sealed import unsealed
 
 T = TypeVar("T")
 
 _PAGE = 5000
+_NAMES_PAGE = 25_000
+"""More of what is small: for each page etcd goes through all keys that follow."""
 _AFTER_SLASH = b"0"
 
 
+_UNNAMED = Entry(Version(0), "", b"")
+"""Stands for each key of a namespace, of which only the name is requested."""
+
 Reader = Callable[[KeyValue], tuple[str, Entry]]
+
+
+class Content(NamedTuple):
+    """The entries of a target by name, and why other keys of it are no such entries."""
+
+    entries: dict[str, Entry]
+    unreadable: dict[str, str]
+
+    def without(self, name: str) -> None:
+        """Forget what has *name*, if anything has."""
+        self.entries.pop(name, None)
+        self.unreadable.pop(name, None)
 
 
 class Place(NamedTuple):
@@ -36,11 +53,56 @@ class Place(NamedTuple):
     key: bytes
     end: bytes = b""
 
-    def reader(self) -> Reader:
+    def content(self, found: Iterable[KeyValue]) -> Content:
+        """Return what *found*, all keys of this target, hold."""
+        read = self._reader()
+        try:
+            return Content(dict(map(read, found)), {})
+        except (StoreError, InvalidNameError):
+            content = Content({}, {})
+        for one in found:
+            self._add(read, one, content)
+        return content
+
+    def name(self, found: KeyValue) -> str:
+        """Return the name of an entry: of a key that is none of kip30's, the text after *key*."""
+        if not self.end:
+            return self.target.name or self.target.scope
+        segment = found.key[len(self.key) :]
+        try:
+            return _unescaped(segment)
+        except InvalidNameError:
+            return segment.decode("utf-8", "backslashreplace")
+
+    def is_news(self, event: Event, content: Content) -> bool:
+        """Say whether *event* changes *content*: an update of a value changes no set of keys."""
+        if self.target.kind is not Kind.NAMESPACE:
+            return True
+        name = self.name(event.kv)
+        return (name in content.entries or name in content.unreadable) != (event.type == PUT)
+
+    def apply(self, event: Event, content: Content) -> None:
+        """Make *content* what it is after *event*."""
+        if self.end:
+            content.without(self.name(event.kv))
+        else:
+            content.entries.clear()
+            content.unreadable.clear()
+        if event.type == PUT:
+            self._add(self._reader(), event.kv, content)
+
+    def _add(self, read: Reader, found: KeyValue, content: Content) -> None:
+        try:
+            name, entry = read(found)
+            content.entries[name] = entry
+        except (StoreError, InvalidNameError) as error:
+            content.unreadable[self.name(found)] = str(error)
+
+    def _reader(self) -> Reader:
         """Return what makes the name and the record of a key of this target.
 
-        It raises `StoreError` if somebody else wrote the key, or `InvalidNameError`, since names
-        of ours do not look like that.
+        It raises `StoreError` if the record is none of kip30's, or `InvalidNameError` if the name
+        is none.
         """
         match self.target.kind:
             case Kind.NAMESPACE:
@@ -51,26 +113,23 @@ class Place(NamedTuple):
                 return _leader
             case Kind.VALUE:
                 return self._value
-
-    def apply(self, event: Event, entries: dict[str, Entry]) -> None:
-        """Make *entries* what they are after *event*."""
-        if self.end:
-            entries.pop(self._name(event.kv), None)
-        else:
-            entries.clear()
-        if event.type == PUT:
-            entries.update([self.reader()(event.kv)])
+            case Kind.MEMBER:
+                return self._own
 
     def _key(self, found: KeyValue) -> tuple[str, Entry]:
-        return self._name(found), Entry(Version(found.mod_revision), "", b"")
+        return self._name(found), _UNNAMED
 
     def _member(self, found: KeyValue) -> tuple[str, Entry]:
-        nonce, _, data = _unsealed(found)
+        nonce, _, data = unsealed(found)
         return self._name(found), Entry(Version(found.create_revision), nonce, data)
 
     def _value(self, found: KeyValue) -> tuple[str, Entry]:
-        nonce, _, data = _unsealed(found)
+        nonce, _, data = unsealed(found)
         return self.target.name, Entry(Version(found.mod_revision), nonce, data)
+
+    def _own(self, found: KeyValue) -> tuple[str, Entry]:
+        nonce, _, data = unsealed(found)
+        return self.target.name, Entry(Version(found.create_revision), nonce, data)
 
     def _name(self, found: KeyValue) -> str:
         return _unescaped(found.key[len(self.key) :])
@@ -98,6 +157,8 @@ class States:
             case Kind.VALUE:
                 key = self._paths.value(Key(target.scope, target.name))
                 return Place(target, key.encode())
+            case Kind.MEMBER:
+                return Place(target, self._paths.member(target.scope, target.name).encode())
             case Kind.SERVICE:
                 return Place(target, leader_key(self._paths, target.scope))
             case Kind.NAMESPACE:
@@ -106,9 +167,14 @@ class States:
                 return _below(target, self._paths.group(target.scope))
 
     def read(self, target: Target) -> Future[Snapshot]:
-        """Return the state of *target*; fails with `StoreError` if it is somebody else's."""
+        """Return the state of *target*."""
         place = self.place(target)
-        return self.look(place, partial(_strict, place))
+        return self.look(place, partial(_snapshot, place))
+
+    def names(self, namespace: str) -> Future[list[str]]:
+        """Return the names in *namespace*, in no order."""
+        place = self.place(Target(Kind.NAMESPACE, namespace))
+        return self.look(place, lambda page: list(place.content(page.found).entries))
 
     def look(self, place: Place, read: Callable[[Page], T]) -> Future[T]:
         """Return what *read* makes of all keys of *place*, as of one revision."""
@@ -134,19 +200,17 @@ class States:
 def _request(place: Place, so_far: Page | None = None) -> Any:
     """Return the request for the first keys of *place*, or for those after *so_far*."""
     names_only = place.target.kind is Kind.NAMESPACE
+    limit = _NAMES_PAGE if names_only else _PAGE
     if so_far is None:
-        return requests.page(place.key, place.end, limit=_PAGE, names_only=names_only)
+        return requests.page(place.key, place.end, limit=limit, names_only=names_only)
     after = so_far.found[-1].key + b"\0"
     return requests.page(
-        after, place.end, limit=_PAGE, names_only=names_only, revision=so_far.revision
+        after, place.end, limit=limit, names_only=names_only, revision=so_far.revision
     )
 
 
-def _strict(place: Place, page: Page) -> Snapshot:
-    try:
-        return Snapshot(page.order, dict(map(place.reader(), page.found)))
-    except InvalidNameError as error:
-        raise StoreError(f"somebody else's key is among those of kip30: {error}") from error
+def _snapshot(place: Place, page: Page) -> Snapshot:
+    return Snapshot(page.order, *place.content(page.found))
 
 
 def _below(target: Target, parent: str) -> Place:
@@ -155,14 +219,15 @@ def _below(target: Target, parent: str) -> Place:
 
 
 def _leader(found: KeyValue) -> tuple[str, Entry]:
-    nonce, candidate, data = _unsealed(found)
+    nonce, candidate, data = unsealed(found)
     return candidate, Entry(Version(found.create_revision), nonce, data)
 
 
-@lru_cache(maxsize=8192)
 def _unescaped(segment: bytes) -> str:
-    return unescape(segment.decode("ascii", "backslashreplace"))
+    text = segment.decode("ascii", "backslashreplace")
+    return _unescaped_anyway(text) if "=" in text or "." in text else unescape(text)
 
 
-def _unsealed(found: KeyValue) -> tuple[str, str, bytes]:
-    return unseal(found.value, found.key.decode("ascii", "backslashreplace"))
+@lru_cache(maxsize=8192)
+def _unescaped_anyway(segment: str) -> str:
+    return unescape(segment)

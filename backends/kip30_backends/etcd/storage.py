@@ -3,17 +3,15 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
 
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
-from kip30.envelope import unseal
 from kip30.following import gathered
 from kip30.futures import mapped
 from kip30.names import Key
 from kip30.paths import Paths
-from kip30.records import Entry, Kind, Target, Version, Write
+from kip30.records import Entry, NamePage, Version, Write
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.batches import MAX_OPS
 from kip30_backends.etcd.call import Ask
@@ -23,6 +21,7 @@ from kip30_backends.etcd.election import leader_key
 from kip30_backends.etcd.messages import RangeAnswer, TxnAnswer, only
 from kip30_backends.etcd.orders import Mark
 from kip30_backends.etcd.places import Place
+from kip30_backends.etcd.sealed import unsealed
 from kip30_backends.etcd.states import States
 from kip30_backends.etcd.together import write_together
 
@@ -54,9 +53,9 @@ class EtcdStorage(StorageDriver):
         return write_together(self._calls, [self._place(write) for write in writes])
 
     @override
-    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
-        listed = self._states.read(Target(Kind.NAMESPACE, namespace))
-        return mapped(listed, lambda state: _names(state.entries, after.encode(), limit))
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
+        del limit  # the order of escaped names is another one, so a read brings all
+        return mapped(self._states.names(namespace), partial(_page, after))
 
     def _read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
         request = requests.txn([], [requests.find(self._key(key)) for key in keys])
@@ -77,7 +76,7 @@ def _entry_of(answer: RangeAnswer) -> Entry | None:
     found = only(answer)
     if found is None:
         return None
-    nonce, _, data = unseal(found.value, found.key.decode("ascii", "backslashreplace"))
+    nonce, _, data = unsealed(found)
     return Entry(Version(found.mod_revision), nonce, data)
 
 
@@ -93,6 +92,6 @@ def _joined(parts: list[list[Entry | None]]) -> list[Entry | None]:
     return [entry for part in parts for entry in part]
 
 
-def _names(entries: Any, after: bytes, limit: int) -> list[str]:
-    later = sorted(name for name in map(str.encode, entries) if name > after)
-    return [name.decode() for name in later[:limit]]
+def _page(after: str, names: Sequence[str]) -> NamePage:
+    # The order of code points is that of UTF-8.
+    return NamePage(sorted(name for name in names if name > after), is_last=True)

@@ -2,23 +2,22 @@
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import partial
 
 from typing_extensions import override
 
 from kip30.driver import Watch
-from kip30.errors import ClosedError, InvalidNameError, StoreError, UnavailableError
+from kip30.errors import ClosedError, UnavailableError
 from kip30.pulse import Pulse
-from kip30.records import Entry, Snapshot, Target
+from kip30.records import Delta, Snapshot, Target
 from kip30.threads import started
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import NoThreadError
 from kip30_backends.etcd.messages import Event
 from kip30_backends.etcd.orders import Orders, era_of
-from kip30_backends.etcd.states import Page, Place, States
+from kip30_backends.etcd.states import Content, Page, Place, States
 from kip30_backends.etcd.stream import Ear, Stream
 from kip30_backends.etcd.vigil import Vigil
 
@@ -40,8 +39,10 @@ class EtcdWatch(Watch):
         """Tell *sink* of *place*; call *forget* in the end."""
         self.place = place
         self.unlisten: Callable[[], None] = _nothing
-        self._order = _UNTOLD
-        self._entries: dict[str, Entry] = {}
+        # The order of what was read or heard last, and that of the state told last, which differ
+        # if there was nothing to hand over.
+        self._order = self._told = _UNTOLD
+        self._content = Content({}, {})
         self._sink = sink
         self._orders = orders
         self._forget = forget
@@ -52,22 +53,16 @@ class EtcdWatch(Watch):
         """Take over what was read, and tell it unless it is no news."""
         with self._lock:
             if page.order > self._order:
-                entries: dict[str, Entry] = {}
-                for found in page.found:
-                    with self._leaving_out_foreign():
-                        entries.update([self.place.reader()(found)])
-                self._tell(page.order, entries)
+                self._order, self._content = page.order, self.place.content(page.found)
+                self._tell(None)
 
     def hear(self, events: Sequence[Event]) -> None:
         """Apply changes, and tell what has become of them."""
         with self._lock:
             order = self._orders.saw(era_of(self._order), events[-1].kv.mod_revision)
             if order > self._order:
-                entries = dict(self._entries)
-                for event in events:
-                    with self._leaving_out_foreign():
-                        self.place.apply(event, entries)
-                self._tell(order, entries)
+                self._order = order
+                self._apply(events)
 
     @override
     def close(self) -> None:
@@ -75,17 +70,21 @@ class EtcdWatch(Watch):
             self._closed = True
         self._forget(self)
 
-    @contextmanager
-    def _leaving_out_foreign(self) -> Generator[None]:
-        try:
-            yield
-        except (StoreError, InvalidNameError) as error:
-            _log.warning("somebody else writes to %s: %s", self.place.target, error)
+    def _apply(self, events: Sequence[Event]) -> None:
+        place, before = self.place, self._content
+        if not any(place.is_news(event, before) for event in events):
+            return
+        after = Content(before.entries.copy(), before.unreadable.copy())
+        for event in events:
+            place.apply(event, after)
+        self._content = after
+        names = frozenset(place.name(event.kv) for event in events)
+        self._tell(Delta(self._told, names) if place.end else None)
 
-    def _tell(self, order: int, entries: dict[str, Entry]) -> None:
-        self._order, self._entries = order, entries
+    def _tell(self, delta: Delta | None) -> None:
+        self._told = self._order
         if not self._closed:
-            self._sink(Snapshot(order, entries))
+            self._sink(Snapshot(self._order, *self._content, delta))
 
 
 class Watches:

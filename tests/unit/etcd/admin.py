@@ -50,6 +50,15 @@ class Admin:
     def put(self, key: str, value: bytes) -> None:
         self.tell("kv/put", key=encoded(key.encode()), value=encoded(value))
 
+    def get(self, key: str) -> dict[str, Any]:
+        """Return what the server knows of *key*, which is there."""
+        (found,) = self.tell("kv/range", key=encoded(key.encode()))["kvs"]
+        told: dict[str, Any] = found
+        return told
+
+    def delete(self, key: str) -> None:
+        self.tell("kv/deleterange", key=encoded(key.encode()))
+
 
 def encoded(raw: bytes) -> str:
     return base64.b64encode(raw).decode()

@@ -10,7 +10,7 @@ from kip30 import (
     StoreError,
     UnavailableError,
 )
-from kip30_backends.etcd.errors import Failure, LeaseGoneError, translate
+from kip30_backends.etcd.errors import Access, Failure, LeaseGoneError, translate
 
 CERTAIN = [
     ("UNAVAILABLE", "failed to connect to all addresses; last error: refused", UnavailableError),
@@ -37,7 +37,7 @@ UNCERTAIN = [
 
 
 def _translated(failure: Failure, *, wrote: bool) -> Kip30Error:
-    return translate(failure, wrote=wrote, subject="/ns/", server="h:1")
+    return translate(failure, wrote=wrote, access=Access("/ns/"), server="h:1")
 
 
 @pytest.mark.parametrize(("code", "said", "error"), CERTAIN, ids=str)

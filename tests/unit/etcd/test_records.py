@@ -9,7 +9,7 @@ from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
 
-MANY = 12_000
+MANY = 30_000
 LARGE = 200 * 1024
 
 

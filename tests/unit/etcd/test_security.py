@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -14,7 +15,7 @@ from kip30_conformance.recorder import Recorder
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 
-from .admin import Admin
+from .admin import Admin, encoded
 
 SECRET = "geheim-1"  # noqa: S105  the test's own
 ALICE: dict[str, Written] = {"plugin.etcd.user": "alice", "plugin.etcd.password": SECRET}
@@ -91,6 +92,27 @@ def test_a_changed_password_makes_no_storm(ensemble: Ensemble, open_client: Open
     started = time.monotonic()
     assert {type(future.exception()) for future in futures} == {AuthenticationError}
     assert time.monotonic() - started < 3 * TIME_SCALE
+
+
+def test_a_key_of_a_neighbour_on_the_lease(ensemble: Ensemble, open_client: Open) -> None:
+    admin = Admin(ensemble.nodes[0].address)
+    admin.log_in("root", SECRET)
+    admin.add_user("carol", SECRET, prefix="/theirs/")
+    group = open_client(**ALICE).group_membership("lease")
+    group.join("first", "")
+    lease = int(admin.get("/mine/group/lease/first")["lease"])
+    admin.log_in("carol", SECRET)
+    key = encoded(b"/theirs/k")
+    with pytest.raises(HTTPError):  # a lease with keys of another user's is out of reach
+        admin.tell("kv/put", key=key, lease=lease)
+    with pytest.raises(HTTPError):
+        admin.tell("lease/revoke", ID=lease)
+    group.leave("first")
+    admin.tell("kv/put", key=key, lease=lease)
+    with pytest.raises(AuthenticationError, match=f"on lease {lease:x}: etcd refuses a key"):
+        group.join("second", "")
+    admin.tell("kv/deleterange", key=key)
+    group.join("second", "")
 
 
 def test_no_secret_in_what_is_shown(open_client: Open) -> None:
