@@ -3,6 +3,7 @@
 import sqlite3
 import weakref
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, LeaseSharing
 from kip30.lease import Lease
+from kip30.records import Pruned
 from kip30.scanning import View
 from kip30_backends.embedded.election import EmbeddedElection
 from kip30_backends.embedded.engine import Engine
@@ -17,6 +19,7 @@ from kip30_backends.embedded.errors import raised_by_program, translate
 from kip30_backends.embedded.faults import Faults
 from kip30_backends.embedded.listeners import EmbeddedObserve
 from kip30_backends.embedded.membership import EmbeddedMembership
+from kip30_backends.embedded.pruning import Pruning
 from kip30_backends.embedded.scanning import EmbeddedScanner
 from kip30_backends.embedded.schema import DATABASE
 from kip30_backends.embedded.settings import EmbeddedSettings
@@ -52,7 +55,7 @@ class EmbeddedBackend(Backend, LeaseSharing):
         self.membership = EmbeddedMembership(*shared)
         self.election = EmbeddedElection(*shared)
         self.storage = EmbeddedStorage(
-            engine.database, engine.root, context.clock, engine.peers.boot, engine.answers
+            engine.database, engine.root, context.clock, engine.peers, engine.answers
         )
         self.observe = EmbeddedObserve(engine.states, engine.watches, engine.pulse, engine.answers)
         if not engine.locks.shareable:
@@ -83,6 +86,12 @@ class EmbeddedBackend(Backend, LeaseSharing):
             "notify": "poll" if self._engine.polls else "inotify",
             "sessions": str(sessions),
         }
+
+    @override
+    def prune(self, unused_seconds: float, *, dry_run: bool, after: str = "") -> Future[Pruned]:
+        engine = self._engine
+        pruning = Pruning(engine.root, unused_seconds, after)
+        return engine.answers.give("prune", "", lambda: pruning.done(engine.database, dry_run))
 
     @override
     def share(self, lease: Lease) -> int:

@@ -7,10 +7,12 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.records import Claim, Entry, Held, Kind, Snapshot, Version
+from kip30.records import Claim, Entry, Held, Kind, Snapshot
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.peers import Peers
+from kip30_backends.embedded.pruning import NO_NAME
+from kip30_backends.embedded.rows import UNREADABLE, entry, foreign
 from kip30_backends.embedded.session import Session, Sessions
 
 _FIND = """
@@ -21,9 +23,11 @@ INSERT OR REPLACE INTO service (epoch, rev, candidate, nonce, data, session, roo
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 _RELEASE = """
-UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL
+UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL,
+rev = 1 + (SELECT max(rev) FROM change)
 WHERE root = ? AND scope = ? AND epoch = ? AND session = ?
 """
+"""The revision is that of the change which is noted next: see `pruning`."""
 _REV = "SELECT max(rev) FROM change"
 
 
@@ -80,6 +84,10 @@ class EmbeddedElection(ElectionDriver):
             return _claim(row, session)
         if row.session is not None and self._peers.spare(tx, row.session):
             return _held(row, tx)
+        if not row.epoch:  # never led, or its row was removed: see `pruning`
+            row = Row(*(tx.execute(_FIND, (self._root, NO_NAME)).fetchone() or ()))
+        if type(row.epoch) is not int:
+            raise foreign(f"the epoch of {bid.service!r}", "it is no number")
         candidate = bid.candidate.encode()
         rev = tx.change(self._root, Kind.SERVICE, place[1], candidate)
         won = Row(row.epoch + 1, rev, candidate, bid.nonce, bid.data, session.ident)
@@ -98,8 +106,7 @@ class EmbeddedElection(ElectionDriver):
 
 
 def _leader(row: Row) -> tuple[str, Entry]:
-    entry = Entry(Version(row.epoch), row.nonce or "", row.data or b"")
-    return (row.candidate or b"").decode(), entry
+    return (row.candidate or b"").decode(), entry(row.epoch, row.nonce or "", row.data or b"")
 
 
 def _claim(row: Row, session: Session) -> Claim:
@@ -109,4 +116,7 @@ def _claim(row: Row, session: Session) -> Claim:
 
 def _held(row: Row, tx: Transaction) -> Held:
     rev: int = tx.execute(_REV).fetchone()[0]
-    return Held(Snapshot(rev, dict([_leader(row)])))
+    try:
+        return Held(Snapshot(rev, dict([_leader(row)])))
+    except UNREADABLE:  # another program wrote it, and it leads all the same
+        return Held(Snapshot(rev, {}, {str(row.candidate): "it is no record of a leader"}))

@@ -5,7 +5,7 @@ import os
 
 from kip30.closing import Ending
 from kip30.driver import Context
-from kip30_backends.embedded import forks, locks, schema
+from kip30_backends.embedded import boots, forks, locks, schema
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.connections import Connections
 from kip30_backends.embedded.database import Database, Transaction
@@ -14,7 +14,7 @@ from kip30_backends.embedded.errors import translate
 from kip30_backends.embedded.faults import Faults
 from kip30_backends.embedded.mounts import refuse_network
 from kip30_backends.embedded.patience import Patience
-from kip30_backends.embedded.peers import Peers, boot_id
+from kip30_backends.embedded.peers import Peers
 from kip30_backends.embedded.pulse import Pulse
 from kip30_backends.embedded.renewal import Renewal
 from kip30_backends.embedded.session import Sessions
@@ -60,7 +60,7 @@ class Engine:
         self.doorbell = self._open_doorbell()
         self.faults = Faults(context.operation_timeout_seconds)
         self.answers = Answers(file, self.faults)
-        self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, boot_id())
+        self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, boots.boot_id())
         seconds = context.operation_timeout_seconds
         self.database = Database(file, self.connections, seconds=seconds, ring=self.doorbell.ring)
         self.sessions = Sessions(context, self.database, self.locks, self.peers, self.faults)
@@ -123,6 +123,7 @@ class Engine:
         name = context.namespace.encode()
         patience = Patience(context.connect_timeout_seconds)
         try:
+            boots.skip_lost_revisions(self.database, self.peers.boot, patience)
             return self.database.write(lambda tx: _root(tx, name), patience=patience)
         except BaseException:
             self.connections.close()

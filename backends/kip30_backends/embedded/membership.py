@@ -1,5 +1,6 @@
 """Members: one row per id, tied to a session."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -28,6 +29,9 @@ WHERE root = ? AND scope = ? AND id = ? AND session = ? AND born = ?
 _RELEASE = """
 DELETE FROM member WHERE root = ? AND scope = ? AND id = ? AND session = ? AND born = ?
 """
+
+_BATCH = 500
+"""How many claims are released in one transaction, so that other writers wait some ms only."""
 
 
 class Bid(NamedTuple):
@@ -73,6 +77,21 @@ class EmbeddedMembership(MembershipDriver):
     def release(self, group: str, claim: Claim) -> Future[None]:
         return self._answers.give("membership.release", group, lambda: self._give_up(group, claim))
 
+    @override
+    def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        if self._answers.faults.armed:
+            return super().release_many(group, claims)
+        answers: list[Future[None]] = []
+        for start in range(0, len(claims), _BATCH):
+            some = claims[start : start + _BATCH]
+            answers += [self._release_some(group, some)] * len(some)
+        return answers
+
+    def _release_some(self, group: str, claims: Sequence[Claim]) -> Future[None]:
+        """Release *claims* in one transaction; the future is that of each."""
+        work = partial(self._give_up_all, group, claims)
+        return self._answers.give("membership.release", group, work)
+
     def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim:
         place = (self._root, bid.group.encode(), bid.member_id.encode())
         row = tx.execute(_FIND, place).fetchone()
@@ -96,6 +115,15 @@ class EmbeddedMembership(MembershipDriver):
     def _give_up(self, group: str, claim: Claim) -> None:
         if not self._sessions.has_ended(claim.handle.session):
             self._database.write(partial(self._release, group, claim))
+
+    def _give_up_all(self, group: str, claims: Sequence[Claim]) -> None:
+        held = [one for one in claims if not self._sessions.has_ended(one.handle.session)]
+        if held:
+            self._database.write(partial(self._release_each, group, held))
+
+    def _release_each(self, group: str, claims: Sequence[Claim], tx: Transaction) -> None:
+        for claim in claims:
+            self._release(group, claim, tx)
 
     def _release(self, group: str, claim: Claim, tx: Transaction) -> None:
         place = (self._root, group.encode(), claim.name.encode())

@@ -9,8 +9,8 @@ from kip30.errors import StoreError
 _TABLE = Path("/proc/self/mountinfo")
 _NETWORK = re.compile(
     r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|afs|coda|ncpfs|lustre|gfs2?|ocfs2|beegfs|glusterfs"
-    r"|gpfs|pvfs2|orangefs|vboxsf|vmhgfs|prl_fs|davfs2?"
-    r"|fuse\.(sshfs|s3fs|gcsfuse|glusterfs|ceph(-fuse)?|rclone|davfs2?|curlftpfs|smbnetfs"
+    r"|gpfs|pvfs2|orangefs|vboxsf|vmhgfs|prl_fs|virtiofs|fakeowner|davfs2?"
+    r"|fuse\.(grpcfuse|sshfs|s3fs|gcsfuse|glusterfs|ceph(-fuse)?|rclone|davfs2?|curlftpfs|smbnetfs"
     r"|vmhgfs-fuse|juicefs|goofys|mount-s3|seaweedfs|lizardfs|moosefs|hdfs.*)"
 )
 

@@ -1,8 +1,8 @@
 """Which sessions live, and taking from the dead what they held.
 
-A session lives while its row has a deadline to come, the machine has not been
-started anew since, and the kernel still holds its lock. Whoever notices that
-one of these has ended takes its claims away in a transaction, so that at any
+A session lives while its row has a deadline to come and the kernel still holds
+its lock, which it drops when the process dies or the machine is started again. A client that
+notices that one of these has ended takes its claims away in a transaction, so that at any
 time the database alone says who holds what.
 """
 
@@ -22,7 +22,8 @@ _MEMBERS = "SELECT root, scope, id FROM member WHERE session = ?"
 _NO_MEMBERS = "DELETE FROM member WHERE session = ?"
 _SERVICES = "SELECT root, scope, candidate FROM service WHERE session = ?"
 _NO_SERVICES = """
-UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL WHERE session = ?
+UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL,
+rev = (SELECT max(rev) FROM change) WHERE session = ?
 """
 _NO_SESSION = "DELETE FROM session WHERE id = ?"
 
@@ -33,7 +34,7 @@ class Peers:
     """The sessions of all processes that share one directory."""
 
     def __init__(self, folder: Path, locks: Locks, clock: Clock, boot: str) -> None:
-        """Judge by the lock files in *folder*, by *clock* and by *boot*, this start's id."""
+        """Judge by the lock files in *folder* and by *clock*; *boot* is the id of this start."""
         self.boot = boot
         self._folder = folder
         self._prefix = f"{folder}{os.sep}"
@@ -47,8 +48,12 @@ class Peers:
 
     def is_alive(self, session: str, boot: str, deadline: float) -> bool:
         """Say whether the session with this row lives."""
-        if session in self._disowned or boot != self.boot or self._clock.now() >= deadline:
+        del boot  # a container may have one of its own, and shares locks and clock
+        if session in self._disowned or type(deadline) is not float:
             return False
+        if self._clock.now() >= deadline:
+            return False
+        # Of before a start of the machine, the deadline says nothing, but there is no lock.
         return self._locks.is_held(self.lock_file(session))
 
     def disown(self, session: str) -> None:
@@ -98,11 +103,3 @@ class Peers:
         for file in self._folder.glob("*.lock"):
             if file.stem not in living and not self._locks.is_held(str(file)):
                 file.unlink(missing_ok=True)
-
-
-def boot_id() -> str:
-    """Return what tells this start of the machine from others, or ``""`` if nothing does."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""

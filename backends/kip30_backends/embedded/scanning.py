@@ -67,7 +67,8 @@ GROUP BY change.scope, change.name ORDER BY 1
 """
 _MEMBERS = "SELECT scope, id, data, born, session FROM member WHERE root = ? ORDER BY scope, id"
 _SERVICES = (
-    "SELECT scope, candidate, data, epoch, session FROM service WHERE root = ? ORDER BY scope"
+    "SELECT scope, candidate, data, epoch, session FROM service"
+    " WHERE root = ? AND scope != x'' ORDER BY scope"
 )
 _AFTER_ALL = b"\xff"  # of which no name in UTF-8 has a byte
 

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kip30.errors import StoreError
+from kip30_backends.embedded import boots
 from kip30_backends.embedded.fork_gate import held_off
 from kip30_backends.embedded.ownership import (
     refuse_untrusted,
@@ -23,7 +24,10 @@ LOCK = "create.lock"
 _DATABASE_FILES = [f"{DATABASE}{suffix}" for suffix in ("", "-wal", "-shm", "-journal")]
 
 APPLICATION_ID = 0x6B697033
-VERSION = 1
+VERSION = 2
+"""The newest that this kip30 knows; `pruning` raises a file to it."""
+_FIRST_VERSION = 1
+"""That of a new file: an older kip30 may use it for as long as nothing was pruned from it."""
 _SMALLEST = 512
 
 _SCHEMA = """
@@ -60,7 +64,7 @@ CREATE TABLE service (
 CREATE INDEX service_session ON service (session);
 COMMIT;
 """
-_MARK = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {VERSION};"
+_MARK = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {_FIRST_VERSION};"
 
 
 def prepare(directory: Path, seconds: float) -> Path:
@@ -155,6 +159,7 @@ def _create(file: Path) -> None:
     _make_file(draft, b"")
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         connection.executescript(_SCHEMA + _MARK)
+        boots.note(connection)
     draft.rename(file)
     _sync(file.parent)
 

@@ -1,9 +1,11 @@
 """Records: one row per key."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from time import monotonic
 
 from typing_extensions import override
@@ -20,11 +22,13 @@ from kip30.errors import (
 )
 from kip30.futures import Completed, mapped
 from kip30.names import Key
-from kip30.records import Condition, Entry, Fence, Kind, Version, Write
+from kip30.records import Condition, Entry, Fence, Kind, NamePage, Version, Write
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.errors import raised_by_program
 from kip30_backends.embedded.patience import Patience
+from kip30_backends.embedded.peers import Peers
+from kip30_backends.embedded.rows import any_text, entry, foreign
 
 _READ = "SELECT rev, nonce, data FROM kv WHERE root = ? AND namespace = ? AND name = ?"
 _VERSION = "SELECT rev FROM kv WHERE root = ? AND namespace = ? AND name = ?"
@@ -33,11 +37,12 @@ INSERT OR REPLACE INTO kv (rev, nonce, data, root, namespace, name) VALUES (?, ?
 """
 _DELETE = "DELETE FROM kv WHERE root = ? AND namespace = ? AND name = ?"
 _NAMES = """
-SELECT name FROM kv WHERE root = ? AND namespace = ? AND name > ? ORDER BY name LIMIT ?
+SELECT name FROM kv WHERE root = ? AND namespace = ? AND name > ?
+ORDER BY name
 """
 _EPOCH_IN_FORCE = """
-SELECT epoch FROM service JOIN session ON session.id = session
-WHERE root = ? AND scope = ? AND boot = ? AND deadline > ?
+SELECT session.id, boot, deadline FROM service JOIN session ON session.id = session
+WHERE root = ? AND scope = ? AND epoch = ? AND deadline > ?
 """
 _BATCH = 100
 
@@ -46,13 +51,13 @@ class EmbeddedStorage(StorageDriver):
     """Keys and their values."""
 
     def __init__(
-        self, database: Database, root: int, clock: Clock, boot: str, answers: Answers
+        self, database: Database, root: int, clock: Clock, peers: Peers, answers: Answers
     ) -> None:
-        """Keep records of *root*; a fence holds by *clock* and within this *boot*."""
+        """Keep records of *root*; a fence holds by *clock* for leaders that are among *peers*."""
         self._database = database
         self._root = root
         self._clock = clock
-        self._boot = boot
+        self._peers = peers
         self._answers = answers
 
     @override
@@ -67,7 +72,7 @@ class EmbeddedStorage(StorageDriver):
                     if connection is None or monotonic() >= database.look_at:
                         connection = database.connection(slot)
                     return Completed([self._entry(connection, keys[0])])
-            except (Kip30Error, sqlite3.Error, OSError) as error:
+            except (Kip30Error, sqlite3.Error, OSError, TypeError) as error:
                 if raised_by_program(error):
                     raise
         return self._answers.give("storage.read", _subject(keys), partial(self._read, keys))
@@ -89,21 +94,32 @@ class EmbeddedStorage(StorageDriver):
         return answers
 
     @override
-    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
-        parameters = (self._root, namespace.encode(), after.encode(), limit)
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
+        place = (self._root, namespace.encode(), after.encode())
         return self._answers.give(
             "storage.list_names",
             namespace,
-            lambda: self._database.read(partial(_names, parameters)),
+            lambda: self._database.read(partial(_names, place, limit)),
         )
 
     def _entry(self, connection: sqlite3.Connection, key: Key) -> Entry | None:
         place = (self._root, key[0].encode(), key[1].encode())
         row = connection.execute(_READ, place).fetchone()
-        return None if row is None else Entry(Version(row[0]), row[1], row[2])
+        return None if row is None else entry(*row)
 
     def _read(self, keys: Sequence[Key]) -> list[Entry | None]:
-        return self._database.read(lambda c: [self._entry(c, key) for key in _within(c, keys)])
+        return self._database.read(partial(self._read_each, keys))
+
+    def _read_each(self, keys: Sequence[Key], connection: sqlite3.Connection) -> list[Entry | None]:
+        connection.execute("BEGIN")  # which makes this one look at the database
+        with any_text(connection):
+            return [self._readable(connection, key) for key in keys]
+
+    def _readable(self, connection: sqlite3.Connection, key: Key) -> Entry | None:
+        try:
+            return self._entry(connection, key)
+        except TypeError as error:
+            raise foreign(f"the record of {str(key)!r}", error) from None
 
     def _write_together(self, writes: Sequence[Write], patience: Patience) -> list[Future[Version]]:
         """Do *writes* in one transaction, in which each is refused or done by itself."""
@@ -140,8 +156,11 @@ class EmbeddedStorage(StorageDriver):
 
     def _check_fence(self, fence: Fence, tx: Transaction) -> None:
         place = (self._root, fence.service.encode())
-        now = self._clock.now()
-        if tx.execute(_EPOCH_IN_FORCE, (*place, self._boot, now)).fetchone() != (fence.epoch,):
+        holds = (*place, fence.epoch, self._clock.now())
+        session = tx.execute(_EPOCH_IN_FORCE, holds).fetchone()
+        if session is None or (
+            session[1] != self._peers.boot and not self._peers.is_alive(*session)
+        ):
             raise FencedError(
                 f"epoch {fence.epoch} is not the newest of {fence.service!r}, or is over"
             )
@@ -164,14 +183,21 @@ def _outcome(number: int, outcomes: Sequence[Version | DefiniteError]) -> Versio
     return outcome
 
 
-def _within(connection: sqlite3.Connection, keys: Sequence[Key]) -> Sequence[Key]:
-    """Begin a transaction that makes reading *keys* one look at the database."""
-    connection.execute("BEGIN")
-    return keys
+def _names(place: tuple[int, bytes, bytes], limit: int, connection: sqlite3.Connection) -> NamePage:
+    """Return a page of names, which are looked for until there is one more than belongs on it."""
+    try:
+        found = connection.execute(f"{_NAMES} LIMIT ?", (*place, limit + 1))
+        names = [row[0].decode() for row in found]
+    except UnicodeDecodeError:
+        names = list(islice(_decoded(connection.execute(_NAMES, place)), limit + 1))
+    return NamePage(names[:limit], is_last=len(names) <= limit)
 
 
-def _names(parameters: tuple[int, bytes, bytes, int], connection: sqlite3.Connection) -> list[str]:
-    return [row[0].decode() for row in connection.execute(_NAMES, parameters)]
+def _decoded(rows: Iterable[tuple[bytes]]) -> Iterator[str]:
+    """Return the names that are names; another program may have written others."""
+    for (name,) in rows:
+        with suppress(UnicodeDecodeError):
+            yield name.decode()
 
 
 def _subject(keys: Sequence[Key]) -> str:

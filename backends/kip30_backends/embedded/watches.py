@@ -8,7 +8,7 @@ from typing_extensions import override
 from kip30.driver import Watch
 from kip30.records import Kind, Snapshot, Target
 from kip30_backends.embedded.faults import Faults
-from kip30_backends.embedded.states import Changes, States
+from kip30_backends.embedded.states import States
 
 Sink = Callable[[Snapshot], None]
 
@@ -52,6 +52,9 @@ class Watches:
         self._faults = faults
         self._by_target: dict[Target, list[EmbeddedWatch]] = {}
         self._untold: set[EmbeddedWatch] = set()
+        # The state of each watched target as of `_seen`, but for those not read yet. Changed
+        # under the lock: by `_tell_of`, and by `_forget` when the last watch of one is closed.
+        self._told: dict[Target, Snapshot] = {}
         self._on_claims = 0
         self._seen = _UNTOLD
         self._lock = threading.Lock()
@@ -95,27 +98,26 @@ class Watches:
         """In a forked child: nobody is told anything here."""
         self._lock = threading.Lock()
         self._by_target = {}
+        self._told = {}
 
     def _tell(self) -> None:
-        changes = self._states.changes_since(self._seen)
-        for target, watches in self._due(changes):
-            snapshot = self._states.stored(target)
-            for watch in watches:
-                watch.tell(snapshot)
-        self._seen = changes.rev
+        with self._lock:
+            fresh = [watch.target for watch in self._untold]
+        news = self._states.news(self._seen, self._told, fresh)
+        for target, state in news.states.items():
+            self._tell_of(target, state)
+        self._seen = news.rev
         with self._lock:
             self._untold = {watch for watch in self._untold if watch.order == _UNTOLD}
 
-    def _due(self, changes: Changes) -> list[tuple[Target, list[EmbeddedWatch]]]:
+    def _tell_of(self, target: Target, state: Snapshot) -> None:
         with self._lock:
-            if changes.newest is None:
-                return [(target, list(group)) for target, group in self._by_target.items()]
-            due = {watch.target: 0 for watch in self._untold} | changes.newest
-            return [
-                (target, list(group))
-                for target, rev in due.items()
-                if (group := self._by_target.get(target)) and any(w.order < rev for w in group)
-            ]
+            watches = list(self._by_target.get(target, ()))
+            if not watches:
+                return
+            self._told[target] = state
+        for watch in watches:
+            watch.tell(state)
 
     def _forget(self, watch: EmbeddedWatch) -> None:
         with self._lock:
@@ -127,6 +129,7 @@ class Watches:
             self._on_claims -= _is_claim(watch.target)
             if not group:
                 del self._by_target[watch.target]
+                self._told.pop(watch.target, None)
 
 
 def _is_claim(target: Target) -> bool:

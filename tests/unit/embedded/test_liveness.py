@@ -16,11 +16,12 @@ from kip30.driver import Backend, Capability
 from kip30.errors import ClosedError, FencedError, UnsupportedError
 from kip30.names import Key
 from kip30.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
-from kip30_backends.embedded import EmbeddedBackend
+from kip30_backends.embedded import EmbeddedBackend, boots
 
 SERVICE = Target(Kind.SERVICE, "s")
 GROUP = Target(Kind.GROUP, "g")
 KEY = Key("", "key")
+FENCED = Write(KEY, "n", b"", Condition.ANY, Fence("s", 1))
 
 
 def leader(backend: Backend) -> list[str]:
@@ -105,12 +106,35 @@ def test_a_stopped_leader_leads_until_its_deadline_and_then_knows(
 def test_a_session_of_before_the_last_start_is_dead(
     open_backend: Any, start_child: Any, directory: Path
 ) -> None:
+    """Its deadline may be far ahead, for the clock has begun again; its lock is gone."""
     backend = open_backend()
-    start_child("auto", "60", "lead", "s", "them").line()
+    child = start_child("auto", "60", "lead", "s", "them")
+    child.line()
     assert leader(backend) == ["them"]
     with closing(sqlite3.connect(directory / "kip30.db", isolation_level=None)) as other:
-        other.execute("UPDATE session SET boot = 'another start'")
-    assert leader(backend) == []
+        child.kill()
+        other.execute("UPDATE session SET boot = 'another start', deadline = deadline + 1e9")
+        assert leader(backend) == []
+        with pytest.raises(FencedError):
+            backend.storage.write(FENCED).result()
+
+
+def test_containers_with_boot_ids_of_their_own_live_side_by_side(
+    open_backend: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    """They share the kernel, its locks and its clock."""
+    one = open_backend(session=60)
+    monkeypatch.setattr(boots, "boot_id", lambda: "that of a container")
+    two = open_backend(session=1)
+    assert led(one, "me").lease.is_valid()
+    assert leader(two) == ["me"]
+    two.membership.claim("g", "m", "n", b"").result()
+    assert leader(one) == ["me"]
+    members = Target(Kind.GROUP, "g")
+    assert list(one.observe.snapshot(members).result().entries) == ["m"]
+    two.storage.write(FENCED).result()
+    two.faults.renewals_paused = True  # hung, it is freed by its deadline
+    eventually(lambda: not one.observe.snapshot(members).result().entries)
 
 
 def test_a_session_that_others_ended_is_lost_and_the_next_claim_opens_a_new_one(

@@ -15,6 +15,7 @@ TABLE = """\
 33 21 0:28 / /mnt/ssh rw,nosuid - fuse.sshfs me@host: rw
 34 21 0:29 / /home2 rw - tmpfs none rw
 35 34 0:30 / /home2 rw - 9p share rw
+36 21 0:31 / /host rw - virtiofs share rw
 """
 
 
@@ -30,13 +31,14 @@ TABLE = """\
         ("/mnt/with blank/x", "cifs"),
         ("/mnt/ssh/x", "fuse.sshfs"),
         ("/home2/x", "9p"),
+        ("/host/x", "virtiofs"),
     ],
 )
 def test_the_deepest_and_last_mount_counts(path: str, kind: str) -> None:
     assert mounts.file_system(path, TABLE) == kind
 
 
-@pytest.mark.parametrize("path", ["/home/me", "/mnt/with blank", "/mnt/ssh", "/home2"])
+@pytest.mark.parametrize("path", ["/home/me", "/mnt/with blank", "/mnt/ssh", "/home2", "/host"])
 def test_a_network_file_system_is_refused_by_name(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,7 +46,7 @@ def test_a_network_file_system_is_refused_by_name(
     table.write_text(TABLE)
     monkeypatch.setattr(mounts, "_TABLE", table)
     with pytest.raises(
-        StoreError, match=r"\((nfs4|cifs|fuse.sshfs|9p)\).*plugin.embedded.directory"
+        StoreError, match=r"\((nfs4|cifs|fuse.sshfs|9p|virtiofs)\).*plugin.embedded.directory"
     ):
         mounts.refuse_network(Path(path))
 

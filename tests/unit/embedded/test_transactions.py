@@ -92,7 +92,7 @@ def test_many_writes_are_each_on_their_own(backend: Backend) -> None:
     errors = [type(future.exception()) for future in backend.storage.write_many(writes)]
     none = type(None)
     assert errors == [none, KeyExistsError, KeyExistsError, KeyMissingError, FencedError, none]
-    assert backend.storage.list_names("", "", 10).result() == ["a", "c", "there"]
+    assert backend.storage.list_names("", "", 10).result().names == ["a", "c", "there"]
     assert backend.storage.write_many([]) == []
 
 
@@ -106,7 +106,7 @@ def test_many_writes_wait_for_another_program_no_longer_than_one(
         assert took(lambda: answers.extend(backend.storage.write_many(writes))) < 3
     assert {type(answer.exception()) for answer in answers} == {UnavailableError}
     assert len(answers) == 1000
-    assert backend.storage.list_names("", "", 1).result() == []
+    assert backend.storage.list_names("", "", 1).result().names == []
 
 
 def test_a_fence_holds_while_its_leader_does(open_backend: Any) -> None:
@@ -141,7 +141,7 @@ def test_roots_do_not_see_each_other(open_backend: Any) -> None:
     one.membership.claim("g", "m", "n", b"").result()
     one.election.claim("s", "c", "n", b"").result()
     assert two.storage.read([KEY]).result() == [None]
-    assert two.storage.list_names("", "", 10).result() == []
+    assert two.storage.list_names("", "", 10).result().names == []
     for target in (Target(Kind.GROUP, "g"), Target(Kind.SERVICE, "s"), Target(Kind.NAMESPACE, "")):
         assert two.observe.snapshot(target).result().entries == {}
     assert isinstance(two.election.claim("s", "c", "n", b"").result(), Claim)
