@@ -4,17 +4,19 @@ import threading
 import time
 
 _BEAT_SECONDS = 0.05
-_GAP_SECONDS = 0.2
+GAP_SECONDS = 0.2
+"""A shorter gap is none: the processor is shared."""
 
 
 class Heartbeat:
     """Notes every time for which this process stood still, stopped or for want of a processor."""
 
     def __init__(self) -> None:
-        """Begin to beat, until the process ends."""
+        """Begin to beat, until `stop` or the end of the process."""
+        self._over = threading.Event()
         self._gaps: list[tuple[float, float]] = []
         self._last = time.monotonic()
-        threading.Thread(target=self._beat, name="storm heartbeat", daemon=True).start()
+        threading.Thread(target=self._beat, name="suite heartbeat", daemon=True).start()
 
     def missed(self, since: float) -> float:
         """Return for how many seconds *since* that moment the process stood still."""
@@ -22,9 +24,12 @@ class Heartbeat:
         gaps = [*self._gaps, (self._last + _BEAT_SECONDS, now)]
         return sum(max(0.0, end - max(start, since)) for start, end in gaps[-50:])
 
+    def stop(self) -> None:
+        """Beat no longer."""
+        self._over.set()
+
     def _beat(self) -> None:
-        while True:
-            time.sleep(_BEAT_SECONDS)
+        while not self._over.wait(_BEAT_SECONDS):
             last, self._last = self._last, time.monotonic()
-            if self._last - last > _GAP_SECONDS:
+            if self._last - last > GAP_SECONDS:
                 self._gaps.append((last + _BEAT_SECONDS, self._last))

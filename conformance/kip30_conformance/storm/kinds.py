@@ -12,6 +12,7 @@ from kip30_conformance.storm import node_faults
 from kip30_conformance.storm.client_faults import ClientKilled, ClientStopped, Expired
 from kip30_conformance.storm.faults import Fault, Scene
 from kip30_conformance.storm.link_faults import Disturbed, Measure
+from kip30_conformance.storm.names import EXPIRY
 from kip30_conformance.storm.node_faults import Isolated, Killed, Stopped
 
 Make = Callable[[Scene, Random], Fault]
@@ -88,7 +89,7 @@ KINDS: Mapping[str, Kind] = {
     "link narrow": _link(
         "bandwidth", lambda seen: seen.to_client, "bytes passed", bytes_per_second=2048
     ),
-    "session expired": Kind(Side.CLIENT, Expired, _SHORT),
+    EXPIRY: Kind(Side.CLIENT, Expired, _SHORT),
     "client killed": Kind(Side.CLIENT, ClientKilled),
     "client stopped, for longer than its session": Kind(Side.CLIENT, ClientStopped, _LONG),
 }

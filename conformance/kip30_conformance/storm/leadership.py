@@ -6,8 +6,12 @@ from itertools import pairwise
 
 from kip30.records import Version
 from kip30_conformance.storm.finding import Finding
-from kip30_conformance.storm.names import FENCED_KEY
+from kip30_conformance.storm.journal import Row
+from kip30_conformance.storm.names import EXPIRY, FENCED_KEY
 from kip30_conformance.storm.record import Record, Term
+
+MOST_OBSERVED = 1.0
+"""How many seconds a store may declare that its observers are late, as far as I1 goes."""
 
 
 def one_holder(record: Record) -> Finding:
@@ -72,33 +76,51 @@ def _shared_epochs(record: Record) -> Iterator[str]:
 
 
 def _overlaps(record: Record) -> Iterator[str]:
-    """Yield each term that began before one that began earlier was over."""
-    by_time = sorted(record.terms, key=lambda term: term.first)
-    longest: Term | None = None
-    for term in by_time:
-        if longest and _overlap(longest, term) and not _could_not_know(longest, term, record):
-            both = min(term.last, longest.last) - term.first
-            yield f"{_named(longest)} and {_named(term)} both valid for {both:.3f} s"
-        if longest is None or term.last > longest.last:
-            longest = term
+    """Yield each two terms of different processes that were valid at once.
 
-
-def _overlap(term: Term, later: Term) -> bool:
-    return later.first < term.last and later.process != term.process
+    All pairs are compared: a term that is excused must not hide two others behind it.
+    """
+    lasting: list[Term] = []
+    for term in sorted(record.terms, key=lambda term: term.first):
+        lasting = [earlier for earlier in lasting if earlier.last > term.first]
+        for earlier in lasting:
+            if earlier.process != term.process and not _could_not_know(earlier, term, record):
+                both = min(term.last, earlier.last) - term.first
+                yield f"{_named(earlier)} and {_named(term)} both valid for {both:.3f} s"
+        lasting.append(term)
 
 
 def _could_not_know(term: Term, later: Term, record: Record) -> bool:
-    """Say whether a fault ended *term* in the store before *later*, and its holder heard in time.
+    """Say whether a fault deleted the claim of *term* before *later*, and its holder saw it soon.
 
-    That is within what the store declares that observers wait, and the time of a call.
+    Only the claim that was there when the deletion was called is excused, and only where the store
+    declares that observers see a change later than at once.
     """
-    for process, row in record.rows("expired"):
-        unheard = row["observe_seconds"]
-        is_its_end = process == term.process and term.first < row["at"]
-        is_heard = unheard and term.last <= row["at"] + unheard + record.timing.operation
-        if is_its_end and is_heard and row["called"] <= later.first:
-            return True
-    return False
+    return any(
+        process == term.process
+        and term.first < row["called"] <= later.first
+        and row["observe_seconds"] > 0
+        and term.last <= row["at"] + _allowance(row, term, record)
+        for process, row in record.rows("expired")
+    )
+
+
+def _allowance(row: Row, term: Term, record: Record) -> float:
+    """Return how many seconds after its deletion *term* may have been found valid.
+
+    What a store declares counts up to a limit, because the accused declares it. A look takes longer
+    while another fault is under way.
+    """
+    declared: float = row["observe_seconds"]
+    disturbed = any(
+        window.begin <= term.last
+        and row["at"] <= window.end
+        and any(struck.kind != EXPIRY for struck in window.faults)
+        for window in record.windows
+    )
+    return min(declared, MOST_OBSERVED) + (
+        record.timing.operation if disturbed else record.timing.look_up
+    )
 
 
 def _out_of_order(terms: Sequence[Term]) -> Iterator[str]:

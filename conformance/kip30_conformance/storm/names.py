@@ -3,6 +3,7 @@
 GROUP = "crew"
 SERVICE = "helm"
 TOLD_KEY = "told/value"
+EXPIRY = "session expired"
 FENCED_KEY = "fenced/value"
 KEY_SET = "set"
 KEY_SET_KEYS = tuple(f"{KEY_SET}/k{number}" for number in range(6))

@@ -24,6 +24,7 @@ from kip30_conformance.storm.ending import prepare, read_final
 from kip30_conformance.storm.faults import Scene
 from kip30_conformance.storm.record import Final, Record, load
 from kip30_conformance.storm.rendering import markdown
+from kip30_conformance.storm.rubbish import begun
 from kip30_conformance.storm.schedule import schedule
 from kip30_conformance.storm.summary import Summary
 from kip30_conformance.storm.timing import Timing
@@ -44,15 +45,17 @@ JUDGES = (
 )
 _CLIENTS = 4
 _READINGS = 3
+_REMOVAL_SECONDS = 10.0
 
 
-def run(
+def run(  # noqa: PLR0913  one for each option
     server: str,
     *,
     nodes: int = 3,
     seconds: float = 1800.0,
     seed: int | None = None,
     out: Path | str = "storm-report",
+    neighbour: bool = True,
 ) -> Summary:
     """Let faults happen by chance to a store and its clients, and judge what came of it.
 
@@ -62,6 +65,8 @@ def run(
         seconds: How long faults happen; starting, ending and judging come on top.
         seed: What chance begins with; the same one gives the same faults at the same times.
         out: Gets ``report.json`` and ``report.md``, and all records in a folder of their own.
+        neighbour: Whether another program writes records beside those of the clients that kip30
+            cannot read, if there is one for this store.
 
     Ctrl-C ends it early; what happened until then is judged.
 
@@ -78,12 +83,15 @@ def run(
     with start(server, nodes, folder=folder / "servers") as ensemble:
         _make(folder)  # not earlier: a run that is refused leaves nothing
         version = ensemble.version
-        record, interrupted = _raged(ensemble, seconds, seed, folder, timing)
+        record, interrupted, written = _raged(
+            ensemble, seconds, seed, folder, timing, neighbour=neighbour
+        )
     run_words = {
         "store": f"{server} {version}, {nodes} nodes",
         "seed": str(seed),
         "started": begun.isoformat(timespec="seconds"),
         "asked for": f"{seconds:g} s" + (", ended early" if interrupted else ""),
+        "another program": written,
         **_environment(timing),
     }
     summary = judged(record, run_words)
@@ -104,10 +112,10 @@ def judged(record: Record, run_words: Mapping[str, str]) -> Summary:
     )
 
 
-def _raged(
-    ensemble: Ensemble, seconds: float, seed: int, folder: Path, timing: Timing
-) -> tuple[Record, bool]:
-    """Let it happen; return the record, and whether it was interrupted."""
+def _raged(  # noqa: PLR0913  all that a storm is made of
+    ensemble: Ensemble, seconds: float, seed: int, folder: Path, timing: Timing, *, neighbour: bool
+) -> tuple[Record, bool, str]:
+    """Let it happen; return the record, whether it was interrupted, and what a neighbour wrote."""
     display = display_on(sys.stderr)
     settings = {"plugin.namespace": f"storm-{secrets.token_hex(4)}", **timing.properties()}
     config = {**ensemble.settings(), **settings}
@@ -116,14 +124,18 @@ def _raged(
         undoing.callback(display.end)
         crew = Crew([ensemble.link() for _ in range(_CLIENTS)], folder, settings, timing)
         undoing.callback(crew.end)
+        rubbish = begun(ensemble, settings["plugin.namespace"], seed) if neighbour else None
         weather = Weather(Scene(ensemble, crew), timing, display)
         weather.rage(schedule(seed, seconds, timing), seconds)
+        if rubbish is not None:
+            rubbish.end(_REMOVAL_SECONDS)
         weather.quiet()
         final = _settled(weather, crew, partial(read_final, config, folder / "history"))
         deaths = [*weather.close(), *crew.deaths()]
         windows = weather.windows
         known = {"names": crew.names, "windows": windows, "final": final, "deaths": deaths}
-    return load(folder, timing=timing, **known), weather.interrupted
+    written = "none" if rubbish is None else str(rubbish)
+    return load(folder, timing=timing, **known), weather.interrupted, written
 
 
 def _settled(weather: Weather, crew: Crew, read: Callable[[], Final | None]) -> Final | None:

@@ -15,6 +15,7 @@ class Timing:
         slice: How long a set of keys is worked on before a new one takes its place, so that the
             history of each key stays short enough to be judged.
         look: How long the end of a calm window is, in which all must be well.
+        look_up: How long a leader may need to see a change that it has been notified of.
         busy: What a call may take longer than it should because the machine is busy.
     """
 
@@ -22,6 +23,7 @@ class Timing:
     operation: float = 2.0
     slice: float = 5.0
     look: float = 3.0
+    look_up: float = 0.3 * TIME_SCALE
     busy: float = 0.5 * TIME_SCALE
 
     @property

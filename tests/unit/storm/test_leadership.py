@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -5,7 +7,8 @@ import pytest
 from kip30_conformance.storm.finding import Conclusion
 from kip30_conformance.storm.leadership import fenced_writes, one_holder, rising_epochs
 from kip30_conformance.storm.names import FENCED_KEY
-from kip30_conformance.storm.record import Record, Term
+from kip30_conformance.storm.record import Record, Struck, Term, Window
+from kip30_conformance.storm.timing import Timing
 
 from .records import fenced, record, refusal, row
 
@@ -43,24 +46,69 @@ def test_two_valid_at_once() -> None:
     assert "both valid for 1.000 s" in one_holder(record(terms=terms)).violations[0]
 
 
-def ended_ahead(last: float, *, at: float = 5.0, observe_seconds: float = 0.5) -> Record:
-    """The first term is ended in the store at the second *at*, and the next one begins at 6."""
-    ended = row("expired", at, called=at - 0.1, observe_seconds=observe_seconds)
-    terms = [Term(1, 0.0, last, "c0.1"), Term(2, 6.0, 9.0, "c1.1")]
-    return record(terms=terms, journals={"c0.1": [ended], "c1.1": []})
+LOOK_UP = Timing().look_up
+OPERATION = Timing().operation
 
 
-def test_who_is_not_told_of_an_end_ahead_of_time_hears_of_it_as_observers_do() -> None:
-    assert one_holder(ended_ahead(7.4)).conclusion is Conclusion.OK
+def ended_ahead(
+    last: float,
+    *,
+    called: float = 4.9,
+    observe_seconds: float = 0.5,
+    first: float = 0.0,
+    windows: Sequence[Window] = (),
+) -> Record:
+    """The first term is ended in the store at the second 5, and the next one begins right then."""
+    ended = row("expired", 5.0, called=called, observe_seconds=observe_seconds)
+    terms = [Term(1, first, last, "c0.1"), Term(2, 5.0, 5.1, "c1.1")]
+    return record(terms=terms, journals={"c0.1": [ended], "c1.1": []}, windows=windows)
+
+
+def disturbed(kind: str) -> Record:
+    """The holder hears of the end late, while a fault of *kind* is under way."""
+    struck = Struck(kind, "c0.1", 1.0, "seen")
+    window = Window(4.0, 6.0, 9.0, 12.0, (struck,))
+    return ended_ahead(5.5 + OPERATION - 0.1, windows=[window])
+
+
+@pytest.mark.parametrize(
+    "excused",
+    [ended_ahead(5.5 + LOOK_UP - 0.1), disturbed("link slow")],
+    ids=["as observers", "while a link was slow"],
+)
+def test_an_end_ahead_of_time_is_seen_as_late_as_observers_see_it(excused: Record) -> None:
+    assert one_holder(excused).conclusion is Conclusion.OK
 
 
 @pytest.mark.parametrize(
     "late",
-    [ended_ahead(7.6), ended_ahead(7.4, observe_seconds=0.0), ended_ahead(7.4, at=6.2)],
-    ids=["later than observers", "although the store tells", "although it had not ended"],
+    [
+        ended_ahead(5.5 + LOOK_UP + 0.1),
+        disturbed("session expired"),
+        ended_ahead(6.0 + LOOK_UP + 0.1, observe_seconds=60.0),
+        ended_ahead(5.0 + LOOK_UP, observe_seconds=0.0),
+        ended_ahead(5.4, called=5.05),
+        ended_ahead(5.4, first=4.95),
+    ],
+    ids=[
+        "later than observers",
+        "without another fault",
+        "later than any store may declare",
+        "although the store notifies",
+        "although it had not ended",
+        "although it began after the deletion",
+    ],
 )
 def test_two_valid_at_once_although_one_was_ended_ahead_of_time(late: Record) -> None:
     assert one_holder(late).conclusion is Conclusion.VIOLATION
+
+
+def test_an_excused_term_hides_no_others() -> None:
+    excused = ended_ahead(5.4)
+    others = [Term(3, 5.1, 5.35, "c1.1"), Term(4, 5.2, 5.3, "c2.1")]
+    found = one_holder(replace(excused, terms=[*excused.terms, *others]))
+    assert len(found.violations) == 1
+    assert found.violations[0].endswith("both valid for 0.100 s")
 
 
 def test_a_long_term_overlaps_more_than_its_neighbour() -> None:
