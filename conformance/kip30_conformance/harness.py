@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from kip30 import PluginLocator, UnsupportedError
 from kip30.clock import Clock
 from kip30.config import Written
+from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.nowhere import nowhere
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.peer import Peer
@@ -17,6 +18,9 @@ from kip30_conformance.servers import Ensemble
 
 SESSION_SECONDS = 2.0
 OPERATION_SECONDS = 1.5
+STEADY_FACTOR = 10
+STEADY_SECONDS = 20.0
+"""The longest session to request: a ZooKeeper refuses more than 20 of its ticks."""
 
 
 @runtime_checkable
@@ -78,6 +82,16 @@ class Harness(ABC):
         """Timeouts for clients that keep both: longer on a slow machine."""
         return _timeouts(self.session_seconds * TIME_SCALE, self.operation_seconds * TIME_SCALE)
 
+    @property
+    def steady(self) -> Mapping[str, Any]:
+        """Timeouts for a client in a check about faults that no fault happens to: very long.
+
+        A busy machine that delays its renewals must not end its claims.
+        """
+        factor = STEADY_FACTOR * max(1.0, TIME_SCALE)
+        session = max(self.session_seconds, min(factor * self.session_seconds, STEADY_SECONDS))
+        return _timeouts(session, min(session, 4 * self.operation_seconds))
+
     @abstractmethod
     def settings(self) -> Mapping[str, Written]:
         """Return the properties that reach the store, without namespace and timeouts."""
@@ -118,6 +132,24 @@ class Harness(ABC):
             f"no way to remove the leader of {service!r} in {root!r} from outside"
         )
 
+    def neighbour(self, root: str) -> Neighbour:
+        """Return another program, which writes to the namespace *root* with a client of its own.
+
+        Raises:
+            UnsupportedError: This harness has none.
+        """
+        raise UnsupportedError(f"no other program that could write to {root!r}")
+
+    def delete_member(self, root: str, group: str, member_id: str) -> None:
+        """Remove the record of a member, behind the back of every client.
+
+        Raises:
+            UnsupportedError: This harness does not know how.
+        """
+        raise UnsupportedError(
+            f"no way to remove member {member_id!r} of {group!r} in {root!r} from outside"
+        )
+
     def frozen(self) -> AbstractContextManager[None]:
         """Keep the store from taking any write, of whatever client, while this lasts.
 
@@ -125,6 +157,14 @@ class Harness(ABC):
             UnsupportedError: This harness does not know how.
         """
         raise UnsupportedError("no way to freeze the store")
+
+    def late_answers(self, client: PluginLocator) -> AbstractContextManager[None]:
+        """Hold back what the store answers *client* while this lasts; requests are done.
+
+        Raises:
+            UnsupportedError: This harness does not know how.
+        """
+        raise UnsupportedError(f"no way to keep the answers of {client.backend.name!r} back")
 
     def servers(self) -> Ensemble:
         """Return the servers of the store, for trouble with them and on the way to them.

@@ -9,13 +9,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from kip30 import OutcomeUnknownError, UnavailableError
 from kip30.config import Written
 from kip30_conformance.patience import TIME_SCALE, is_readable
 
 _ANSWER_SECONDS = 30.0
+_UNSETTLED = {UnavailableError.__name__, OutcomeUnknownError.__name__}
 
 
 class PeerError(AssertionError):
@@ -25,6 +27,18 @@ class PeerError(AssertionError):
         """Keep what the peer said."""
         super().__init__(f"{kind}: {text}")
         self.kind = kind
+
+
+def settled(ask: Callable[[], object]) -> str:
+    """Return the kind of the error that a peer answers to *ask*, ``done`` if it answers none.
+
+    A peer that could not ask the store in time, as on a busy machine, has settled nothing: "".
+    """
+    try:
+        ask()
+    except PeerError as error:
+        return "" if error.kind in _UNSETTLED else error.kind
+    return "done"
 
 
 class Peer:

@@ -54,6 +54,9 @@ class _Client:
             member_id, data, on_lost=lambda member: self._note("lost", member.id)
         )
 
+    def update_member(self, group: str, member_id: str, data: str) -> None:
+        self._group(group).update(member_id, data)
+
     def leave(self, group: str, member_id: str) -> None:
         self._group(group).leave(member_id)
 

@@ -1,13 +1,16 @@
 """The suite's part in pytest: which checks run, on what harness, and how each of them ended."""
 
 import inspect
+import time
 from collections.abc import Collection, Generator
+from dataclasses import replace
 
 import pytest
 
 from kip30_conformance.harness import Harness
 from kip30_conformance.progress import Display
 from kip30_conformance.report import Check, Level, Outcome, case_id
+from kip30_conformance.storm.heartbeat import GAP_SECONDS, Heartbeat
 from kip30_conformance.suite import NoEvidenceError
 
 _MARKERS = (
@@ -29,6 +32,8 @@ class Conformance:
         self.known_cases: set[str] = set()
         self.interrupted = False
         self.asked_to_end = False
+        self._heartbeat = Heartbeat()
+        self._begun = time.monotonic()
         self._harness = harness
         self._level = level
         self._cases = cases
@@ -58,6 +63,7 @@ class Conformance:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self) -> None:
         """End here if that was asked for and got lost, as what a finalizer raises does."""
+        self._begun = time.monotonic()
         if self.asked_to_end:
             raise KeyboardInterrupt
 
@@ -77,8 +83,19 @@ class Conformance:
         """Turn the phase that decides about a check into its outcome."""
         report = yield
         if report.when == "call" or not report.passed:
-            self._keep(_check(item, call, report))
+            self._keep(_check(item, call, report, self._stalled_seconds()))
+        elif report.when == "teardown":
+            self.checks[-1] = replace(self.checks[-1], stalled_seconds=self._stalled_seconds())
         return report
+
+    def pytest_unconfigure(self) -> None:
+        """Leave no thread."""
+        self._heartbeat.stop()
+
+    def _stalled_seconds(self) -> float:
+        """Return for how long this process stood still since the check began."""
+        missed = self._heartbeat.missed(self._begun)
+        return missed if missed > GAP_SECONDS else 0.0
 
     def _is_chosen(self, item: pytest.Item) -> bool:
         if self._cases:
@@ -93,7 +110,12 @@ class Conformance:
         self._display.show(check)
 
 
-def _check(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> Check:
+def _check(
+    item: pytest.Item,
+    call: pytest.CallInfo[None],
+    report: pytest.TestReport,
+    stalled_seconds: float,
+) -> Check:
     return Check(
         case=case_id(_function(item)),
         name=item.name,
@@ -104,6 +126,7 @@ def _check(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestRe
         seconds=report.duration,
         detail=_detail(report),
         evidence=tuple(_evidence(item)),
+        stalled_seconds=stalled_seconds,
     )
 
 
@@ -129,7 +152,7 @@ def _evidence(item: pytest.Item) -> list[str]:
 def _detail(report: pytest.TestReport) -> str:
     if isinstance(report.longrepr, tuple):
         _, _, reason = report.longrepr
-        return reason
+        return reason.removeprefix("Skipped: ")
     return str(report.longrepr or "")
 
 

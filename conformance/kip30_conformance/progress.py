@@ -90,4 +90,5 @@ def _line(check: Check) -> str:
     why = check.detail.strip().splitlines()
     because = f": {why[-1]}" if why and check.outcome is not Outcome.PASSED else ""
     name = f"{check.suite}.{check.name}"
-    return f"{check.outcome.value:<11} {check.case} {name} ({check.seconds:.2f} s){because}"
+    note = f"; {check.note}" if check.note else ""
+    return f"{check.outcome.value:<11} {check.case} {name} ({check.seconds:.2f} s){because}{note}"

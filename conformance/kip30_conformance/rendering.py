@@ -61,17 +61,28 @@ def _tables(summary: Summary) -> Iterator[Table]:
     limits = [(name, f"{value:g}") for name, value in summary.store.limits.items()]
     yield Table("Limits", ("limit", "value"), limits)
     yield Table("Settings", ("setting", "value"), list(summary.store.settings.items()))
+    yield from _trouble(summary)
+    yield Table(
+        "Cases", ("case", "what it proves", "outcome", "seconds", "evidence"), _cases(summary)
+    )
+
+
+def _trouble(summary: Summary) -> Iterator[Table]:
+    """Yield what a reader has to see before the cases: what was not tested, stalls, failures."""
+    if untested := summary.untested():
+        skips = [(str(number), reason) for reason, number in untested.items()]
+        yield Table("Not tested", ("checks", "why"), skips)
+    if stalled := summary.stalled():
+        notes = [(check.case, check.name, check.note) for check in stalled]
+        yield Table("Stalls", ("case", "check", "note"), notes)
     for outcome in (Outcome.FAILED, Outcome.NO_EVIDENCE, Outcome.SKIPPED):
         rows = [
-            (check.case, check.name, check.detail)
+            (check.case, check.name, "\n".join(filter(None, (check.detail, check.note))))
             for check in summary.checks
             if check.outcome is outcome
         ]
         if rows:
             yield Table(outcome.value.capitalize(), ("case", "check", "why"), rows)
-    yield Table(
-        "Cases", ("case", "what it proves", "outcome", "seconds", "evidence"), _cases(summary)
-    )
 
 
 def _run(summary: Summary) -> list[tuple[str, str]]:
@@ -81,6 +92,7 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
         *summary.environment.items(),
         ("started", summary.started),
         ("seconds", f"{summary.seconds:.1f}"),
+        ("seconds stalled", f"{sum(check.stalled_seconds for check in summary.checks):.1f}"),
         ("seed", str(summary.seed)),
     ]
 

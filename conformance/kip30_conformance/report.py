@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
@@ -57,6 +57,8 @@ class Check:
         seconds: How long it took.
         detail: Why it failed or was skipped.
         evidence: What shows that its faults did happen.
+        stalled_seconds: How long the suite's own process stood still meanwhile, stopped or for want
+            of a processor. What failed then may have failed for that.
     """
 
     case: str
@@ -68,6 +70,14 @@ class Check:
     seconds: float
     detail: str = ""
     evidence: tuple[str, ...] = ()
+    stalled_seconds: float = 0.0
+
+    @property
+    def note(self) -> str:
+        """What a reader must know about the machine to judge this check; "" if nothing."""
+        if not self.stalled_seconds:
+            return ""
+        return f"the suite's process stood still for {self.stalled_seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +114,33 @@ class Summary:
     @property
     def verdict(self) -> str:
         """The exit code in words."""
-        return {0: "passed", 1: "failed", 3: "no evidence"}[self.exit_code]
+        passed = "passed, of what could be tested" if self.untested() else "passed"
+        return {0: passed, 1: "failed", 3: "no evidence"}[self.exit_code]
+
+    def untested(self) -> Mapping[str, int]:
+        """Return how many checks were skipped, by reason; the commonest reason is first."""
+        skipped = (one.detail for one in self.checks if one.outcome is Outcome.SKIPPED)
+        return dict(Counter(skipped).most_common())
+
+    def stalled(self) -> Sequence[Check]:
+        """Return the checks during which the suite's process stood still."""
+        return [check for check in self.checks if check.stalled_seconds]
 
     @override
     def __str__(self) -> str:
-        """Return the verdict and how many checks ended how."""
+        """Return the verdict, how many checks ended how, what was not tested, and stalls."""
         counts = [f"{number} {outcome.value}" for outcome, number in self.count().items()]
-        return f"{self.verdict}: {', '.join(counts) or 'nothing ran'} in {self.seconds:.0f} s"
+        head = f"{self.verdict}: {', '.join(counts) or 'nothing ran'} in {self.seconds:.0f} s"
+        why = [f"{number} not tested: {reason}" for reason, number in self.untested().items()]
+        return "; ".join([head, *why, *self._stalls()])
+
+    def _stalls(self) -> Iterator[str]:
+        if stalled := self.stalled():
+            seconds = sum(check.stalled_seconds for check in stalled)
+            yield (
+                f"the suite's process stood still for {seconds:.1f} s in all,"
+                f" during {len(stalled)} checks"
+            )
 
     def count(self, level: Level | None = None) -> Mapping[Outcome, int]:
         """Return how many checks, of *level* if given, ended how."""
@@ -136,6 +166,8 @@ class Summary:
             "environment": dict(self.environment),
             "store": asdict(self.store),
             "counts": _named(self.count()),
+            "untested": dict(self.untested()),
+            "stalled_seconds": round(sum(check.stalled_seconds for check in self.checks), 3),
             "levels": {level.value: _named(self.count(level)) for level in Level},
             "capabilities": [
                 {"name": name, "declared": declared, "outcome": self.proof_of(name)}
@@ -151,4 +183,5 @@ def _named(counts: Mapping[Outcome, int]) -> dict[str, int]:
 
 def _check(check: Check) -> dict[str, Any]:
     enums = {"level": check.level.value, "outcome": check.outcome.value}
-    return {**asdict(check), **enums, "seconds": round(check.seconds, 3)}
+    times = {name: round(getattr(check, name), 3) for name in ("seconds", "stalled_seconds")}
+    return {**asdict(check), **enums, **times}

@@ -1,14 +1,17 @@
 """All suites in one place: what `kip30 conform` runs, and a store's test file subclasses."""
 
 from kip30_conformance.commit_faults import CommitFaultTests
+from kip30_conformance.driver_rules import DriverTests
 from kip30_conformance.election import ElectionTests
 from kip30_conformance.election_faults import ElectionFaultTests
 from kip30_conformance.event_loops import EventLoopTests
+from kip30_conformance.fence_races import FenceRaceTests
 from kip30_conformance.fencing import FencingTests
 from kip30_conformance.fork_faults import ForkTests
 from kip30_conformance.frozen_faults import FrozenServerTests
 from kip30_conformance.groups import GroupTests
 from kip30_conformance.isolation import IsolationTests, TaxonomyTests
+from kip30_conformance.leases import LeaseTests
 from kip30_conformance.lifecycle import LifecycleTests
 from kip30_conformance.link_faults import LinkFaultTests
 from kip30_conformance.listener_callbacks import ListenerCallbackTests
@@ -18,11 +21,14 @@ from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
 from kip30_conformance.membership_rejoins import MembershipRejoinTests
+from kip30_conformance.membership_removals import MembershipRemovalTests
 from kip30_conformance.membership_views import MembershipViewTests
 from kip30_conformance.missed_changes import MissedChangeTests
+from kip30_conformance.neighbours import NeighbourTests
 from kip30_conformance.node_faults import NodeFaultTests
 from kip30_conformance.nominations import NominationTests
 from kip30_conformance.partition_faults import PartitionFaultTests
+from kip30_conformance.pruning import PruningTests
 from kip30_conformance.recovery import RecoveryTests
 from kip30_conformance.round_trips import RoundTripTests
 from kip30_conformance.runner import RunnerTests
@@ -55,6 +61,7 @@ SUITES: tuple[type[Suite], ...] = (
     StorageMachineTests,
     StorageSetTests,
     StorageVersionTests,
+    DriverTests,
     ScanningTests,
     ValueListenerTests,
     KeySetListenerTests,
@@ -64,11 +71,16 @@ SUITES: tuple[type[Suite], ...] = (
     GroupTests,
     MembershipFaultTests,
     MembershipRejoinTests,
+    MembershipRemovalTests,
     MembershipViewTests,
+    NeighbourTests,
     ElectionTests,
     TermTests,
     NominationTests,
+    PruningTests,
     FencingTests,
+    FenceRaceTests,
+    LeaseTests,
     ElectionFaultTests,
     RunnerTests,
     RunnerFaultTests,

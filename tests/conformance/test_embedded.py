@@ -2,24 +2,28 @@
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
 from typing_extensions import override
 
+from kip30 import PluginLocator
 from kip30.config import Written
 from kip30_conformance.arena import Arena
 from kip30_conformance.commit_faults import CommitFaultTests
+from kip30_conformance.driver_rules import DriverTests
 from kip30_conformance.election import ElectionTests
 from kip30_conformance.election_faults import ElectionFaultTests
 from kip30_conformance.event_loops import EventLoopTests
+from kip30_conformance.fence_races import FenceRaceTests
 from kip30_conformance.fencing import FencingTests
 from kip30_conformance.fork_faults import ForkTests
 from kip30_conformance.frozen_faults import FrozenServerTests
 from kip30_conformance.groups import GroupTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.isolation import IsolationTests, TaxonomyTests
+from kip30_conformance.leases import LeaseTests
 from kip30_conformance.lifecycle import LifecycleTests
 from kip30_conformance.link_faults import LinkFaultTests
 from kip30_conformance.listener_callbacks import ListenerCallbackTests
@@ -29,11 +33,15 @@ from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
 from kip30_conformance.membership_rejoins import MembershipRejoinTests
+from kip30_conformance.membership_removals import MembershipRemovalTests
 from kip30_conformance.membership_views import MembershipViewTests
 from kip30_conformance.missed_changes import MissedChangeTests
+from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
+from kip30_conformance.neighbours import NeighbourTests
 from kip30_conformance.node_faults import NodeFaultTests
 from kip30_conformance.nominations import NominationTests
 from kip30_conformance.partition_faults import PartitionFaultTests
+from kip30_conformance.pruning import PruningTests
 from kip30_conformance.recovery import RecoveryTests
 from kip30_conformance.round_trips import RoundTripTests
 from kip30_conformance.runner import RunnerTests
@@ -50,6 +58,7 @@ from kip30_conformance.suite import Evidence
 from kip30_conformance.termination import TerminationTests
 from kip30_conformance.terms import TermTests
 from kip30_conformance.thread_faults import ThreadFaultTests
+from tests.late_answers import late_answers
 
 _NOBODY_LEADS = """
 UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL
@@ -57,6 +66,12 @@ WHERE scope = ? AND root = (SELECT id FROM root WHERE name = ?)
 """
 _SERVICE_CHANGES = """
 INSERT INTO change (root, kind, scope, name) SELECT root.id, 3, ?, x'' FROM root WHERE name = ?
+"""
+_NO_MEMBER = """
+DELETE FROM member WHERE scope = ? AND root = (SELECT id FROM root WHERE name = ?) AND id = ?
+"""
+_MEMBER_CHANGES = """
+INSERT INTO change (root, kind, scope, name) SELECT root.id, 2, ?, ? FROM root WHERE name = ?
 """
 
 
@@ -83,6 +98,21 @@ class EmbeddedHarness(Harness):
             database.execute(_NOBODY_LEADS, place)
             database.execute(_SERVICE_CHANGES, place)
 
+    @override
+    def late_answers(self, client: PluginLocator) -> AbstractContextManager[None]:
+        return late_answers(client)
+
+    @override
+    def neighbour(self, root: str) -> EmbeddedNeighbour:
+        return EmbeddedNeighbour(self._directory / "kip30.db", root)
+
+    @override
+    def delete_member(self, root: str, group: str, member_id: str) -> None:
+        with self._locked() as database:
+            scope, name, at = group.encode(), member_id.encode(), root.encode()
+            database.execute(_NO_MEMBER, (scope, at, name))
+            database.execute(_MEMBER_CHANGES, (scope, name, at))
+
     @contextmanager
     @override
     def frozen(self) -> Iterator[None]:
@@ -107,6 +137,10 @@ class PollingHarness(EmbeddedHarness):
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> EmbeddedHarness:
     return EmbeddedHarness(tmp_path_factory.mktemp("embedded") / "state")
+
+
+class TestLease(LeaseTests):
+    """Deadlines of leases."""
 
 
 class TestLifecycle(LifecycleTests):
@@ -165,6 +199,10 @@ class TestScanning(ScanningTests):
     """Reading in bulk."""
 
 
+class TestDriver(DriverTests):
+    """Rules of the driver of the embedded store."""
+
+
 class TestValueListeners(ValueListenerTests):
     """Value listeners on the embedded store."""
 
@@ -201,8 +239,16 @@ class TestMembershipRejoins(MembershipRejoinTests):
     """Re-joins and evictions on the embedded store."""
 
 
+class TestMembershipRemovals(MembershipRemovalTests):
+    """Members of the embedded store whose record is removed."""
+
+
 class TestMembershipViews(MembershipViewTests):
     """Views of groups of the embedded store."""
+
+
+class TestNeighbour(NeighbourTests):
+    """Rows that another program writes to the embedded store."""
 
 
 class TestElection(ElectionTests):
@@ -217,8 +263,16 @@ class TestNominations(NominationTests):
     """Nominations on the embedded store."""
 
 
+class TestPruning(PruningTests):
+    """Pruning on the embedded store."""
+
+
 class TestFencing(FencingTests):
     """Fencing on the embedded store."""
+
+
+class TestFenceRace(FenceRaceTests):
+    """Fences and the next leader at once."""
 
 
 class TestElectionFaults(ElectionFaultTests):

@@ -2,22 +2,29 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from typing_extensions import override
 
+from kip30 import PluginLocator
 from kip30.config import Written
+from kip30_conformance.driver_rules import DriverTests
 from kip30_conformance.election import ElectionTests
 from kip30_conformance.election_faults import ElectionFaultTests
+from kip30_conformance.fence_races import FenceRaceTests
 from kip30_conformance.fencing import FencingTests
 from kip30_conformance.fork_faults import ForkTests
 from kip30_conformance.harness import Harness
+from kip30_conformance.leases import LeaseTests
 from kip30_conformance.lifecycle import LifecycleTests
 from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_faults import MembershipFaultTests
 from kip30_conformance.membership_views import MembershipViewTests
+from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
+from kip30_conformance.neighbours import NeighbourTests
 from kip30_conformance.scanning import ScanningTests
 from kip30_conformance.storage import StorageTests
 from kip30_conformance.storage_histories import StorageHistoryTests
@@ -25,6 +32,7 @@ from kip30_conformance.storage_races import StorageRaceTests
 from kip30_conformance.storage_set import StorageSetTests
 from kip30_conformance.storage_versions import StorageVersionTests
 from kip30_conformance.terms import TermTests
+from tests.late_answers import late_answers
 
 
 class MutantHarness(Harness):
@@ -39,10 +47,22 @@ class MutantHarness(Harness):
             "plugin.embedded.directory": self._directory,
         }
 
+    @override
+    def late_answers(self, client: PluginLocator) -> AbstractContextManager[None]:
+        return late_answers(client)
+
+    @override
+    def neighbour(self, root: str) -> EmbeddedNeighbour:
+        return EmbeddedNeighbour(self._directory / "kip30.db", root)
+
 
 @pytest.fixture
 def harness(tmp_path: Path) -> MutantHarness:
     return MutantHarness(tmp_path / "state")
+
+
+class TestDriver(DriverTests):
+    """Rules of the driver."""
 
 
 class TestElection(ElectionTests):
@@ -57,12 +77,20 @@ class TestFencing(FencingTests):
     """Fencing."""
 
 
+class TestFenceRace(FenceRaceTests):
+    """Fences."""
+
+
 class TestFork(ForkTests):
     """Forks."""
 
 
 class TestKeySetListeners(KeySetListenerTests):
     """Key-set listeners."""
+
+
+class TestLease(LeaseTests):
+    """Leases."""
 
 
 class TestLifecycle(LifecycleTests):
@@ -79,6 +107,10 @@ class TestMembershipFaults(MembershipFaultTests):
 
 class TestMembershipViews(MembershipViewTests):
     """Views of a group."""
+
+
+class TestNeighbour(NeighbourTests):
+    """Records of other programs."""
 
 
 class TestScanning(ScanningTests):

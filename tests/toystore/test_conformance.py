@@ -8,16 +8,20 @@ import pytest
 from typing_extensions import override
 
 from kip30.config import Written
+from kip30_conformance.driver_rules import DriverTests
 from kip30_conformance.election import ElectionTests
+from kip30_conformance.fence_races import FenceRaceTests
 from kip30_conformance.fencing import FencingTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.isolation import IsolationTests, TaxonomyTests
+from kip30_conformance.leases import LeaseTests
 from kip30_conformance.lifecycle import LifecycleTests
 from kip30_conformance.listener_callbacks import ListenerCallbackTests
 from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.machines import StorageMachineTests
 from kip30_conformance.membership import MembershipTests
 from kip30_conformance.membership_views import MembershipViewTests
+from kip30_conformance.pruning import PruningTests
 from kip30_conformance.scanning import ScanningTests
 from kip30_conformance.storage import StorageTests
 from kip30_conformance.storage_names import NamesAndValuesTests
@@ -43,6 +47,10 @@ class ToyHarness(Harness):
 @pytest.fixture(scope="module")
 def harness() -> ToyHarness:
     return ToyHarness()
+
+
+class TestLease(LeaseTests):
+    """Deadlines of leases."""
 
 
 class TestLifecycle(LifecycleTests):
@@ -71,6 +79,10 @@ class TestStorageRaces(StorageRaceTests):
 
 class TestStorageMachine(StorageMachineTests):
     """The toy store against a model."""
+
+
+class TestDriver(DriverTests):
+    """Rules of the driver."""
 
 
 class TestStorageSet(StorageSetTests):
@@ -109,5 +121,13 @@ class TestElection(ElectionTests):
     """Elections on the toy store."""
 
 
+class TestPruning(PruningTests):
+    """Pruning on the toy store."""
+
+
 class TestFencing(FencingTests):
     """Fencing, which the toy store does not offer."""
+
+
+class TestFenceRace(FenceRaceTests):
+    """Fences and the next leader at once, which the toy store refuses."""

@@ -48,9 +48,15 @@ class Ensemble:
         """The session timeout that these servers ask for, if there is any reason."""
         return self._store.session_seconds if len(self.nodes) > 1 else None
 
-    def settings(self) -> dict[str, str]:
-        """Return the properties that reach the store, with no proxy in between."""
-        return self._store.settings(",".join(node.address for node in self.nodes))
+    def settings(self, *, first: int = 0) -> dict[str, str]:
+        """Return the properties that reach the store, with no proxy in between.
+
+        The nodes are named in their order, beginning with that of the index *first*, modulo their
+        number.
+        """
+        begin = first % len(self.nodes)
+        nodes = [*self.nodes[begin:], *self.nodes[:begin]]
+        return self._store.settings(",".join(node.address for node in nodes))
 
     def await_ready(
         self, nodes: Collection[Node] | None = None, *, within: float = READY_SECONDS

@@ -12,6 +12,8 @@ from kip30.clock import Clock
 from kip30.config import Written
 from kip30_conformance.harness import ClientFaults, Harness
 from kip30_conformance.interposition import Interposition
+from kip30_conformance.neighbour.base import Neighbour
+from kip30_conformance.neighbour.opening import open_neighbour
 from kip30_conformance.peer import Peer
 from kip30_conformance.servers.ensemble import Ensemble
 from kip30_conformance.servers.link import Link
@@ -27,6 +29,10 @@ class StoreFaults(Protocol):
 
     def delete_leader(self, service: str) -> None:
         """Remove the record of who leads *service*."""
+        ...
+
+    def delete_member(self, group: str, member_id: str) -> None:
+        """Remove the record of a member of *group*."""
         ...
 
 
@@ -106,8 +112,27 @@ class ServerHarness(Harness):
             _store_faults(client).delete_leader(service)
 
     @override
+    def neighbour(self, root: str) -> Neighbour:
+        return open_neighbour(self.ensemble.settings(), root)
+
+    @override
+    def delete_member(self, root: str, group: str, member_id: str) -> None:
+        with super().open(root) as client:
+            _store_faults(client).delete_member(group, member_id)
+
+    @override
     def frozen(self) -> AbstractContextManager[None]:
         return self.ensemble.frozen()
+
+    @contextmanager
+    @override
+    def late_answers(self, client: PluginLocator) -> Generator[None]:
+        link = self._faults[client].link
+        link.half_open("client")
+        try:
+            yield
+        finally:
+            link.heal()
 
     @override
     def servers(self) -> Ensemble:

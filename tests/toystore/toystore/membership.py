@@ -41,5 +41,6 @@ class ToyMembership(MembershipDriver):
     def _replace(self, target: Target, claim: Claim, nonce: str, data: bytes) -> Claim:
         if not self._session.holds(target, claim):
             raise NotMemberError(f"{target.name!r} is no member of {target.scope!r} any more")
-        record = self._memory.put(target, nonce, data, claim.lease)
+        entry = claim.entry._replace(nonce=nonce, data=data)  # the version tells incarnations
+        record = self._memory.replace(target, entry, claim.lease)
         return Claim(target.name, record.entry, claim.lease, self._memory.revision)

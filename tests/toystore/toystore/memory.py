@@ -43,10 +43,15 @@ class Memory:
 
     def put(self, target: Target, nonce: str, data: bytes, lease: Lease | None = None) -> Record:
         """Write a record, under a version that nothing had before."""
+        version = Version(self.revision + 1)
+        return self.replace(target, Entry(version, nonce, data), lease)
+
+    def replace(self, target: Target, entry: Entry, lease: Lease | None) -> Record:
+        """Write a record under the version that *entry* has."""
         if self.size() >= self._capacity and target.name not in self.table(target):
             raise Full
         self.revision += 1
-        record = Record(Entry(Version(self.revision), nonce, data), lease)
+        record = Record(entry, lease)
         self.table(target)[target.name] = record
         self._tell(_table(target))
         return record
@@ -66,7 +71,7 @@ class Memory:
 
     def look(self, target: Target) -> Snapshot:
         """Return the present state of *target*."""
-        names = [target.name] if target.kind is Kind.VALUE else list(self.table(target))
+        names = [target.name] if target.kind in _SINGLE else list(self.table(target))
         found = {name: self.table(target).get(name) for name in names}
         entries = {name: record.entry for name, record in found.items() if record}
         return Snapshot(self.revision, entries)
@@ -88,6 +93,9 @@ class Memory:
             callback()
 
 
+_SINGLE = {Kind.VALUE: Kind.NAMESPACE, Kind.MEMBER: Kind.GROUP}
+"""What is one record, and the kind of the table that it stands in."""
+
 _SPACES: dict[str, Memory] = {}
 
 
@@ -97,4 +105,4 @@ def memory_of(namespace: str, capacity: int) -> Memory:
 
 
 def _table(target: Target) -> tuple[Kind, str]:
-    return (Kind.NAMESPACE if target.kind is Kind.VALUE else target.kind, target.scope)
+    return (_SINGLE.get(target.kind, target.kind), target.scope)

@@ -8,7 +8,7 @@ from typing_extensions import override
 from kip30.driver import StorageDriver
 from kip30.errors import KeyExistsError, KeyMissingError, VersionConflictError
 from kip30.names import Key
-from kip30.records import Condition, Entry, Kind, Target, Version, Write
+from kip30.records import Condition, Entry, Kind, NamePage, Target, Version, Write
 from toystore.memory import Memory
 from toystore.session import Session
 
@@ -31,8 +31,8 @@ class ToyStorage(StorageDriver):
         return [self.write(write) for write in writes]
 
     @override
-    def list_names(self, namespace: str, after: str, limit: int) -> Future[list[str]]:
-        return self._session.answer(lambda: self._names(namespace, after)[:limit])
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
+        return self._session.answer(lambda: _page(self._names(namespace, after), limit))
 
     def _entry(self, key: Key) -> Entry | None:
         return self._memory.look(_target(key)).entries.get(key.name)
@@ -50,6 +50,10 @@ class ToyStorage(StorageDriver):
     def _names(self, namespace: str, after: str) -> list[str]:
         names = self._memory.table(Target(Kind.NAMESPACE, namespace))
         return sorted((name for name in names if name.encode() > after.encode()), key=str.encode)
+
+
+def _page(names: list[str], limit: int) -> NamePage:
+    return NamePage(names[:limit], is_last=len(names) <= limit)
 
 
 def _target(key: Key) -> Target:

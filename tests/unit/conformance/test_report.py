@@ -21,6 +21,7 @@ def check(
     name: str = "test_S03_put_existing",
     level: Level = Level.CORE,
     detail: str = "",
+    stalled_seconds: float = 0.0,
 ) -> Check:
     return Check(
         case=case_id(name),
@@ -32,6 +33,7 @@ def check(
         seconds=0.25,
         detail=detail,
         evidence=("killed: 1",) if level is Level.FAULT else (),
+        stalled_seconds=stalled_seconds,
     )
 
 
@@ -98,6 +100,7 @@ def test_json_report() -> None:
         "seconds": 0.25,
         "detail": "why",
         "evidence": ["killed: 1"],
+        "stalled_seconds": 0.0,
     }
 
 
@@ -116,7 +119,7 @@ def test_the_summary_in_one_line() -> None:
 
 def test_markdown_report() -> None:
     text = markdown(summary(check(Outcome.SKIPPED, detail="no <hooks>\nat all"), check()))
-    assert text.startswith("# kip30 on toy: passed\n")
+    assert text.startswith("# kip30 on toy: passed, of what could be tested\n")
     assert "| S03 | test_S03_put_existing | no &lt;hooks&gt;<br>at all |" in text
     assert "A put of a key \\| that is there raises." in text
     assert "| compare-and-set | no, must be refused | not run |" in text
@@ -143,3 +146,23 @@ def test_html_report() -> None:
     assert "script" not in cells.opened
     assert "<script>alert(1)</script>" in cells.texts
     assert "kip30 on toy: failed" in cells.texts
+
+
+def test_what_was_not_tested_is_counted_by_reason() -> None:
+    skipped = [check(Outcome.SKIPPED, detail=why) for why in ("no hooks", "no servers", "no hooks")]
+    one = summary(*skipped, check())
+    assert (one.exit_code, one.verdict) == (0, "passed, of what could be tested")
+    assert one.to_json()["untested"] == {"no hooks": 2, "no servers": 1}
+    assert "2 not tested: no hooks; 1 not tested: no servers" in str(one)
+    assert summary(check()).verdict == "passed"
+
+
+def test_stalls_are_noted_at_their_checks_and_in_the_summary() -> None:
+    one = summary(check(), check(Outcome.FAILED, detail="why", stalled_seconds=1.26))
+    assert str(one).endswith("; the suite's process stood still for 1.3 s in all, during 1 checks")
+    assert one.to_json()["stalled_seconds"] == 1.26
+    assert [found["stalled_seconds"] for found in one.to_json()["checks"]] == [0.0, 1.26]
+    text = markdown(one)
+    assert "| S03 | test_S03_put_existing | the suite's process stood still for 1.3 s |" in text
+    assert "why<br>the suite's process stood still for 1.3 s" in text
+    assert "stood still" not in str(summary(check()))
