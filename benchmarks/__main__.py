@@ -50,7 +50,9 @@ def _options() -> argparse.Namespace:
         "--store", action="append", choices=subjects.STORES, help="may be repeated; else all"
     )
     parser.add_argument("--only", action="append", metavar="SUBJECT", help="may be repeated")
-    parser.add_argument("--rows", type=int, help="how many rows are read in bulk")
+    parser.add_argument(
+        "--rows", type=int, help="how many rows are read in bulk, and the largest size of growth"
+    )
     parser.add_argument("--json", type=Path, help="keep the results; adds to a file that is there")
     parser.add_argument("--plot", type=Path, help="draw the results, all of --json if there is one")
     parser.add_argument("--page", type=Path, help="put the tables of the same into this page")

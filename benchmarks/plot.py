@@ -1,15 +1,17 @@
-"""All stores in one drawing: shares of what is allowed, times of single calls, and another library.
+"""All stores in one drawing: shares of what is allowed, single calls, another library, and growth.
 
 A row is a figure, and each store that has it is a mark in that row.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.figure import BESIDE, Figure
+from benchmarks.growth.ratio import SMALLEST, ratios
 from benchmarks.report import Results
 
 _MARKS = {
@@ -25,6 +27,19 @@ _FRAME_INCHES = 1.0
 _STYLE = {"svg.hashsalt": "kip30", "svg.fonttype": "none", "font.size": 8}
 _ONE_CALL = ", one call"
 
+_Rows = Mapping[str, Mapping[str, float]]
+
+
+def _rows_of(value: Callable[[Figure], float], results: Sequence[Results]) -> _Rows:
+    """Return the *value* of each figure by row and store, without those that are 0."""
+    rows: dict[str, dict[str, float]] = {}
+    for result in results:
+        for figure in result.figures:
+            if found := value(figure):
+                name = figure.name.removesuffix(_ONE_CALL)
+                rows.setdefault(name, {})[result.store] = max(found, _LOWEST)
+    return rows
+
 
 def _milliseconds_of_a_call(figure: Figure) -> float:
     return figure.value / 1e3 if figure.name.endswith(_ONE_CALL) else 0
@@ -35,28 +50,29 @@ def _milliseconds_beside_tooz(figure: Figure) -> float:
 
 
 class _Panel(NamedTuple):
-    """Those figures that have a *value* here, which is 0 for the others."""
+    """*rows* returns what is drawn: a value for each store, by the name of the row."""
 
     label: str
-    value: Callable[[Figure], float]
+    rows: Callable[[Sequence[Results]], _Rows]
     allowed: float | None = None
 
 
 _PANELS = (
     _Panel(
         "share of what is allowed: what is left of the line meets its target",
-        attrgetter("share"),
+        partial(_rows_of, attrgetter("share")),
         1,
     ),
-    _Panel("time of one call, milliseconds", _milliseconds_of_a_call),
-    _Panel("kip30 and Tooz, milliseconds", _milliseconds_beside_tooz),
+    _Panel("time of one call, milliseconds", partial(_rows_of, _milliseconds_of_a_call)),
+    _Panel("kip30 and Tooz, milliseconds", partial(_rows_of, _milliseconds_beside_tooz)),
+    _Panel(f"cost at the largest N over that at {SMALLEST:,}", ratios, 1),
 )
 
 
 def plot(file: Path, results: Sequence[Results]) -> None:
     """Draw *results* to *file*."""
     pyplot: Any = import_module("matplotlib.pyplot")
-    panels = [(panel, rows) for panel in _PANELS if (rows := _rows(panel, results))]
+    panels = [(panel, rows) for panel in _PANELS if (rows := _sorted(panel.rows(results)))]
     heights = [_ROW_INCHES * len(rows) + _FRAME_INCHES for _, rows in panels]
     with pyplot.rc_context(_STYLE):
         drawing, axes = pyplot.subplots(
@@ -72,22 +88,18 @@ def plot(file: Path, results: Sequence[Results]) -> None:
         drawing.savefig(file, bbox_inches="tight", metadata={"Date": None})
 
 
-def _rows(panel: _Panel, results: Iterable[Results]) -> dict[str, dict[str, float]]:
-    """Return what is drawn: a value for each store, by the name of the row; shared ones first."""
-    rows: dict[str, dict[str, float]] = {}
-    for result in results:
-        for figure in result.figures:
-            if value := panel.value(figure):
-                name = figure.name.removesuffix(_ONE_CALL)
-                rows.setdefault(name, {})[result.store] = max(value, _LOWEST)
+def _sorted(rows: _Rows) -> _Rows:
+    """Return *rows*, those that more stores share first."""
     return dict(sorted(rows.items(), key=lambda row: -len(row[1])))
 
 
-def _draw(axes: Any, panel: _Panel, rows: dict[str, dict[str, float]]) -> None:
+def _draw(axes: Any, panel: _Panel, rows: _Rows) -> None:
     for place, row in enumerate(rows.values()):
         for store, value in row.items():
             color, marker = _MARKS[store]
-            axes.plot(value, place, marker=marker, color=color, linestyle="none", alpha=0.8)
+            axes.plot(
+                max(value, _LOWEST), place, marker=marker, color=color, linestyle="none", alpha=0.8
+            )
     if panel.allowed is not None:
         axes.axvline(panel.allowed, color="black", linewidth=1)
     axes.set_yticks(range(len(rows)), list(rows))

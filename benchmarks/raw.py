@@ -29,13 +29,13 @@ _CLEANING = 1024
 _KEPT = 4096
 
 
-def connect(directory: Path) -> sqlite3.Connection:
+def connect(directory: Path, busy_seconds: float = 0) -> sqlite3.Connection:
     """Open a database as kip30 makes it, with kip30's settings.
 
     But the log is copied back by SQLite itself, when it has the size at which kip30 does so.
     """
     started(directory).close()
-    connection = sqlite3.connect(directory / "kip30.db", timeout=0, isolation_level=None)
+    connection = sqlite3.connect(directory / "kip30.db", timeout=busy_seconds, isolation_level=None)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {_LOG_PAGES * 4096}")
@@ -45,8 +45,8 @@ def connect(directory: Path) -> sqlite3.Connection:
 class Raw:
     """Operations on a database in *directory*, over one connection."""
 
-    def __init__(self, directory: Path) -> None:
-        self._connection = connect(directory)
+    def __init__(self, directory: Path, busy_seconds: float = 0) -> None:
+        self._connection = connect(directory, busy_seconds)
         self._execute = self._connection.execute
         self._fresh = count()
         namespace, name = KEY.encode().split(b"/")

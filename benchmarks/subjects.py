@@ -6,6 +6,7 @@ from functools import partial
 from importlib import import_module
 
 from benchmarks.figure import BESIDE, SCAN, Figure
+from benchmarks.growth.naming import GROWTH
 
 EMBEDDED = "embedded"
 STORES = (EMBEDDED, "zookeeper", "etcd", "consul", "cassandra")
@@ -19,6 +20,7 @@ _EMBEDDED = {
     "start": "benchmarks.start",
     "runner": "benchmarks.handover",
     SCAN: "benchmarks.pipeline.scan",
+    GROWTH: "benchmarks.growth.measuring",
 }
 _ON_SERVERS = {
     "speed": "benchmarks.remote.speed",
@@ -27,6 +29,7 @@ _ON_SERVERS = {
     "crash": "benchmarks.remote.crash",
     "contention": "benchmarks.remote.contention",
     SCAN: "benchmarks.pipeline.scan",
+    GROWTH: "benchmarks.growth.measuring",
 }
 _TOOZ = {BESIDE: "benchmarks.remote.side_by_side"}
 _LOOKS = {"looks": "benchmarks.remote.looks"}
@@ -49,7 +52,7 @@ def names(store: str) -> Iterable[str]:
 def of(store: str, rows: int | None = None) -> Generator[Measures]:
     """Yield how to measure *store*, on a server that runs for as long as that.
 
-    *rows* is how many rows are read in bulk.
+    *rows* is how many rows are read in bulk, and the largest size of growth.
     """
     if store == EMBEDDED:
         yield {name: _measuring(name, module, rows) for name, module in _EMBEDDED.items()}
@@ -65,7 +68,7 @@ def of(store: str, rows: int | None = None) -> Generator[Measures]:
 def _measuring(
     name: str, module: str, rows: int | None, *where: object
 ) -> Callable[[], list[Figure]]:
-    return partial(_measure, module, *where, **({"rows": rows} if name == SCAN else {}))
+    return partial(_measure, module, *where, **({"rows": rows} if name in {SCAN, GROWTH} else {}))
 
 
 def _measure(module: str, *where: object, **sizes: int | None) -> list[Figure]:

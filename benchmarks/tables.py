@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from benchmarks.figure import BESIDE, SCAN, Figure
+from benchmarks.growth.naming import GROWTH
+from benchmarks.growth.table import table
 from benchmarks.report import Results
 from benchmarks.subjects import EMBEDDED, STORES
 
@@ -11,7 +13,7 @@ _MARK = "<!-- {} -->"
 
 def parts(results: Sequence[Results]) -> dict[str, str]:
     """Return all there is to show, by name."""
-    own = [one for one in results if one.subject not in {BESIDE, SCAN}]
+    own = [one for one in results if one.subject not in {BESIDE, SCAN, GROWTH}]
     beside = [one for one in results if one.subject == BESIDE]
     scans = [one for one in results if one.subject == SCAN]
     return {
@@ -19,6 +21,7 @@ def parts(results: Sequence[Results]) -> dict[str, str]:
         "one store alone": _details(own),
         "beside Tooz": _overview(beside, least=1),
         "bulk reading": _overview(scans, least=1),
+        "growth": table([one for one in results if one.subject == GROWTH]),
         "load": _load(results),
     }
 

@@ -68,6 +68,10 @@ class LibrarySide(Side):
         return self._group(group).membership()
 
     @override
+    def names(self) -> list[str]:
+        return list(self._storage.list("bench"))
+
+    @override
     def close(self) -> None:
         self._locator.close()
 

@@ -53,6 +53,10 @@ class Side(ABC):
         """Read all members with their data."""
 
     @abstractmethod
+    def names(self) -> list[str]:
+        """Read the names of all keys that `put` wrote."""
+
+    @abstractmethod
     def close(self) -> None: ...
 
 

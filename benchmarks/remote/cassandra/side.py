@@ -17,6 +17,7 @@ _NAMESPACE = "bench"
 _NAME = "one"
 _SERVICE = "service"
 _SECONDS = 600
+_MANY = 1_000_000
 _NO_FENCE = ("", None)
 
 
@@ -81,6 +82,11 @@ class RawSide(Side):
     @override
     def members(self, group: str) -> object:
         return self._client.read("read_members", self._root, group)
+
+    @override
+    def names(self) -> list[str]:
+        rows = self._client.read("list_names", self._root, _NAMESPACE, "", _MANY)
+        return [one["name"] for one in rows if one["version"] is not None]
 
     @override
     def close(self) -> None:

@@ -34,6 +34,10 @@ class Client:
         _, found = self._ask("GET", f"/v1/kv/{prefix}?consistent&recurse")
         return {one["Key"]: b64decode(one["Value"]) for one in found}
 
+    def names(self, prefix: str) -> list[str]:
+        found: list[str] = self._ask("GET", f"/v1/kv/{prefix}?consistent&keys&separator=/")[1]
+        return [one[len(prefix) :] for one in found]
+
     def write(self, operations: Sequence[Operation]) -> int | None:
         """Do *operations*; return which write of the store the last one was, None if refused."""
         _, told = self._ask("PUT", "/v1/txn", json.dumps(operations).encode())

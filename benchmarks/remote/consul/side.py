@@ -70,6 +70,10 @@ class RawSide(Side):
         return self._client.read_all(f"{self._root}/group/{group}/")
 
     @override
+    def names(self) -> list[str]:
+        return self._client.names(f"{self._root}/kv/bench/")
+
+    @override
     def close(self) -> None:
         self._pool.shutdown()
         for client in self._clients:

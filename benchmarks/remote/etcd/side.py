@@ -67,6 +67,12 @@ class RawSide(Side):
         return {one.key: one.value for one in self._stubs.read(path + b"/", path + b"0").kvs}
 
     @override
+    def names(self) -> list[str]:
+        begin, end = self._at("kv/bench/"), self._at("kv/bench0")
+        answer = self._stubs.read(begin, end, keys_only=True)
+        return [one.key[len(begin) :].decode() for one in answer.kvs]
+
+    @override
     def close(self) -> None:
         self._stubs.close()
 

@@ -32,8 +32,8 @@ class Stubs:
             response_deserializer=MESSAGES["WatchResponse"].FromString,
         )
 
-    def read(self, key: bytes, end: bytes = b"") -> Any:
-        return self.calls["Range"](read_request(key, end))
+    def read(self, key: bytes, end: bytes = b"", *, keys_only: bool = False) -> Any:
+        return self.calls["Range"](read_request(key, end, keys_only=keys_only))
 
     def put_if(self, compare: Any, value: bytes, lease: int = 0) -> Any:
         """Write the key of *compare* if that holds."""
@@ -71,8 +71,8 @@ class Stubs:
         return self.calls["Txn"](request)
 
 
-def read_request(key: bytes, end: bytes = b"") -> Any:
-    return MESSAGES["RangeRequest"](key=key, range_end=end)
+def read_request(key: bytes, end: bytes = b"", *, keys_only: bool = False) -> Any:
+    return MESSAGES["RangeRequest"](key=key, range_end=end, keys_only=keys_only)
 
 
 def watch_request(key: bytes, revision: int) -> Any:

@@ -72,6 +72,12 @@ class RawSide(Side):
         return {name: self._client.get(f"{path}/{name}")[0] for name in names}
 
     @override
+    def names(self) -> list[str]:
+        path = f"{self._root}/kv/bench"
+        self._client.sync_async(path)
+        return list(self._client.get_children(path))
+
+    @override
     def close(self) -> None:
         self._client.stop()
         self._client.close()

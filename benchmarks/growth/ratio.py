@@ -1,0 +1,36 @@
+"""How much dearer each cost is at its largest size than at a small one, for the drawing."""
+
+from collections.abc import Sequence
+
+from benchmarks.growth.naming import FAILED, GROWTH, MISSED, split
+from benchmarks.report import Results
+
+SMALLEST = 100
+"""Below it a cost is mostly that of a single call."""
+
+_OVER = "over"
+"""In the name of a row that is a ratio itself."""
+
+
+def ratios(results: Sequence[Results]) -> dict[str, dict[str, float]]:
+    """Return the ratio of the cost at the largest size to that at `SMALLEST`, by row and store.
+
+    A cost without figures at both is left out.
+    """
+    rows: dict[str, dict[str, float]] = {}
+    for result in results:
+        for row, costs in _costs(result).items():
+            largest = max(costs)
+            if largest > SMALLEST and costs.get(SMALLEST):
+                rows.setdefault(row, {})[result.store] = costs[largest] / costs[SMALLEST]
+    return rows
+
+
+def _costs(result: Results) -> dict[str, dict[int, float]]:
+    costs: dict[str, dict[int, float]] = {}
+    for one in result.figures:
+        row, size = split(one.name)
+        is_cost = one.subject == GROWTH and one.unit not in {MISSED, FAILED}
+        if is_cost and size is not None and _OVER not in row.split():
+            costs.setdefault(row, {})[size] = one.value
+    return costs
