@@ -24,21 +24,27 @@ class _Track:
 
     def __init__(self) -> None:
         """Begin without a mark."""
-        self._seen = self._settled = ""
+        # The mark whose state all watchers received; None before the first one.
+        self._seen: str | None = None
+        # Whether they received it by a look that misses nothing decided. A partition that is
+        # dropped has the mark again that it had before it was made, so any other mark ends this
+        # before its state is read: watchers may receive it even if the look fails in the end.
+        self._is_settled = False
 
     def unaware(self, watchers: Sequence[Watcher], mark: str) -> Sequence[Watcher]:
         """Return those of *watchers* that need the state, now that *mark* was met."""
-        if mark == self._settled:
+        self._is_settled = self._is_settled and mark == self._seen
+        if self._is_settled:
             return [one for one in watchers if one.knows() is None]
         return watchers
 
     def settles(self, mark: str) -> bool:
         """Say whether what is read now must miss nothing decided."""
-        return mark == self._seen != self._settled
+        return mark == self._seen and not self._is_settled
 
     def end(self, mark: str) -> None:
         """Take note that all watchers received what *mark* stands for."""
-        self._settled = mark if mark == self._seen else self._settled
+        self._is_settled = mark == self._seen
         self._seen = mark
 
 

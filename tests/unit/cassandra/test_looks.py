@@ -1,4 +1,4 @@
-"""Looks at partitions whose nodes do not agree yet."""
+"""Looks at partitions whose nodes do not agree yet, or that vanish between two looks."""
 
 import itertools
 import threading
@@ -16,6 +16,10 @@ from kip30_backends.cassandra.namespace_polls import NamespacePoll
 from kip30_backends.cassandra.polls import Rhythm
 from kip30_backends.cassandra.states import Revision
 from kip30_conformance.patience import eventually
+from kip30_conformance.recorder import Recorder
+from tests.unit.clients import Open
+
+from .admin import Admin
 
 OLD, NEW = Entry(Version(9), "one", b"old"), Entry(Version(10), "other", b"new")
 
@@ -77,3 +81,19 @@ def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Pulse
         assert watcher.looked.acquire(timeout=10)
     poll.remove(watcher)
     assert states.looks == [False, True]
+
+
+@pytest.mark.parametrize("target", [Target(Kind.NAMESPACE, "n"), Target(Kind.VALUE, "n", "k")])
+def test_a_partition_that_has_its_first_mark_again(
+    open_client: Open, admin: Admin, namespace: str, target: Target
+) -> None:
+    received = Recorder[Snapshot]()
+    client = open_client(**{"plugin.cassandra.lr.pull.period.ms": "8000"})
+    watch = client.backend.observe.watch(target, received)
+    eventually(lambda: received.events, what="the absent partition")
+    client.storage().put("n/k", "v")
+    eventually(lambda: "k" in received.events[-1].entries, within=20, what="what was put")
+    where = "WHERE root = %s AND namespace = 'n'"  # done before the next look, a second later
+    admin.tell(f"DELETE FROM kip30.records {where}", namespace)  # noqa: S608  no input
+    eventually(lambda: "k" not in received.events[-1].entries, within=20, what="its removal")
+    watch.close()
