@@ -4,11 +4,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
 
 from kip30.errors import StoreError
-from kip30.following import attempt, copy
-from kip30.futures import Completed
+from kip30.futures import fail, succeed
 from kip30.records import Entry, Snapshot, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
@@ -50,8 +48,7 @@ class Readings:
         def tell(answer: Answer) -> Sequence[Job]:
             entries = entries_of(answer)
             for job in jobs:
-                answered = attempt(partial(_records, entries, job.names))
-                copy(answered, job.answer)
+                _answer(job, entries)
             return ()
 
         return self._calls.send(Ask(statement, tell), until)
@@ -60,21 +57,21 @@ class Readings:
 def entries_of(answer: Answer) -> dict[str, Entry]:
     """Return the records among what was found, as `entry_of` does."""
     return {
-        row["name"]: entry_of(row, f"name = {row['name']!r} in table records")
+        row["name"]: entry_of(row, "name", "records")
         for row in answer.rows
         if row["version"] is not None
     }
 
 
-def entry_of(row: Row, place: str) -> Entry:
-    """Return the record that a row of records or members has, or what `unreadable` does.
+def entry_of(row: Row, column: str, table: str) -> Entry:
+    """Return the record that a *row* of *table* has, named by *column*, or what `unreadable` does.
 
     Each write of kip30's sets all columns of a row.
     """
     nonce, data = row["nonce"], row["data"]
     if nonce and data is not None:
         return Entry(Version(row["version"]), nonce, data)
-    return unreadable(place)
+    return unreadable(f"{column} = {row[column]!r} in table {table}")
 
 
 def unreadable(place: str) -> Entry:
@@ -102,8 +99,14 @@ def snapshot(order: int, found: Mapping[str, Entry]) -> Snapshot:
     return Snapshot(order, {name: one for name, one in found.items() if name not in bad}, bad)
 
 
-def _records(entries: Mapping[str, Entry], names: Sequence[str]) -> Future[list[Entry | None]]:
-    return Completed([checked(entries.get(name)) for name in names])
+def _answer(job: Job, entries: Mapping[str, Entry]) -> None:
+    """Answer *job* from *entries*; what is no record fails no other job."""
+    try:
+        found = [checked(entries.get(name)) for name in job.names]
+    except StoreError as error:
+        fail(job.answer, error)
+    else:
+        succeed(job.answer, found)
 
 
 def _fitting(line: deque[Job]) -> list[Job]:

@@ -159,7 +159,7 @@ def entries(target: Target, answer: Answer) -> Mapping[str, Entry]:
             }
         case Kind.GROUP | Kind.MEMBER:
             return {
-                row["id"]: entry_of(row, f"id = {row['id']!r} in table members")
+                row["id"]: entry_of(row, "id", "members")
                 for row in answer.rows
                 if row["version"] is not None
             }
