@@ -27,7 +27,7 @@ CONVICTIONS = {
         "TestStorageVersions::test_S43_version_of_absent_key[compare_and_set]"
     ),
     "broken_storage:EpochZeroMeansNobody": "TestFencing::test_S44_epoch_never_issued[set]",
-    "broken_storage:RefusesAtRandom": "TestStorageHistories::test_S44_no_refusal_without_cause",
+    "broken_storage:RefusesAtRandom": "TestStorageHistories::test_S48_no_refusal_without_cause",
     "broken_claims:TwoWinners": "TestElection::test_L03_candidates_of_one_client",
     "broken_claims:EpochReset": "TestTerms::test_L08_epoch_outlives_all_clients",
     "broken_claims:LeaderForEver": "TestElectionFaults::test_L14_zombie_leader",

@@ -1,4 +1,4 @@
-"""What many clients did to a few keys, judged as a whole: S12, S32 and S44."""
+"""What many clients did to a few keys, judged as a whole: S12, S32 and S48."""
 
 import random
 import threading
@@ -75,7 +75,7 @@ class StorageHistoryTests(Suite):
         evidence.saw("calls prevented by kill -9", 100 * TIMES - len(rows_of_killed))
         _expect_linearizable([*rows, *rows_of_killed], faults=faults.counted())
 
-    def test_S44_no_refusal_without_cause(self, open_client: OpenClient) -> None:
+    def test_S48_no_refusal_without_cause(self, open_client: OpenClient) -> None:
         """While a leadership holds, none of its writes is refused; no outdated one is done."""
         clients = [open_client() for _ in range(3)]
         if Capability.FENCING not in clients[0].backend.capabilities:
