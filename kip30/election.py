@@ -14,17 +14,17 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from kip30.callbacks import check_callable
-from kip30.campaign import Campaign
-from kip30.candidacy import Candidacy, Leadership, LeadershipListener
-from kip30.clock import Clock
 from kip30.codecs import Codec
-from kip30.connection import Connection
+from kip30.driver.clock import Clock
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import NotElectedError, NotNominatedError, OutcomeUnknownError, UsageError
-from kip30.handle import Handle
-from kip30.leader_views import Leader, LeaderChange, LeaderViews
 from kip30.names import check_id
-from kip30.records import Kind, Snapshot, Target
+from kip30.runtime.base_handle import Handle
+from kip30.runtime.callbacks import check_callable
+from kip30.runtime.campaign import Campaign
+from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.runtime.leader_views import Leader, LeaderChange, LeaderViews
+from kip30.runtime.open_store import Connection
 
 __all__ = ["Leader", "LeaderChange", "LeaderElection"]
 

@@ -6,20 +6,20 @@ from typing import Any, Self, TypeVar, overload
 
 from typing_extensions import override
 
-from kip30.callbacks import check_callback
-from kip30.clock import Clock, SystemClock
-from kip30.closing import Closing
 from kip30.codecs import STR, Codec, check_codec
-from kip30.connection import Connection
 from kip30.driver import Backend
+from kip30.driver.clock import Clock, SystemClock
+from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.kit.threads import start_eventually
 from kip30.election import LeaderElection
 from kip30.errors import ClosedError, LifecycleError
 from kip30.listeners import ListenerRegistry
 from kip30.membership import GroupMembership
-from kip30.resolution import Configuration, resolve
-from kip30.sessions import SessionListener
+from kip30.runtime.callbacks import check_callback
+from kip30.runtime.lease_tracker import SessionListener
+from kip30.runtime.open_store import Connection
+from kip30.runtime.resolution import Configuration, resolve
 from kip30.storage import Storage
-from kip30.threads import start_eventually
 
 T = TypeVar("T")
 

@@ -12,16 +12,16 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from kip30.callbacks import check_callable
 from kip30.codecs import Codec
-from kip30.connection import Connection
-from kip30.enrolment import Enrolment, Member, MemberCallbacks, MemberListener
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import Kip30Error, MemberExistsError, NotMemberError, OutcomeUnknownError
-from kip30.futures import failed
-from kip30.group_views import Changes, GroupViews, Members, MembershipChange
-from kip30.handle import Handle
 from kip30.names import check_id
-from kip30.records import Kind, Snapshot, Target
+from kip30.runtime.base_handle import Handle
+from kip30.runtime.callbacks import check_callable
+from kip30.runtime.group_views import Changes, GroupViews, Members, MembershipChange
+from kip30.runtime.member_lifecycle import Enrolment, Member, MemberCallbacks, MemberListener
+from kip30.runtime.open_store import Connection
 
 __all__ = ["GroupMembership", "Members", "MembershipChange"]
 

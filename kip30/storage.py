@@ -6,13 +6,9 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
 from kip30.codecs import Codec
-from kip30.connection import Connection
 from kip30.driver import Capability
-from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, UsageError
-from kip30.futures import mapped
-from kip30.handle import Handle
-from kip30.names import Key, check_namespace, keys_in, parse_key
-from kip30.records import (
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import (
     Condition,
     Entry,
     Fence,
@@ -23,7 +19,11 @@ from kip30.records import (
     check_version,
     new_nonce,
 )
-from kip30.settlement import Wait, settle, write_and_settle
+from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, UsageError
+from kip30.names import Key, check_namespace, keys_in, parse_key
+from kip30.runtime.base_handle import Handle
+from kip30.runtime.lost_answers import Wait, settle, write_and_settle
+from kip30.runtime.open_store import Connection
 
 T = TypeVar("T")
 _Entries = list[Entry | None]

@@ -24,9 +24,9 @@ from typing_extensions import override
 
 from kip30 import ConfigError, UnsupportedError, __version__
 from kip30.config import CommonSettings, Properties, Written, build, effective, load
+from kip30.config.extras import how_to_install
 from kip30.driver import Backend, Capability
-from kip30.extras import how_to_install
-from kip30.resolution import Configuration, check
+from kip30.runtime.resolution import Configuration, check
 from kip30_conformance.harness import OPERATION_SECONDS, Harness
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.rendering import html, markdown

@@ -22,8 +22,7 @@ from kip30 import (
     Version,
 )
 from kip30.driver import Backend, Capability, StorageDriver
-from kip30.names import Key
-from kip30.records import (
+from kip30.driver.records import (
     Claim,
     Condition,
     Entry,
@@ -35,6 +34,7 @@ from kip30.records import (
     Write,
     new_nonce,
 )
+from kip30.names import Key
 from kip30_conformance.harness import Harness
 from kip30_conformance.patience import TIME_SCALE, eventually
 from kip30_conformance.recorder import Recorder

@@ -18,8 +18,8 @@ from kip30 import (
     PluginLocator,
     UnsupportedError,
 )
-from kip30.clock import SystemClock
 from kip30.driver import Capability
+from kip30.driver.clock import SystemClock
 from kip30_conformance.harness import Harness
 from kip30_conformance.patience import eventually, throughout
 from kip30_conformance.peer import Peer, settled

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from kip30 import PluginLocator, UnsupportedError
-from kip30.clock import Clock
 from kip30.config import Written
+from kip30.driver.clock import Clock
 from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.nowhere import nowhere
 from kip30_conformance.patience import TIME_SCALE

@@ -15,7 +15,7 @@ from typing import Any
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.driver import Backend
-from kip30.futures import failed
+from kip30.driver.kit.futures import failed
 
 _MANY = "storage.write_many"
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kip30 import Leadership
-from kip30.clock import SystemClock
+from kip30.driver.clock import SystemClock
 from kip30_conformance.harness import Harness
 from kip30_conformance.patience import eventually
 from kip30_conformance.suite import Evidence, OpenClient, Suite, supported

@@ -98,7 +98,9 @@ class MembershipViewTests(Suite):
         assert group.membership_list() == {"bad", "good"}
         assert plain.membership() == {"bad": _BAD, "good": b"1"}
         assert changes.events[-1].members.undecodable == {"bad"}
-        warned = [one.getMessage() for one in caplog.records if one.name == "kip30.group_views"]
+        warned = [
+            one.getMessage() for one in caplog.records if one.name == "kip30.runtime.group_views"
+        ]
         assert all(text.startswith("member 'bad' of 'g'") for text in warned)
         assert 1 <= len(warned) <= 1 + len(again.events)
 

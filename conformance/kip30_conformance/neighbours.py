@@ -21,7 +21,7 @@ from kip30 import (
     PluginLocator,
     ValueChange,
 )
-from kip30.records import Kind
+from kip30.driver.records import Kind
 from kip30_conformance.bystanders import GROUP, NAMESPACE, Bystanders, lists
 from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.aftermath import (

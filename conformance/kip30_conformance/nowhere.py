@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from kip30.config import CommonSettings, Written, addresses, build, load, path, reference
-from kip30.registry import choose
+from kip30.runtime.registry import choose
 
 
 @contextmanager

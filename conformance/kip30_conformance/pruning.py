@@ -23,8 +23,8 @@ from kip30 import (
     VersionConflictError,
 )
 from kip30.driver import Capability
-from kip30.pruning import prune
-from kip30.records import Kind
+from kip30.driver.pruning import prune
+from kip30.driver.records import Kind
 from kip30_conformance.crowd import together
 from kip30_conformance.recorder import Recorder
 from kip30_conformance.suite import OpenClient, Suite, needing

@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 from kip30 import GroupMembership, PluginLocator, Storage
-from kip30.records import Claim, Fence, new_nonce
+from kip30.driver.records import Claim, Fence, new_nonce
 from kip30_conformance.server_suite import Linked, ServerSuite
 from kip30_conformance.servers import Ensemble
 

@@ -14,9 +14,7 @@ import pytest
 from kip30 import BYTES, ClosedError, PluginLocator, Storage, UnsupportedError, UsageError
 from kip30.config import Written
 from kip30.driver import Capability
-from kip30.errors import PositionLostError
-from kip30.resolution import scanner
-from kip30.scanning import (
+from kip30.driver.scanning import (
     Change,
     Consistency,
     Layout,
@@ -26,6 +24,8 @@ from kip30.scanning import (
     Span,
     View,
 )
+from kip30.errors import PositionLostError
+from kip30.runtime.resolution import scanner
 from kip30_conformance.harness import Harness
 from kip30_conformance.resources import expect_no_more_than, resources
 from kip30_conformance.suite import Suite, needing

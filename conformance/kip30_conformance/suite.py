@@ -7,9 +7,9 @@ from typing import ParamSpec, Protocol, TypeVar
 import pytest
 
 from kip30 import PluginLocator, UnsupportedError
-from kip30.clock import Clock
 from kip30.config import Written
 from kip30.driver import Capability
+from kip30.driver.clock import Clock
 from kip30_conformance._sealed import Sealed
 from kip30_conformance.harness import ClientFaults, Harness
 from kip30_conformance.peer import Peer

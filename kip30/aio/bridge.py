@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from kip30.aio.awaiting import LateError, outcome, post
 from kip30.aio.workers import Workers
-from kip30.connection import Connection
 from kip30.errors import Kip30Error, LifecycleError, OutcomeUnknownError, UnavailableError
+from kip30.runtime.open_store import Connection
 
 T = TypeVar("T")
 

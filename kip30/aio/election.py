@@ -12,8 +12,7 @@ from kip30.aio.bridge import Bridge
 from kip30.aio.handle import AsyncHandle
 from kip30.aio.listening import AsyncListener
 from kip30.aio.tenure import AsyncLeadership, CancelledOnLoss, Faces
-from kip30.callbacks import check_callable
-from kip30.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.driver.records import Snapshot
 from kip30.election import (
     Leader,
     LeaderChange,
@@ -22,7 +21,8 @@ from kip30.election import (
     waiting_seconds,
 )
 from kip30.errors import DefiniteError, NotElectedError, OutcomeUnknownError
-from kip30.records import Snapshot
+from kip30.runtime.callbacks import check_callable
+from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class ElectionRequests(LeaderElection[T]):
         return self._candidacy(candidate, data, on_elected, on_lost)
 
     def add(self, candidacy: Candidacy, *, alone: bool = False) -> Candidacy:
-        """Make the nomination; see `kip30.campaign.Campaign.add`."""
+        """Make the nomination; see `kip30.runtime.campaign.Campaign.add`."""
         return self._campaign.add(candidacy, alone=alone)
 
     def withdraw(self, candidacy: Candidacy) -> Future[None]:
@@ -61,7 +61,7 @@ class ElectionRequests(LeaderElection[T]):
         return self._resigned(candidate)
 
     def elected(self, candidate: str) -> Future[Leadership | None]:
-        """Return a future of the term of *candidate*; see `kip30.campaign.Campaign.elected`."""
+        """Return a future of the term of *candidate*; see `Campaign.elected`."""
         return self._campaign.elected(candidate)
 
 

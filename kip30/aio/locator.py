@@ -16,16 +16,16 @@ from kip30.aio.listening import AsyncListener, Listeners
 from kip30.aio.membership import AsyncGroupMembership, MembershipRequests
 from kip30.aio.storage import AsyncStorage, StorageRequests
 from kip30.aio.workers import Workers
-from kip30.clock import Clock
 from kip30.codecs import STR, Codec
-from kip30.connection import Connection
 from kip30.driver import Backend
+from kip30.driver.clock import Clock
+from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.kit.threads import started
 from kip30.errors import LifecycleError
-from kip30.futures import fail, succeed
 from kip30.locator import PluginLocator
-from kip30.resolution import Configuration
-from kip30.sessions import SessionLost
-from kip30.threads import started
+from kip30.runtime.lease_tracker import SessionLost
+from kip30.runtime.open_store import Connection
+from kip30.runtime.resolution import Configuration
 
 T = TypeVar("T")
 

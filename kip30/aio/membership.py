@@ -8,10 +8,10 @@ from kip30.aio.bridge import Bridge
 from kip30.aio.handle import AsyncHandle
 from kip30.aio.listening import AsyncListener
 from kip30.aio.tenure import AsyncMember, Faces
-from kip30.callbacks import check_callable
-from kip30.enrolment import Enrolment, Member, MemberCallbacks
+from kip30.driver.records import Snapshot
 from kip30.membership import GroupMembership, Members, MembershipChange
-from kip30.records import Snapshot
+from kip30.runtime.callbacks import check_callable
+from kip30.runtime.member_lifecycle import Enrolment, Member, MemberCallbacks
 
 T = TypeVar("T")
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from kip30.aio.handle import AsyncHandle
+from kip30.driver.records import Entry, NamePage, Version, Write
 from kip30.errors import (
     ClosedError,
     LifecycleError,
@@ -13,8 +14,7 @@ from kip30.errors import (
     UnavailableError,
 )
 from kip30.names import keys_in
-from kip30.records import Entry, NamePage, Version, Write
-from kip30.settlement import settle
+from kip30.runtime.lost_answers import settle
 from kip30.storage import Fencing, Storage, Versioned
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from weakref import ReferenceType, WeakValueDictionary, ref
 from typing_extensions import override
 
 from kip30.aio.bridge import Bridge
-from kip30.candidacy import Leadership
-from kip30.enrolment import Member
+from kip30.driver.records import Version
 from kip30.errors import LeadershipLostError
-from kip30.records import Version
-from kip30.tenure import Tenure
+from kip30.runtime.candidacy import Leadership
+from kip30.runtime.lease_bound import Tenure
+from kip30.runtime.member_lifecycle import Member
 
 H = TypeVar("H", bound=Tenure)
 
@@ -141,7 +141,7 @@ A = TypeVar("A", bound=AsyncTenure[Leadership] | AsyncTenure[Member])
 
 
 class Faces(Generic[H, A]):
-    """The one `AsyncTenure` of each `kip30.tenure.Tenure`, for as long as one of them is in use."""
+    """The one `AsyncTenure` of each `Tenure`, for as long as one of them is in use."""
 
     def __init__(self, make: Callable[[Bridge, H], A], bridge: Bridge) -> None:
         """Begin with none."""

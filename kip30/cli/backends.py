@@ -12,7 +12,7 @@ from kip30.config import CommonSettings, build
 from kip30.driver import Backend
 from kip30.errors import ConfigError
 from kip30.names import MAX_NAME_BYTES
-from kip30.registry import NotLoadedError, find, names
+from kip30.runtime.registry import NotLoadedError, find, names
 
 _KIB = 1024
 

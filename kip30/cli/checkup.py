@@ -10,12 +10,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
-from kip30.candidacy import Leadership
-from kip30.clock import SystemClock
+from kip30.driver.clock import SystemClock
+from kip30.driver.records import Fence
 from kip30.errors import FencedError, Kip30Error, StoreError
 from kip30.listeners import ValueChange
 from kip30.locator import PluginLocator
-from kip30.records import Fence
+from kip30.runtime.candidacy import Leadership
 
 _NAME = "kip30-doctor"
 _TRIPS = 20

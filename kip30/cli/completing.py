@@ -14,8 +14,8 @@ from kip30.codecs import BYTES
 from kip30.config import CommonSettings, build, load, reference
 from kip30.errors import ConfigError
 from kip30.locator import PluginLocator
-from kip30.registry import find, names
-from kip30.resolution import check
+from kip30.runtime.registry import find, names
+from kip30.runtime.resolution import check
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 

@@ -21,8 +21,8 @@ from kip30.config import (
     reference,
 )
 from kip30.errors import ConfigError
-from kip30.registry import NotLoadedError
-from kip30.resolution import Checked, check, ddl
+from kip30.runtime.registry import NotLoadedError
+from kip30.runtime.resolution import Checked, check, ddl
 
 _STORE = "plugin.backend"
 _NUMBERS = ("milliseconds", "number,")

@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from kip30.candidacy import Leadership
-from kip30.closing import Closing
 from kip30.config import Properties
 from kip30.driver import Backend, Capability
+from kip30.driver.kit.lifecycle import Closing
 from kip30.election import LeaderElection
 from kip30.errors import Kip30Error, NotNominatedError, UnsupportedError, UsageError
 from kip30.locator import PluginLocator
+from kip30.runtime.candidacy import Leadership
 
 T = TypeVar("T")
 

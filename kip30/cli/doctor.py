@@ -15,7 +15,7 @@ from kip30.cli.status import Status
 from kip30.config import CommonSettings, Properties, build
 from kip30.errors import Kip30Error, UnsupportedError
 from kip30.locator import PluginLocator
-from kip30.resolution import check
+from kip30.runtime.resolution import check
 
 _WIDTHS = (6, 20, 10)
 

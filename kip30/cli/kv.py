@@ -10,9 +10,9 @@ from kip30.cli.commands import Commands
 from kip30.cli.opening import StoreChoice, opens_store
 from kip30.cli.watching import watch
 from kip30.codecs import BYTES
+from kip30.driver.records import Fence, Version, parse_version
 from kip30.errors import KeyMissingError
 from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
-from kip30.records import Fence, Version, parse_version
 
 _fenced = click.option(
     "--fence",

@@ -21,7 +21,7 @@ from kip30.cli.schema import ERROR, SCHEMA, Field
 from kip30.cli.status import Status
 from kip30.config import CommonSettings, reference
 from kip30.errors import ConfigError
-from kip30.registry import find
+from kip30.runtime.registry import find
 
 _FIELD_TITLES = ("Field", "Type", "Meaning")
 _PART = re.compile(r"(<!-- generated: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)

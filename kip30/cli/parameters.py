@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kip30.driver.records import Fence, check_fence
 from kip30.errors import UsageError
-from kip30.records import Fence, check_fence
 
 _FENCE = re.compile(r"(.+):([0-9]{1,19})", re.DOTALL)
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|min|h|d)")

@@ -13,6 +13,7 @@ from kip30.cli import output
 from kip30.cli.commands import Commands
 from kip30.cli.failures import say
 from kip30.cli.pipeline_call import JobCall, job_module, job_options
+from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
 from kip30.pipeline.endpoints import (
     Endpoint,
@@ -23,7 +24,6 @@ from kip30.pipeline.endpoints import (
 )
 from kip30.pipeline.foreign_data import with_hint
 from kip30.pipeline.same_store import is_same_store
-from kip30.scanning import Layout
 
 _left = click.argument("a")
 _right = click.argument("b")

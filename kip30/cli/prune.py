@@ -4,8 +4,8 @@ import click
 
 from kip30.cli import output, parameters
 from kip30.cli.opening import StoreChoice, opens_store
-from kip30.pruning import prune
-from kip30.records import Kind
+from kip30.driver.pruning import prune
+from kip30.driver.records import Kind
 
 _KINDS = {"services": Kind.SERVICE, "groups": Kind.GROUP, "namespaces": Kind.NAMESPACE}
 

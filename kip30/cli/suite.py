@@ -6,8 +6,8 @@ The core does not depend on the suite, so its modules are imported by name, when
 from importlib import import_module
 from typing import Any
 
+from kip30.config.extras import how_to_install
 from kip30.errors import ConfigError
-from kip30.extras import how_to_install
 
 
 def part(module: str) -> Any:

@@ -6,11 +6,11 @@ from itertools import islice
 
 from typing_extensions import override
 
+from kip30.driver.records import Version
 from kip30.history.models import Model, State, Step
 from kip30.history.operations import Operation, Outcome, Value
 from kip30.history.search import Search
 from kip30.history.verdict import Verdict
-from kip30.records import Version
 
 _PATIENCE = 2_000
 """Configurations without progress after which a row counts as one that no order passes."""

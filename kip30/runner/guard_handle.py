@@ -11,7 +11,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from kip30.closing import Closing
+from kip30.driver.kit.lifecycle import Closing
 from kip30.runner.guard import limits, messages, page
 from kip30.runner.guard.page import Page
 from kip30.runner.job import Job

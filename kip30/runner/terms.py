@@ -17,7 +17,7 @@ class Term(Protocol):
 
     @property
     def deadline(self) -> float:
-        """When it ends unless renewed, by `kip30.clock.SystemClock`, in seconds."""
+        """When it ends unless renewed, by `kip30.driver.clock.SystemClock`, in seconds."""
         ...
 
     @property

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-from kip30.following import attempt
-from kip30.futures import fail, succeed
+from kip30.driver.kit.following import attempt
+from kip30.driver.kit.futures import fail, succeed
 
 T = TypeVar("T")
 

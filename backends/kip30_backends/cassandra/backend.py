@@ -8,8 +8,8 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, Limits
-from kip30.records import Pruned
-from kip30.scanning import View
+from kip30.driver.records import Pruned
+from kip30.driver.scanning import View
 from kip30_backends.cassandra.election import CassandraElection
 from kip30_backends.cassandra.engine import Engine
 from kip30_backends.cassandra.faults import Faults

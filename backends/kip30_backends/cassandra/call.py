@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from kip30.driver.kit.following import copy
+from kip30.driver.kit.timer import Due, Pulse
 from kip30.errors import Kip30Error, OutcomeUnknownError
-from kip30.following import copy
-from kip30.pulse import Due, Pulse
 from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.errors import (
     DeletionsError,

@@ -5,8 +5,8 @@ import time
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from kip30.driver.kit.futures import failed
 from kip30.errors import Kip30Error, LifecycleError
-from kip30.futures import failed
 from kip30_backends.cassandra.call import Answer, Ask, Call, Route
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.orders import Orders

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.driver.kit.following import all_of, or_unknown, then
+from kip30.driver.kit.futures import Completed, failed, mapped
+from kip30.driver.records import Claim, Entry
 from kip30.errors import ClosedError
-from kip30.following import all_of, or_unknown, then
-from kip30.futures import Completed, failed, mapped
-from kip30.records import Claim, Entry
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.errors import closed

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from typing import NamedTuple
 
+from kip30.driver.kit.futures import fail
 from kip30.errors import StoreError, UnavailableError
-from kip30.futures import fail
 from kip30_backends.cassandra.library import Node, Row, Statement, Wire
 
 _MUCH = 1.0

@@ -14,10 +14,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from kip30.driver.kit.following import all_of, attempt, or_unknown, then
+from kip30.driver.kit.futures import Completed, fail, succeed
+from kip30.driver.records import Condition, Fence, Version, Write, new_nonce
 from kip30.errors import StoreError
-from kip30.following import all_of, attempt, or_unknown, then
-from kip30.futures import Completed, fail, succeed
-from kip30.records import Condition, Fence, Version, Write, new_nonce
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.conditions import exactly, form, refusal

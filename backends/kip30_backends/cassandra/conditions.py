@@ -1,12 +1,12 @@
 """What must hold for a write: how it is put to the server, and what a refusal means."""
 
+from kip30.driver.records import Condition, Version, Write
 from kip30.errors import (
     DefiniteError,
     KeyExistsError,
     KeyMissingError,
     VersionConflictError,
 )
-from kip30.records import Condition, Version, Write
 from kip30_backends.cassandra.fences import height, refused
 from kip30_backends.cassandra.library import Row
 

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.driver.kit.following import attempt, copy
+from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.threads import started
+from kip30.driver.kit.timer import Pulse
 from kip30.errors import Kip30Error, StoreError, UnavailableError
-from kip30.following import attempt, copy
-from kip30.futures import Completed
-from kip30.pulse import Pulse
-from kip30.threads import started
 from kip30_backends.cassandra import schema
 from kip30_backends.cassandra.call import Route
 from kip30_backends.cassandra.cluster import Patience

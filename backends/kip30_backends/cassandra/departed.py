@@ -11,8 +11,8 @@ does a version: in a cluster that lost everything they begin again.
 
 from collections.abc import Mapping
 
-from kip30.clock import Clock
-from kip30.records import Entry, Version
+from kip30.driver.clock import Clock
+from kip30.driver.records import Entry, Version
 
 _LASTS = 2.0
 _MORE_SECONDS = 1.0

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
+from kip30.driver.kit.following import then
+from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.records import Claim, Entry, Fence, Held, Snapshot, Version
 from kip30.errors import OutcomeUnknownError, StoreError, UnavailableError
-from kip30.following import then
-from kip30.futures import Completed, mapped
-from kip30.records import Claim, Entry, Fence, Held, Snapshot, Version
 from kip30_backends.cassandra.attempts import insist
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls

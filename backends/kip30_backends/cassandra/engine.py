@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from kip30 import forks
-from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
-from kip30.threads import start_eventually, started
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.lifecycle import Ending, on_thread_of
+from kip30.driver.kit.threads import start_eventually, started
 from kip30_backends.cassandra import clocks, knowing
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
@@ -46,7 +46,7 @@ class Engine:
         self._repairing = threading.Lock()
         self._waiting: list[Callable[[], None]] = []
         self._ending = Ending(on_thread_of("kip30-cassandra", "event_loop"))
-        forks.register(self)
+        fork_safety.register(self)
         begun = time.monotonic()
         try:
             self.calls = self._asking(self._connection.open(self._prepared))

@@ -9,10 +9,10 @@ nobody; and the claim fails if a namespace was noted meanwhile.
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 
+from kip30.driver.kit.following import gathered, then
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import Fence
 from kip30.errors import FencedError
-from kip30.following import gathered, then
-from kip30.futures import mapped
-from kip30.records import Fence
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.library import Row

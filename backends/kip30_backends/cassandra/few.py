@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from kip30.following import attempt, copy
+from kip30.driver.kit.following import attempt, copy
 
 T = TypeVar("T")
 

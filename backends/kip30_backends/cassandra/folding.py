@@ -5,7 +5,7 @@ from itertools import pairwise
 from string import Template
 from typing import Any, NamedTuple
 
-from kip30.records import new_nonce
+from kip30.driver.records import new_nonce
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.errors import DeletionsError

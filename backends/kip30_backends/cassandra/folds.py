@@ -21,9 +21,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
-from kip30.following import then, whatever
-from kip30.futures import fail, succeed
-from kip30.threads import started
+from kip30.driver.kit.following import then, whatever
+from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.kit.threads import started
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.errors import DeletionsError
 from kip30_backends.cassandra.folding import Folding, Place, statements

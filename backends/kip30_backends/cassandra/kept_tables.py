@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from kip30.records import Version
-from kip30.scanning import Layout, Page, PageSize, Rejected, Span, View, claim_row
-from kip30.scanning import Row as Record
+from kip30.driver.records import Version
+from kip30.driver.scanning import Layout, Page, PageSize, Rejected, Span, View, claim_row
+from kip30.driver.scanning import Row as Record
 from kip30_backends.cassandra.cuts import cut
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.partitions import LEADERS, MEMBERS, RECORDS, Partitions, Run, Table

@@ -16,8 +16,8 @@ import cassandra.connection
 import cassandra.policies
 import cassandra.query
 
-from kip30 import forks
-from kip30.threads import started
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.threads import started
 from kip30_backends.cassandra import driver_threads, inherited
 from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.cluster import EXECUTOR_THREADS, Patience, cluster
@@ -60,7 +60,7 @@ class Wire:
         self._session: Any = None
         self._quiet = Quiet(self.known)
         self.on_up: Callable[[Node], None] = _nothing
-        forks.register(self)
+        fork_safety.register(self)
 
     def connect(self) -> None:
         """Connect to the nodes that can be reached; takes as long as the driver likes."""

@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
+from kip30.driver.kit.following import attempt
+from kip30.driver.kit.futures import fail
+from kip30.driver.kit.timer import Pulse
 from kip30.errors import UnavailableError
-from kip30.following import attempt
-from kip30.futures import fail
-from kip30.pulse import Pulse
 
 
 class Job(Protocol):

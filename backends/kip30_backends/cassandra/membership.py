@@ -7,10 +7,10 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.kit.following import or_unknown, then
+from kip30.driver.kit.futures import Completed, failed, mapped
+from kip30.driver.records import Claim, Entry, Version
 from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
-from kip30.following import or_unknown, then
-from kip30.futures import Completed, failed, mapped
-from kip30.records import Claim, Entry, Version
 from kip30_backends.cassandra.attempts import insist
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls, acknowledged

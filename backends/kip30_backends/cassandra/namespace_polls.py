@@ -6,9 +6,9 @@ from functools import partial
 
 from typing_extensions import override
 
-from kip30.following import gathered, then
-from kip30.futures import Completed, mapped
-from kip30.records import Entry, Kind, Snapshot
+from kip30.driver.kit.following import gathered, then
+from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.records import Entry, Kind, Snapshot
 from kip30_backends.cassandra.polls import Poll, Rhythm, Watcher
 from kip30_backends.cassandra.readings import MOST, snapshot
 from kip30_backends.cassandra.states import Revision, States

@@ -12,7 +12,7 @@ import itertools
 import threading
 from collections.abc import Mapping
 
-from kip30.records import Entry, Target
+from kip30.driver.records import Entry, Target
 
 
 class Orders:

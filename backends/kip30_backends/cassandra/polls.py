@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
+from kip30.driver.kit.futures import mapped
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.records import Snapshot, Target
 from kip30.errors import AuthenticationError, StoreError
-from kip30.futures import mapped
-from kip30.pulse import Pulse
-from kip30.records import Snapshot, Target
 from kip30_backends.cassandra.departed import Departed
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.states import States

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kip30.records import Entry
+from kip30.driver.records import Entry
 from kip30_backends.cassandra.library import Statement
 from kip30_backends.cassandra.statements import Statements
 

@@ -19,9 +19,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from kip30.following import gathered, then
-from kip30.futures import Completed, mapped
-from kip30.records import Fence, Kind, Pruned
+from kip30.driver.kit.following import gathered, then
+from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.records import Fence, Kind, Pruned
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.fences import Fences

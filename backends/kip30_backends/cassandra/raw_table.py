@@ -3,9 +3,9 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from kip30.driver.scanning import Page, PageSize, Span
+from kip30.driver.scanning import Row as Record
 from kip30.errors import StoreError
-from kip30.scanning import Page, PageSize, Span
-from kip30.scanning import Row as Record
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.ring import FIRST, LAST, walk
 from kip30_backends.cassandra.scan_calls import ScanCalls

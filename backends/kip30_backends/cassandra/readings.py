@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.records import Entry, Snapshot, Version
 from kip30.errors import StoreError
-from kip30.futures import fail, succeed
-from kip30.records import Entry, Snapshot, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.library import Row

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
-from kip30.following import all_of
+from kip30.driver.kit.following import all_of
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.posts import Holding
 

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from kip30 import forks
-from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.lifecycle import Ending, on_thread_of
 from kip30.errors import StoreError
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
@@ -47,7 +47,7 @@ class ScanCalls:
         self._seconds = context.operation_timeout_seconds
         self._connection = Connection(context, settings)
         self._ending = Ending(on_thread_of("kip30-cassandra", "event_loop"))
-        forks.register(self)
+        fork_safety.register(self)
         try:
             statements = self._connection.open(lambda: Statements(self._connection.wire, _CQL))
             route = self._connection.route(_go_on)

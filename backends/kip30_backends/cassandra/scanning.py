@@ -8,8 +8,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.errors import ClosedError, PositionLostError, StoreError, UnsupportedError
-from kip30.scanning import (
+from kip30.driver.scanning import (
     Change,
     Consistency,
     Layout,
@@ -20,6 +19,7 @@ from kip30.scanning import (
     View,
     check_rows,
 )
+from kip30.errors import ClosedError, PositionLostError, StoreError, UnsupportedError
 from kip30_backends.cassandra.kept_tables import KeptTables, tables_of
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.raw_table import DEFAULT, RawTable

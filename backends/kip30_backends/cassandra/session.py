@@ -12,8 +12,8 @@ from concurrent.futures import Future
 from functools import partial
 
 from kip30.driver import Context
-from kip30.lease import Lease
-from kip30.pulse import Pulse
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.lease import Lease
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.posts import Holding, Post

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
-from kip30.following import all_of, attempt, copy, whatever
-from kip30.futures import Completed, succeed
+from kip30.driver.kit.following import all_of, attempt, copy, whatever
+from kip30.driver.kit.futures import Completed, succeed
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.library import Row

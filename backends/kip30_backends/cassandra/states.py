@@ -5,9 +5,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
-from kip30.following import attempt, then
-from kip30.futures import Completed, mapped
-from kip30.records import Entry, Kind, Snapshot, Target, Version
+from kip30.driver.kit.following import attempt, then
+from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.election import service_of

@@ -8,10 +8,10 @@ from functools import partial
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
-from kip30.following import gathered
-from kip30.futures import mapped
+from kip30.driver.kit.following import gathered
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import Entry, NamePage, Version, Write
 from kip30.names import Key
-from kip30.records import Entry, NamePage, Version, Write
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.commits import Commits

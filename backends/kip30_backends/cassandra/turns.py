@@ -6,9 +6,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kip30.following import all_of, copy, whatever
-from kip30.futures import Completed
-from kip30.pulse import Pulse
+from kip30.driver.kit.following import all_of, copy, whatever
+from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.timer import Pulse
 from kip30_backends.cassandra.lines import Lines
 
 T = TypeVar("T")

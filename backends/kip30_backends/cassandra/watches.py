@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from kip30.driver import Watch
-from kip30.records import Kind, Snapshot, Target
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.departed import Departed
 from kip30_backends.cassandra.errors import closed

@@ -7,7 +7,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, Limits
-from kip30.scanning import View
+from kip30.driver.scanning import View
 from kip30_backends.consul.claims import Claims
 from kip30_backends.consul.election import ConsulElection
 from kip30_backends.consul.engine import Engine

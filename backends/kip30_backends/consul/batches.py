@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
+from kip30.driver.records import Entry
 from kip30.errors import Kip30Error
-from kip30.records import Entry
 from kip30_backends.consul import transactions
 from kip30_backends.consul.call import Call
 from kip30_backends.consul.crew import Crew

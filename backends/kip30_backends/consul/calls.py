@@ -6,9 +6,9 @@ import time
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Entry
 from kip30.errors import ClosedError, Kip30Error, LifecycleError
-from kip30.futures import failed
-from kip30.records import Entry
 from kip30_backends.consul.batches import Batches, Read
 from kip30_backends.consul.call import Call, Work
 from kip30_backends.consul.crew import CLOSED, Crew

@@ -5,8 +5,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from kip30.envelope import seal
-from kip30.records import Claim, Entry, Version
+from kip30.driver.record_format import seal
+from kip30.driver.records import Claim, Entry, Version
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.grants import Session

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kip30.scanning import Span
+from kip30.driver.scanning import Span
 from kip30_backends.consul import transactions
 from kip30_backends.consul.records import UNREADABLE
 

@@ -4,12 +4,12 @@ import logging
 import threading
 from collections.abc import Mapping
 
-from kip30 import forks
-from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.lifecycle import Ending, on_thread_of
+from kip30.driver.kit.threads import start_eventually
 from kip30.errors import AuthenticationError, UnavailableError
-from kip30.paths import Paths
-from kip30.threads import start_eventually
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.endpoints import Endpoints
 from kip30_backends.consul.errors import NO_LEADER, TroubleError, translate
@@ -63,7 +63,7 @@ class Engine:
         self.watches = Watches(self.states, self.calls, Patience(wait, seconds))
         self.sessions.on_renewed = self.watches.read_members
         self._ending = Ending(on_thread_of("kip30-consul"))
-        forks.register(self)
+        fork_safety.register(self)
         try:
             self._connect(self.calls.talk(context.connect_timeout_seconds), session=session)
         except BaseException:

@@ -1,6 +1,6 @@
 """What a cluster does to its clients, done on purpose: for the conformance suite alone."""
 
-from kip30.paths import Paths
+from kip30.driver.key_layout import Paths
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.election import leader_key

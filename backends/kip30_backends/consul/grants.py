@@ -14,8 +14,8 @@ import re
 from typing import Any
 
 from kip30.driver import Context
+from kip30.driver.lease import Lease
 from kip30.errors import ConfigError
-from kip30.lease import Lease
 from kip30_backends.consul import transactions
 from kip30_backends.consul.errors import SESSION_NODE, NodeMissingError, TooShortError
 from kip30_backends.consul.talk import Ask, Talk

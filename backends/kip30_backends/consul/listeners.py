@@ -7,7 +7,7 @@ from functools import partial
 from typing_extensions import override
 
 from kip30.driver import ObserveDriver, Watch
-from kip30.records import Snapshot, Target
+from kip30.driver.records import Snapshot, Target
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.states import States
 from kip30_backends.consul.watches import Watches

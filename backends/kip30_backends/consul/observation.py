@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from kip30.driver import Watch
-from kip30.records import Kind, Snapshot
+from kip30.driver.records import Kind, Snapshot
 from kip30_backends.consul.orders import Course
 from kip30_backends.consul.records import check_whole, index_of, listed
 from kip30_backends.consul.states import Content, Place

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from kip30.envelope import Unsealed, unseal
-from kip30.records import Entry, Version
+from kip30.driver.record_format import Unsealed, unseal
+from kip30.driver.records import Entry, Version
 from kip30_backends.consul.errors import Failure, TroubleError
 from kip30_backends.consul.talk import OK_OR_ABSENT, Ask
 from kip30_backends.consul.wire import Answer
@@ -79,7 +79,7 @@ class Found(NamedTuple):
 
 
 def key_of(path: str) -> str:
-    """Return the key at *path* of `kip30.paths`: the same without the slash at the beginning."""
+    """Return the key at *path* of `kip30.driver.key_layout`: without the leading slash."""
     return path[1:]
 
 

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Sequence
 
+from kip30.driver.records import Kind
 from kip30.errors import AuthenticationError, ClosedError, Kip30Error
-from kip30.records import Kind
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.observation import ConsulWatch

@@ -8,8 +8,7 @@ from typing import TypeVar
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.errors import PositionLostError, UnsupportedError
-from kip30.scanning import (
+from kip30.driver.scanning import (
     Change,
     Consistency,
     Page,
@@ -20,6 +19,7 @@ from kip30.scanning import (
     View,
     check_rows,
 )
+from kip30.errors import PositionLostError, UnsupportedError
 from kip30_backends.consul import transactions
 from kip30_backends.consul.covering import KEY, LOST, Part, cover, parts_of, reads, spans
 from kip30_backends.consul.engine import Engine

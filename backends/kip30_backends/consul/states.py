@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from kip30.driver.key_layout import Paths
+from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape
-from kip30.paths import Paths
-from kip30.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.election import leader_key
 from kip30_backends.consul.membership import group_key

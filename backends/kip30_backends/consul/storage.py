@@ -8,7 +8,10 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
-from kip30.envelope import seal
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit.futures import mapped
+from kip30.driver.record_format import seal
+from kip30.driver.records import Condition, Entry, Kind, NamePage, Target, Version, Write
 from kip30.errors import (
     DefiniteError,
     FencedError,
@@ -16,10 +19,7 @@ from kip30.errors import (
     KeyMissingError,
     VersionConflictError,
 )
-from kip30.futures import mapped
 from kip30.names import Key
-from kip30.paths import Paths
-from kip30.records import Condition, Entry, Kind, NamePage, Target, Version, Write
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.election import leader_key

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from kip30.envelope import unseal_all
+from kip30.driver.key_layout import Paths
+from kip30.driver.record_format import unseal_all
+from kip30.driver.records import Version
+from kip30.driver.scanning import Layout, Page, Rejected, Row, Span, View, claim_row
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, check_id, escape, keys_at, parse_key, unescape
-from kip30.paths import Paths
-from kip30.records import Version
-from kip30.scanning import Layout, Page, Rejected, Row, Span, View, claim_row
 from kip30_backends.consul.covering import TREE, Part, span_of
 from kip30_backends.consul.records import UNREADABLE, Record, Records, key_of
 

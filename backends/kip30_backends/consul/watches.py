@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
+from kip30.driver.records import Kind, Target
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
-from kip30.records import Kind, Target
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.followers import Ear, Follower, Hear, Patience
 from kip30_backends.consul.observation import ConsulWatch, Sink

@@ -6,8 +6,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
+from kip30.driver.kit.futures import Completed, failed
 from kip30.errors import Kip30Error
-from kip30.futures import Completed, failed
 from kip30_backends.embedded.errors import raised_by_program, translate
 from kip30_backends.embedded.faults import Faults
 

@@ -10,9 +10,9 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, LeaseSharing
-from kip30.lease import Lease
-from kip30.records import Pruned
-from kip30.scanning import View
+from kip30.driver.lease import Lease
+from kip30.driver.records import Pruned
+from kip30.driver.scanning import View
 from kip30_backends.embedded.election import EmbeddedElection
 from kip30_backends.embedded.engine import Engine
 from kip30_backends.embedded.errors import raised_by_program, translate

@@ -16,8 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
+from kip30.driver.records import Kind
 from kip30.errors import UnavailableError
-from kip30.records import Kind
 from kip30_backends.embedded.connections import LOG_BYTES, Connections, Slot
 from kip30_backends.embedded.errors import (
     is_busy,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.records import Claim, Entry, Held, Kind, Snapshot
+from kip30.driver.records import Claim, Entry, Held, Kind, Snapshot
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.peers import Peers

@@ -3,8 +3,8 @@
 import logging
 import os
 
-from kip30.closing import Ending
 from kip30.driver import Context
+from kip30.driver.kit.lifecycle import Ending
 from kip30_backends.embedded import boots, forks, locks, schema
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.connections import Connections

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from kip30.driver.kit.futures import failed
 from kip30.errors import ClosedError, OutcomeUnknownError, UnavailableError
-from kip30.futures import failed
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import cast
 
 from typing_extensions import override
 
-from kip30.records import Entry
+from kip30.driver.records import Entry
 
 _FEW = 128
 """How many changes may lie over a dict: beyond them it is copied."""

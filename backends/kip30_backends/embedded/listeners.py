@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import ObserveDriver, Watch
-from kip30.records import Snapshot, Target
+from kip30.driver.records import Snapshot, Target
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.pulse import Pulse
 from kip30_backends.embedded.states import States

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.records import Claim, Entry, Kind, Version
 from kip30.errors import MemberExistsError, NotMemberError
-from kip30.records import Claim, Entry, Kind, Version
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.peers import Peers

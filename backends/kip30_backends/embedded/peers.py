@@ -11,8 +11,8 @@ import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 
-from kip30.clock import Clock
-from kip30.records import Kind
+from kip30.driver.clock import Clock
+from kip30.driver.records import Kind
 from kip30_backends.embedded.database import Transaction
 from kip30_backends.embedded.locks import Locks
 

@@ -9,8 +9,8 @@ import sqlite3
 import threading
 from collections.abc import Callable, Collection
 
+from kip30.driver.kit.threads import started
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
-from kip30.threads import started
 from kip30_backends.embedded.doorbell import Ear
 from kip30_backends.embedded.session import Sessions
 from kip30_backends.embedded.vigil import Vigil

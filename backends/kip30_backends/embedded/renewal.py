@@ -8,8 +8,8 @@ import logging
 import sqlite3
 import threading
 
+from kip30.driver.kit.threads import started
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
-from kip30.threads import started
 from kip30_backends.embedded.session import Sessions
 
 _log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
-from kip30.records import Entry, Version
 
 UNREADABLE = (sqlite3.OperationalError, UnicodeDecodeError, AttributeError, TypeError)
 """What reading a row raises, or decoding its names, that kip30 has not written."""

@@ -17,15 +17,8 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.errors import (
-    ClosedError,
-    LifecycleError,
-    PositionLostError,
-    StoreError,
-    UnsupportedError,
-)
-from kip30.records import Kind, Version
-from kip30.scanning import (
+from kip30.driver.records import Kind, Version
+from kip30.driver.scanning import (
     Change,
     Completeness,
     Consistency,
@@ -39,6 +32,13 @@ from kip30.scanning import (
     View,
     check_rows,
     claim_row,
+)
+from kip30.errors import (
+    ClosedError,
+    LifecycleError,
+    PositionLostError,
+    StoreError,
+    UnsupportedError,
 )
 from kip30_backends.embedded.database import KINDS
 from kip30_backends.embedded.errors import translate

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.driver.lease import Lease
 from kip30.errors import (
     ClosedError,
     Kip30Error,
@@ -22,7 +23,6 @@ from kip30.errors import (
     UnsupportedError,
     UsageError,
 )
-from kip30.lease import Lease
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.faults import Faults
 from kip30_backends.embedded.locks import Locks

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from kip30.records import Delta, Kind, Snapshot, Target
+from kip30.driver.records import Delta, Kind, Snapshot, Target
 from kip30_backends.embedded.database import KINDS, Database
 from kip30_backends.embedded.layers import changed
 from kip30_backends.embedded.peers import Peers

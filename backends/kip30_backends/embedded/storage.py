@@ -10,8 +10,10 @@ from time import monotonic
 
 from typing_extensions import override
 
-from kip30.clock import Clock
 from kip30.driver import StorageDriver
+from kip30.driver.clock import Clock
+from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.records import Condition, Entry, Fence, Kind, NamePage, Version, Write
 from kip30.errors import (
     DefiniteError,
     FencedError,
@@ -20,9 +22,7 @@ from kip30.errors import (
     Kip30Error,
     VersionConflictError,
 )
-from kip30.futures import Completed, mapped
 from kip30.names import Key
-from kip30.records import Condition, Entry, Fence, Kind, NamePage, Version, Write
 from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.errors import raised_by_program

@@ -4,7 +4,7 @@ import time
 from collections.abc import Collection
 from functools import partial
 
-from kip30.clock import Clock
+from kip30.driver.clock import Clock
 from kip30_backends.embedded.database import Database
 from kip30_backends.embedded.patience import Patience
 from kip30_backends.embedded.peers import Peers

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing_extensions import override
 
 from kip30.driver import Watch
-from kip30.records import Kind, Snapshot, Target
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.embedded.faults import Faults
 from kip30_backends.embedded.states import States
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
-from kip30.scanning import View
+from kip30.driver.scanning import View
 from kip30_backends.etcd.claims import Claims
 from kip30_backends.etcd.election import EtcdElection
 from kip30_backends.etcd.engine import Engine

@@ -8,9 +8,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from typing_extensions import override
 
+from kip30.driver.kit.following import attempt, copy
+from kip30.driver.kit.timer import Pulse
 from kip30.errors import ClosedError, Kip30Error
-from kip30.following import attempt, copy
-from kip30.pulse import Pulse
 from kip30_backends.etcd import channel
 from kip30_backends.etcd.endpoints import Endpoints
 from kip30_backends.etcd.errors import (

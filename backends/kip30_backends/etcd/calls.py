@@ -5,9 +5,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from kip30.driver.kit.futures import failed
+from kip30.driver.kit.timer import Pulse
 from kip30.errors import ClosedError, Kip30Error, LifecycleError
-from kip30.futures import failed
-from kip30.pulse import Pulse
 from kip30_backends.etcd.batches import Batches, Read
 from kip30_backends.etcd.call import Ask, Call, Route
 from kip30_backends.etcd.channel import STATUS

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
 from kip30.config.tls import Signature, TlsFiles
+from kip30.driver.kit.threads import start_eventually
 from kip30.errors import ConfigError
-from kip30.threads import start_eventually
 from kip30_backends.etcd.errors import Failure
 from kip30_backends.etcd.grpc_library import GRPC
 from kip30_backends.etcd.keys import unencrypted

@@ -5,9 +5,9 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from kip30.envelope import Unsealed, seal
-from kip30.futures import Completed
-from kip30.records import Claim, Entry, Version
+from kip30.driver.kit.futures import Completed
+from kip30.driver.record_format import Unsealed, seal
+from kip30.driver.records import Claim, Entry, Version
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls

@@ -6,15 +6,15 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from kip30 import forks
-from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
-from kip30.following import otherwise
-from kip30.futures import Completed
-from kip30.paths import Paths
-from kip30.pulse import Pulse
-from kip30.threads import start_eventually
-from kip30.tls_probe import TlsProbe
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.following import otherwise
+from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.lifecycle import Ending, on_thread_of
+from kip30.driver.kit.threads import start_eventually
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.tls_probe import TlsProbe
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.borrowed import borrow
 from kip30_backends.etcd.call import Ask
@@ -67,7 +67,7 @@ class Engine:
         self.states = States(self.paths, self.calls)
         self.watches = Watches(self.states, self.calls, self.pulse)
         self._ending = Ending(on_thread_of("kip30-etcd"))
-        forks.register(self)
+        fork_safety.register(self)
         try:
             self.pulse.start()
             with _tls_probe(settings).explaining(settings.endpoints):

@@ -1,6 +1,6 @@
 """What a cluster does to its clients, done on purpose: for the conformance suite alone."""
 
-from kip30.paths import Paths
+from kip30.driver.key_layout import Paths
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged

@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kip30.driver.kit.timer import Pulse
 from kip30.errors import ClosedError, Kip30Error, PositionLostError, UnavailableError
-from kip30.pulse import Pulse
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import NoThreadError
 from kip30_backends.etcd.errors import CompactedError, Failure, translate

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import override
 
-from kip30 import forks
+from kip30.driver.kit import fork_safety
 from kip30.errors import LifecycleError
 
 _PACKAGE = "grpc"
@@ -40,7 +40,7 @@ _LOADING_SECONDS = 5.0
 
 Options = Sequence[tuple[str, int]]
 
-_LOADING = forks.Uninterrupted(_LOADING_SECONDS)
+_LOADING = fork_safety.Uninterrupted(_LOADING_SECONDS)
 """Entered while modules are set aside: a child must not inherit that."""
 
 
@@ -71,7 +71,7 @@ class GrpcLibrary:
             self._instance = _own_instance()
         except OSError:
             self._instance = _Instance(import_module(_PACKAGE), import_module(_CHANNELS))
-        forks.register(self)
+        fork_safety.register(self)
 
     def plain_channel(self, server: str, options: Options) -> Any:
         """Return a channel without encryption.
@@ -129,7 +129,7 @@ class GrpcLibrary:
                     f" it ({error}): start it with multiprocessing's method 'spawn' or 'forkserver'"
                 ) from error
             self._is_foreign = False
-            forks.register(self)
+            fork_safety.register(self)
 
 
 def _own_instance() -> _Instance:

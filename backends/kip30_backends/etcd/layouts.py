@@ -6,7 +6,10 @@ from contextlib import suppress
 
 from typing_extensions import override
 
-from kip30.envelope import unseal, unseal_all
+from kip30.driver.key_layout import Paths
+from kip30.driver.record_format import unseal, unseal_all
+from kip30.driver.records import Version
+from kip30.driver.scanning import Change, Layout, Page, Rejected, Row, View, claim_row
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import (
     Key,
@@ -17,9 +20,6 @@ from kip30.names import (
     parse_key,
     unescape,
 )
-from kip30.paths import Paths
-from kip30.records import Version
-from kip30.scanning import Change, Layout, Page, Rejected, Row, View, claim_row
 from kip30_backends.etcd.messages import PUT, Event, KeyValue
 from kip30_backends.etcd.requests import KeyRange, below
 

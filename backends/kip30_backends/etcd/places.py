@@ -2,7 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from kip30.envelope import seal
+from kip30.driver.record_format import seal
+from kip30.driver.records import Condition, Fence, Version, Write
 from kip30.errors import (
     DefiniteError,
     FencedError,
@@ -10,7 +11,6 @@ from kip30.errors import (
     KeyMissingError,
     VersionConflictError,
 )
-from kip30.records import Condition, Fence, Version, Write
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.messages import KeyValue, TxnAnswer, only
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.errors import ClosedError, PositionLostError, UnsupportedError
-from kip30.scanning import (
+from kip30.driver.scanning import (
     Change,
     Completeness,
     Consistency,
@@ -22,6 +21,7 @@ from kip30.scanning import (
     View,
     check_rows,
 )
+from kip30.errors import ClosedError, PositionLostError, UnsupportedError
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.channel import RANGE

@@ -1,6 +1,6 @@
 """What is in the value of a key that kip30 wrote."""
 
-from kip30.envelope import Unsealed, unseal
+from kip30.driver.record_format import Unsealed, unseal
 from kip30_backends.etcd.messages import KeyValue
 
 

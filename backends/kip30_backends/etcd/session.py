@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver import Context
+from kip30.driver.kit.following import attempt, copy, then
+from kip30.driver.kit.futures import Completed, failed
+from kip30.driver.kit.threads import started
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.lease import Lease
 from kip30.errors import ClosedError, UnavailableError
-from kip30.following import attempt, copy, then
-from kip30.futures import Completed, failed
-from kip30.lease import Lease
-from kip30.pulse import Pulse
-from kip30.threads import started
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged

@@ -5,11 +5,11 @@ from concurrent.futures import Future
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit.following import otherwise
+from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
-from kip30.following import otherwise
 from kip30.names import Key, unescape
-from kip30.paths import Paths
-from kip30.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls

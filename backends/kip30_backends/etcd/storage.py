@@ -7,11 +7,11 @@ from functools import partial
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
-from kip30.following import gathered
-from kip30.futures import mapped
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit.following import gathered
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import Entry, NamePage, Version, Write
 from kip30.names import Key
-from kip30.paths import Paths
-from kip30.records import Entry, NamePage, Version, Write
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.batches import MAX_OPS
 from kip30_backends.etcd.call import Ask

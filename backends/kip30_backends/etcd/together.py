@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 
+from kip30.driver.kit.following import whatever
+from kip30.driver.kit.futures import Completed, fail, succeed
+from kip30.driver.records import Condition, Fence, Version
 from kip30.errors import DefiniteError, KeyMissingError
-from kip30.following import whatever
-from kip30.futures import Completed, fail, succeed
-from kip30.records import Condition, Fence, Version
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from kip30.driver.kit.following import attempt
 from kip30.errors import Kip30Error
-from kip30.following import attempt
 from kip30_backends.etcd.channel import Metadata
 
 _HAS_LEADER: Metadata = (("hasleader", "true"),)

@@ -3,8 +3,8 @@
 import logging
 from concurrent.futures import Future
 
+from kip30.driver.kit.timer import Pulse
 from kip30.errors import UnavailableError
-from kip30.pulse import Pulse
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls, acknowledged

@@ -9,10 +9,10 @@ from functools import partial
 from typing_extensions import override
 
 from kip30.driver import Watch
+from kip30.driver.kit.threads import started
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.records import Delta, Snapshot, Target
 from kip30.errors import ClosedError, UnavailableError
-from kip30.pulse import Pulse
-from kip30.records import Delta, Snapshot, Target
-from kip30.threads import started
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import NoThreadError
 from kip30_backends.etcd.messages import Event

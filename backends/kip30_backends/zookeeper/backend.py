@@ -7,7 +7,7 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
-from kip30.scanning import View
+from kip30.driver.scanning import View
 from kip30_backends.zookeeper.election import ZookeeperElection
 from kip30_backends.zookeeper.engine import Engine, check_not_reserved
 from kip30_backends.zookeeper.faults import Faults

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from kip30.records import Condition, Fence, Write
+from kip30.driver.records import Condition, Fence, Write
 
 _MOST = 100
 _MOST_BYTES = 256 * 1024

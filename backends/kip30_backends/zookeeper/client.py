@@ -24,10 +24,10 @@ from kazoo.exceptions import (
 from kazoo.protocol.connection import STOP_CONNECTING, ConnectionDropped
 from kazoo.protocol.states import KazooState, KeeperState
 
-from kip30 import forks
-from kip30.clock import Clock
+from kip30.driver.clock import Clock
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.threads import started
 from kip30.errors import UnavailableError
-from kip30.threads import started
 from kip30_backends.zookeeper.exchange import Exchange, Link, Party
 from kip30_backends.zookeeper.handler import WaitTimeout
 from kip30_backends.zookeeper.outbox import Freshness
@@ -95,7 +95,7 @@ class Client:
         self._connection = self._kazoo._connection
         self._connection._connect_attempt = self._attempt
         self._kazoo.add_listener(self._state_changed)
-        forks.register(self)
+        fork_safety.register(self)
 
     @property
     def identity(self) -> Identity:

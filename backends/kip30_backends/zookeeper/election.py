@@ -6,8 +6,8 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
+from kip30.driver.records import Claim, Entry, Held, Version
 from kip30.errors import StoreError
-from kip30.records import Claim, Entry, Held, Version
 from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode
 from kip30_backends.zookeeper.states import Leader, States

@@ -4,12 +4,12 @@ from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
-from kip30 import forks
 from kip30.config.tls import ReloadingContext
 from kip30.driver import Context
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.tls_probe import TlsProbe
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
-from kip30.paths import Paths
-from kip30.tls_probe import TlsProbe
 from kip30_backends.zookeeper import security
 from kip30_backends.zookeeper.access import AccessLists
 from kip30_backends.zookeeper.lines import Ground
@@ -62,7 +62,7 @@ class Engine:
         self._pulse = Pulse(glance, beats)
         self._is_inherited = False
         """Whether it is that of this process's parent; set once, by `abandon`."""
-        forks.register(self)
+        fork_safety.register(self)
         with _tls_probe(settings).explaining(settings.connect.servers):
             self._open(probing=settings.protocol == "auto")
 

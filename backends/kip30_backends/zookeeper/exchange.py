@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from kazoo.exceptions import SessionClosedRequireSaslError
 from kazoo.protocol.connection import ConnectionDropped
 
-from kip30.clock import Clock
+from kip30.driver.clock import Clock
 from kip30_backends.zookeeper.frames import Frames
 from kip30_backends.zookeeper.outbox import Freshness, Operation
 from kip30_backends.zookeeper.refusals import (

@@ -5,8 +5,8 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.records import Claim, Entry, Version
 from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
-from kip30.records import Claim, Entry, Version
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode, SessionExpired

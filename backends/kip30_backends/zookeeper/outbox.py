@@ -15,8 +15,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from typing_extensions import override
 
+from kip30.driver.kit.futures import fail, succeed
 from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
-from kip30.futures import fail, succeed
 from kip30_backends.zookeeper.errors import translate
 from kip30_backends.zookeeper.refusals import Refused, SessionExpired
 from kip30_backends.zookeeper.session import Session

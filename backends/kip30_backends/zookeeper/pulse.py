@@ -4,8 +4,8 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
+from kip30.driver.kit.threads import started
 from kip30.errors import UnavailableError
-from kip30.threads import started
 
 log: logging.Logger = logging.getLogger(__name__)
 

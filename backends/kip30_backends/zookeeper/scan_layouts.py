@@ -9,12 +9,12 @@ from functools import lru_cache
 
 from typing_extensions import override
 
-from kip30.envelope import unseal
+from kip30.driver.key_layout import Paths
+from kip30.driver.record_format import unseal
+from kip30.driver.records import Version
+from kip30.driver.scanning import Layout, Rejected, Row, View, claim_row
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import MAX_NAME_BYTES, Key, parse_key, unescape
-from kip30.paths import Paths
-from kip30.records import Version
-from kip30.scanning import Layout, Rejected, Row, View, claim_row
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.tree import entry_of, leader_of, version_of
 from kip30_backends.zookeeper.wire import Node

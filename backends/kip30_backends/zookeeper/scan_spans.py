@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from kip30.scanning import Span
+from kip30.driver.scanning import Span
 from kip30_backends.zookeeper.refusals import NoAuth
 from kip30_backends.zookeeper.scan_reader import Reader
 

@@ -10,14 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.errors import (
-    AuthenticationError,
-    ClosedError,
-    LifecycleError,
-    PositionLostError,
-    UnsupportedError,
-)
-from kip30.scanning import (
+from kip30.driver.scanning import (
     Change,
     Consistency,
     Layout,
@@ -30,6 +23,13 @@ from kip30.scanning import (
     Span,
     View,
     check_rows,
+)
+from kip30.errors import (
+    AuthenticationError,
+    ClosedError,
+    LifecycleError,
+    PositionLostError,
+    UnsupportedError,
 )
 from kip30_backends.zookeeper.engine import Engine, check_not_reserved
 from kip30_backends.zookeeper.refusals import NoAuth

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from kip30.lease import Lease
+from kip30.driver.lease import Lease
 
 
 class Identity(NamedTuple):

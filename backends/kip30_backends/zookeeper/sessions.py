@@ -9,8 +9,8 @@ import logging
 import threading
 import time
 
+from kip30.driver.kit.threads import started
 from kip30.errors import AuthenticationError, ClosedError, Kip30Error
-from kip30.threads import started
 from kip30_backends.zookeeper.client import Client
 from kip30_backends.zookeeper.errors import why_unreachable
 from kip30_backends.zookeeper.lines import Ground, Line, Undertaker

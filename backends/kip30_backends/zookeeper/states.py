@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape, unescape_all
-from kip30.records import Delta, Entry, Kind, Snapshot, Target, Version
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Answer, Ask, Steps
 from kip30_backends.zookeeper.refusals import NoAuth, NoNode, Refused

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
+from kip30.driver.kit.following import copy
+from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write
 from kip30.errors import FencedError, KeyExistsError, KeyMissingError, VersionConflictError
-from kip30.following import copy
-from kip30.futures import fail, succeed
 from kip30.names import Key
-from kip30.records import Condition, Entry, Fence, NamePage, Version, Write
 from kip30_backends.zookeeper.batches import batches
 from kip30_backends.zookeeper.generations import Generation, Generations
 from kip30_backends.zookeeper.jute import Stat

@@ -1,17 +1,17 @@
 """Where things are in ZooKeeper's tree, how they are made, and how records are kept in nodes.
 
-Below the chroot the layout is that of `kip30.paths`. A service's node has two children: ``leader``,
-which goes with the leader's session, and ``epoch``, which stays; its version is the epoch. The data
-version of a namespace's node counts the deletions of its keys.
+Below the chroot the layout is that of `kip30.driver.key_layout`. A service's node has two
+children: ``leader``, which goes with the leader's session, and ``epoch``, which stays; its version
+is the epoch. The data version of a namespace's node counts the deletions of its keys.
 """
 
 import struct
 from typing import TypeVar
 
-from kip30.envelope import seal, unseal
+from kip30.driver.key_layout import Paths
+from kip30.driver.record_format import seal, unseal
+from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
-from kip30.paths import Paths
-from kip30.records import Entry, Version
 from kip30_backends.zookeeper.access import AccessLists
 from kip30_backends.zookeeper.jute import Stat
 from kip30_backends.zookeeper.outbox import Ask, Steps

@@ -9,8 +9,8 @@ from functools import partial
 from typing_extensions import override
 
 from kip30.driver import Watch
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import ClosedError
-from kip30.records import Kind, Snapshot, Target
 from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
 from kip30_backends.zookeeper.states import States
 from kip30_backends.zookeeper.tree import Tree

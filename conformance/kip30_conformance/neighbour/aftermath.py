@@ -14,7 +14,7 @@ from kip30 import (
     StoreError,
     ValueChange,
 )
-from kip30.records import Kind
+from kip30.driver.records import Kind
 from kip30_conformance.bystanders import GROUP, NAMESPACE, SERVICE, answered
 from kip30_conformance.neighbour.base import Neighbour, Spot
 from kip30_conformance.patience import eventually

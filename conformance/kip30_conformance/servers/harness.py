@@ -8,8 +8,8 @@ from typing import Protocol, runtime_checkable
 from typing_extensions import override
 
 from kip30 import PluginLocator
-from kip30.clock import Clock
 from kip30.config import Written
+from kip30.driver.clock import Clock
 from kip30_conformance.harness import ClientFaults, Harness
 from kip30_conformance.interposition import Interposition
 from kip30_conformance.neighbour.base import Neighbour

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from kip30.driver.records import Version, parse_version
 from kip30.history.operations import Operation
-from kip30.records import Version, parse_version
 from kip30_conformance.storm.finding import Finding
 from kip30_conformance.storm.journal import Row
 from kip30_conformance.storm.names import KEY_SET_KEYS, TOLD_KEY, client_of

@@ -6,9 +6,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kip30.driver.records import Version
 from kip30.history.operations import Operation
 from kip30.history.recorder import read_rows
-from kip30.records import Version
 from kip30_conformance.storm.journal import Row, read_journals
 from kip30_conformance.storm.names import client_of
 from kip30_conformance.storm.timing import Timing

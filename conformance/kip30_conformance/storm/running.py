@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kip30 import ConfigError, __version__
-from kip30.extras import how_to_install
+from kip30.config.extras import how_to_install
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble, start
 from kip30_conformance.storm import attendance, damage, leadership, leaks, liveness, news, storage

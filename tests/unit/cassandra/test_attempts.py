@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from kip30 import UnavailableError
-from kip30.futures import Completed, failed
+from kip30.driver.kit.futures import Completed, failed
 from kip30_backends.cassandra.attempts import insist
 
 MANY = 5000

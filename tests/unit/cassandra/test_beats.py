@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from kip30 import PluginLocator
-from kip30.records import Claim, new_nonce
+from kip30.driver.records import Claim, new_nonce
 from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.errors import Failure
 from kip30_backends.cassandra.library import Row

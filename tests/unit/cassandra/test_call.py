@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
-from kip30.pulse import Pulse
+from kip30.driver.kit.timer import Pulse
 from kip30_backends.cassandra.call import Answer, Ask, Call, Route
 from kip30_backends.cassandra.errors import Failure
 from kip30_backends.cassandra.library import Row

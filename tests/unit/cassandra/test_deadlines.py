@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from kip30.futures import Completed
+from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.records import Condition, Fence, Write, new_nonce
 from kip30.names import Key
-from kip30.pulse import Pulse
-from kip30.records import Condition, Fence, Write, new_nonce
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.commits import Commits
 from kip30_backends.cassandra.fences import Fences

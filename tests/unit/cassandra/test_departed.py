@@ -6,8 +6,8 @@ from typing import NamedTuple
 import pytest
 
 from kip30 import LeaderChange, MembershipChange
-from kip30.clock import ManualClock
-from kip30.records import Entry, Version
+from kip30.driver.clock import ManualClock
+from kip30.driver.records import Entry, Version
 from kip30_backends.cassandra.departed import Departed
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder

@@ -4,7 +4,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
-from kip30.futures import Completed
+from kip30.driver.kit.futures import Completed
 from kip30_backends.cassandra.few import Few
 
 MOST = 4

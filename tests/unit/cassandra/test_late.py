@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kip30 import MemberExistsError, PluginLocator
-from kip30.futures import Completed
+from kip30.driver.kit.futures import Completed
+from kip30.driver.records import Claim, Condition, Entry, Fence, Write, new_nonce
 from kip30.names import Key
-from kip30.records import Claim, Condition, Entry, Fence, Write, new_nonce
 from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.posts import Holding
 from kip30_backends.cassandra.session import Session, Sessions

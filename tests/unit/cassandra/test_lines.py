@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from kip30 import ClosedError, UnavailableError
-from kip30.futures import Completed, failed
-from kip30.pulse import Pulse
+from kip30.driver.kit.futures import Completed, failed
+from kip30.driver.kit.timer import Pulse
 from kip30_backends.cassandra.lines import Lines
 from kip30_backends.cassandra.turns import Turns
 

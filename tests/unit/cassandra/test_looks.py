@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kip30.futures import Completed
-from kip30.pulse import Pulse
-from kip30.records import Entry, Kind, Snapshot, Target, Version
+from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.namespace_polls import NamespacePoll
 from kip30_backends.cassandra.polls import Rhythm

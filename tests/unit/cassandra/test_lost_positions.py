@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from kip30 import PositionLostError
-from kip30.scanning import PageSize
+from kip30.driver.scanning import PageSize
 from kip30_backends.cassandra import kept_tables
 from tests.unit.clients import PATIENT, Open
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kip30 import UnavailableError
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.records import Fence
 from kip30.names import Key
-from kip30.pulse import Pulse
-from kip30.records import Fence
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.fences import Fences
 from kip30_backends.cassandra.folds import Folds

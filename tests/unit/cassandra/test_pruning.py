@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kip30 import Fence, FencedError, PluginLocator, UnavailableError
-from kip30.futures import failed
-from kip30.pruning import prune
-from kip30.records import Kind
+from kip30.driver.kit.futures import failed
+from kip30.driver.pruning import prune
+from kip30.driver.records import Kind
 from kip30_backends.cassandra import pruning
 from kip30_backends.cassandra.election import CassandraElection
 from kip30_backends.cassandra.pruning import Pruning

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kip30 import PositionLostError, StoreError
-from kip30.scanning import Layout, PageSize, ScanDriver, View
+from kip30.driver.scanning import Layout, PageSize, ScanDriver, View
 from kip30_backends.cassandra import raw_table
 
 from .admin import Admin

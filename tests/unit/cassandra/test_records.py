@@ -1,8 +1,8 @@
 """Many records, and large ones."""
 
 from kip30 import BYTES, KeySetChange
+from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
-from kip30.records import Condition, Write, new_nonce
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder
 from tests.unit.clients import PATIENT, Open

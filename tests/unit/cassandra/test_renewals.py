@@ -6,8 +6,8 @@ from concurrent.futures import Future
 import pytest
 
 from kip30 import Member, UnavailableError, Version
-from kip30.futures import Completed
-from kip30.records import Entry
+from kip30.driver.kit.futures import Completed
+from kip30.driver.records import Entry
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.posts import Holding, Post
 from kip30_backends.cassandra.renewals import Parcel, parcels, renew_all

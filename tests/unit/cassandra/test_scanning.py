@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from kip30 import BYTES, ClosedError, PositionLostError, Version
-from kip30.scanning import Layout, PageSize, View
+from kip30.driver.scanning import Layout, PageSize, View
 from kip30_backends.cassandra import kept_tables, partitions
 from kip30_backends.cassandra.ring import walk
 from kip30_conformance.patience import TIME_SCALE, eventually

@@ -4,10 +4,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kip30.clock import ManualClock
 from kip30.driver import Context
-from kip30.futures import Completed
-from kip30.records import Entry, Version
+from kip30.driver.clock import ManualClock
+from kip30.driver.kit.futures import Completed
+from kip30.driver.records import Entry, Version
 from kip30_backends.cassandra.posts import Holding, Post
 from kip30_backends.cassandra.session import Sessions
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kip30.pulse import Pulse
-from kip30.records import Kind, Snapshot, Target
+from kip30.driver.kit.timer import Pulse
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.folds import Folds

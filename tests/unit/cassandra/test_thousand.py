@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from kip30.records import Kind, Snapshot, Target
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.library import Wire
 from kip30_conformance.patience import TIME_SCALE, eventually
 from tests.unit.clients import PATIENT, Open

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from kip30 import registry
 from kip30.cli.manual import refreshed
+from kip30.runtime import registry
 
 DOCS = Path(__file__).parents[3] / "docs"
 AGAIN = "python -m kip30.cli.manual docs/command-line.md docs/configuration.md"

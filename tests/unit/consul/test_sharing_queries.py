@@ -8,7 +8,7 @@ from time import monotonic, sleep
 import pytest
 
 from kip30 import BYTES, ValueChange
-from kip30.records import Kind, Snapshot, Target
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.consul import library
 from kip30_backends.consul.wire import Answer
 from kip30_conformance.patience import TIME_SCALE, eventually

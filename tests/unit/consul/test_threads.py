@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from kip30 import UnavailableError
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30.names import Key
-from kip30.records import Kind, Snapshot, Target
 from kip30_backends.consul import ConsulBackend
 from kip30_backends.consul.crew import Crew
 from kip30_backends.consul.grants import Session

@@ -1,7 +1,7 @@
 import json
 
 from kip30 import PluginLocator
-from kip30.adapter import NOBODY, LeaderElectorAdapter
+from kip30.kafka_elector import NOBODY, LeaderElectorAdapter
 from kip30_conformance.patience import eventually
 
 from .conftest import OpenClient

@@ -7,10 +7,10 @@ from concurrent.futures import Future
 import pytest
 
 from kip30 import Leadership, OutcomeUnknownError, PluginLocator, Version
-from kip30.adapter import NOBODY, LeaderElectorAdapter, _Callbacks
-from kip30.clock import ManualClock
-from kip30.lease import Lease
-from kip30.records import Claim, Entry
+from kip30.driver.clock import ManualClock
+from kip30.driver.lease import Lease
+from kip30.driver.records import Claim, Entry
+from kip30.kafka_elector import NOBODY, LeaderElectorAdapter, _Callbacks
 from kip30_conformance.child import in_forked_child
 from kip30_conformance.patience import TIME_SCALE, eventually
 

@@ -15,9 +15,9 @@ from kip30 import (
     OutcomeUnknownError,
     PluginLocator,
     SessionLost,
-    campaign,
 )
-from kip30.clock import ManualClock
+from kip30.driver.clock import ManualClock
+from kip30.runtime import campaign
 from kip30_backends.embedded.faults import Effect, Fault
 from kip30_conformance.patience import eventually
 

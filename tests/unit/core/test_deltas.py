@@ -7,9 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from kip30.key_sets import KeySetChange, KeySets
-from kip30.observation import Deltas, Feed, Observations
-from kip30.records import Delta, Entry, Kind, Snapshot, Target, Version
+from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
+from kip30.runtime.key_sets import KeySetChange, KeySets
+from kip30.runtime.subscriptions import Deltas, Feed, Observations
 
 
 def entry(number: int) -> Entry:

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from kip30.clock import ManualClock, SystemClock
-from kip30.dispatch import STORE_WORKERS, Delivery, Dispatcher, Task
+from kip30.driver.clock import ManualClock, SystemClock
+from kip30.runtime.dispatcher import STORE_WORKERS, Delivery, Dispatcher, Task
 from kip30_conformance.patience import eventually
 
 

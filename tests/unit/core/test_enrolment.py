@@ -18,9 +18,9 @@ from kip30 import (
     OutcomeUnknownError,
     UnavailableError,
 )
-from kip30.clock import ManualClock
-from kip30.futures import failed
-from kip30.records import Kind, Target
+from kip30.driver.clock import ManualClock
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Kind, Target
 from kip30_backends.embedded.faults import Effect, Fault
 from kip30_conformance.patience import eventually, throughout
 

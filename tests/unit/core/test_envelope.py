@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip30.envelope import OVERHEAD_BYTES, Unsealed, seal, unseal, unseal_all
+from kip30.driver.record_format import OVERHEAD_BYTES, Unsealed, seal, unseal, unseal_all
+from kip30.driver.records import new_nonce
 from kip30.errors import StoreError
-from kip30.records import new_nonce
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -14,12 +14,12 @@ from kip30 import (
     PluginLocator,
     StoreError,
 )
-from kip30.clock import ManualClock
 from kip30.driver import MembershipDriver
-from kip30.futures import failed
-from kip30.member_lifecycle import Phase
-from kip30.member_watch import MemberWatch
-from kip30.records import Claim
+from kip30.driver.clock import ManualClock
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Claim
+from kip30.runtime.member_phases import Phase
+from kip30.runtime.member_watch import MemberWatch
 from kip30_conformance.patience import TIME_SCALE, eventually
 
 from .conftest import OpenClient

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kip30 import ClosedError, KeySetChange, LifecycleError, PluginLocator, ValueChange
-from kip30.dispatch import Dispatcher
+from kip30.runtime.dispatcher import Dispatcher
 from kip30_conformance.patience import eventually
 from tests.unit.threads import no_threads
 

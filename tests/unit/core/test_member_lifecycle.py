@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kip30.member_lifecycle import MemberLifecycle, Phase, Update
+from kip30.runtime.member_phases import MemberLifecycle, Phase, Update
 
 PATHS = {
     Phase.JOINING: (),

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kip30.driver.key_layout import Paths
 from kip30.names import Key
-from kip30.paths import Paths
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip30.pulse import Pulse
+from kip30.driver.kit.timer import Pulse
 from kip30_conformance.patience import TIME_SCALE, eventually
 from tests.unit.threads import no_threads
 

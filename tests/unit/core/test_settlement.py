@@ -15,10 +15,10 @@ from kip30 import (
     UnavailableError,
 )
 from kip30.driver import StorageDriver
-from kip30.futures import failed
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Condition, Write
 from kip30.names import parse_key
-from kip30.records import Condition, Write
-from kip30.settlement import Wait, insist, settle
+from kip30.runtime.lost_answers import Wait, insist, settle
 
 from .trouble import faults
 

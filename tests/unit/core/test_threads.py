@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from kip30 import UnavailableError
-from kip30.clock import SystemClock
-from kip30.dispatch import Dispatcher
-from kip30.pulse import Pulse
-from kip30.threads import start_eventually, started
+from kip30.driver.clock import SystemClock
+from kip30.driver.kit.threads import start_eventually, started
+from kip30.driver.kit.timer import Pulse
+from kip30.runtime.dispatcher import Dispatcher
 from kip30_conformance.patience import TIME_SCALE, eventually
 from tests.unit.threads import no_threads
 

@@ -22,8 +22,8 @@ from kip30 import (
     parse_version,
 )
 from kip30.aio import AsyncPluginLocator
-from kip30.connection import Connection
 from kip30.driver import Backend, Context
+from kip30.runtime.open_store import Connection
 from kip30_conformance.crowd import at_once
 from kip30_conformance.resources import expect_no_more_than, resources
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend
+from kip30.driver.records import Claim, Condition, Kind, Target, Write
 from kip30.errors import Kip30Error, LifecycleError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Kind, Target, Write
 from kip30_backends.embedded import pins
 
 SERVICE = Target(Kind.SERVICE, "s")

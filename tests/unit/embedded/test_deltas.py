@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kip30.driver import Watch
+from kip30.driver.records import Claim, Condition, Delta, Kind, Snapshot, Target, Write
 from kip30.names import Key
-from kip30.observation import Deltas
-from kip30.records import Claim, Condition, Delta, Kind, Snapshot, Target, Write
+from kip30.runtime.subscriptions import Deltas
 from kip30_backends.embedded import EmbeddedBackend
 from kip30_conformance.patience import TIME_SCALE
 

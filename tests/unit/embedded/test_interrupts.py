@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Claim, Condition, Kind, Target, Write
 from kip30.errors import UnavailableError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Kind, Target, Write
 from kip30_backends.embedded import EmbeddedBackend, forks
 from kip30_backends.embedded.fork_gate import held_off
 from kip30_backends.embedded.write_queue import Turn, WriteQueue

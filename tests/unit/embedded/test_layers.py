@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kip30.records import Entry, Version
+from kip30.driver.records import Entry, Version
 from kip30_backends.embedded.layers import Layered, changed
 
 

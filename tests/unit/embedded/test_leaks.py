@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Condition, Kind, Target, Write
 from kip30.errors import ClosedError, StoreError, UnavailableError
 from kip30.names import Key
-from kip30.records import Condition, Kind, Target, Write
 from kip30_backends.embedded import EmbeddedBackend, forks
 from kip30_backends.embedded.connections import Connections
 

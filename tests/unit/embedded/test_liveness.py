@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend, Capability
+from kip30.driver.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
 from kip30.errors import ClosedError, FencedError, UnsupportedError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
 from kip30_backends.embedded import EmbeddedBackend, boots
 
 SERVICE = Target(Kind.SERVICE, "s")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend
+from kip30.driver.records import Condition, Write
 from kip30.errors import StoreError
 from kip30.names import Key
-from kip30.records import Condition, Write
 from kip30_backends.embedded import pins
 from kip30_backends.embedded.pins import Pin
 

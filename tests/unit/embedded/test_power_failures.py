@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Claim, Condition, Fence, Kind, Snapshot, Target, Version, Write
 from kip30.errors import FencedError, VersionConflictError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Fence, Kind, Snapshot, Target, Version, Write
 from kip30_backends.embedded import EmbeddedBackend, boots
 from kip30_backends.embedded.database import Database
 

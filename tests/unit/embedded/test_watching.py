@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend, Watch
+from kip30.driver.records import Condition, Kind, Snapshot, Target, Write
 from kip30.names import Key
-from kip30.records import Condition, Kind, Snapshot, Target, Write
 from kip30_backends.embedded import EmbeddedBackend, inotify
 
 SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))

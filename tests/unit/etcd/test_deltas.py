@@ -6,7 +6,7 @@ from functools import partial
 from time import sleep
 
 from kip30 import BYTES
-from kip30.records import Delta, Kind, Snapshot, Target
+from kip30.driver.records import Delta, Kind, Snapshot, Target
 from kip30_conformance.patience import eventually
 from tests.unit.clients import PATIENT, Open
 

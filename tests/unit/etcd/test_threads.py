@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kip30 import Kip30Error, UnavailableError, ValueChange
-from kip30.resolution import resolve
+from kip30.runtime.resolution import resolve
 from kip30_backends.etcd.channel import STATUS, NoThreadError, Stream, channels
 from kip30_backends.etcd.grpc_library import GRPC
 from kip30_backends.etcd.messages import MESSAGES

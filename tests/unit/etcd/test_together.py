@@ -15,8 +15,8 @@ from kip30 import (
     Version,
 )
 from kip30.driver import StorageDriver
+from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
-from kip30.records import Condition, Write, new_nonce
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import TXN

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from kip30.records import Version
+from kip30.driver.records import Version
 from kip30_conformance.storm.finding import Conclusion
 from kip30_conformance.storm.names import TOLD_KEY
 from kip30_conformance.storm.news import listeners_told

@@ -13,7 +13,7 @@ import pytest
 from kazoo.protocol.states import KeeperState
 
 from kip30 import KeySetChange, MembershipChange, PluginLocator
-from kip30.records import Kind, Snapshot, Target
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.zookeeper.client import Client
 from kip30_conformance.patience import eventually
 from kip30_conformance.recorder import Recorder

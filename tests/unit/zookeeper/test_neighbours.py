@@ -9,8 +9,8 @@ from kazoo.security import make_digest_acl
 
 from kip30 import PluginLocator, StoreError
 from kip30.config import Written
-from kip30.envelope import seal
-from kip30.records import Kind, Snapshot, Target, new_nonce
+from kip30.driver.record_format import seal
+from kip30.driver.records import Kind, Snapshot, Target, new_nonce
 from kip30_backends.zookeeper.wire import GetChildren
 from kip30_conformance.patience import eventually
 from kip30_conformance.servers import Ensemble

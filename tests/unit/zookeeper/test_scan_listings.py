@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip30 import BYTES
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Position, ScanDriver, Span, View
+from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
+from kip30.runtime.resolution import scanner
 from kip30_backends.zookeeper import scan_reader
 from kip30_backends.zookeeper.scan_listings import Listings
 from kip30_backends.zookeeper.scan_spans import Part, place_of

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from kip30 import BYTES, PluginLocator
 from kip30.config import Written
+from kip30.driver.scanning import Layout, Page, Position, Row, ScanDriver, Span, View
 from kip30.errors import (
     AuthenticationError,
     ConfigError,
@@ -19,8 +20,7 @@ from kip30.errors import (
     PositionLostError,
     UnavailableError,
 )
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Page, Position, Row, ScanDriver, Span, View
+from kip30.runtime.resolution import scanner
 from kip30_backends.zookeeper import ZookeeperBackend, jute
 from kip30_backends.zookeeper.outbox import Ask, Steps
 from kip30_backends.zookeeper.scan_layouts import owner_of

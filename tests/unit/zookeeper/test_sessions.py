@@ -10,7 +10,7 @@ from kazoo.security import ACL, Id
 
 from kip30 import GroupMembership, Member, MemberExistsError, PluginLocator
 from kip30.config import Written
-from kip30.records import new_nonce
+from kip30.driver.records import new_nonce
 from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_backends.zookeeper.engine import Engine
 from kip30_backends.zookeeper.session import Identity

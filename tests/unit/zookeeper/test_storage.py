@@ -2,8 +2,8 @@
 
 from kip30 import BYTES
 from kip30.driver import Backend
+from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
-from kip30.records import Condition, Write, new_nonce
 from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.servers import Ensemble
