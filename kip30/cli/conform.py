@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from kip30.cli import parameters, suite
-from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli import _parameters, _suite
+from kip30.cli._store_options import StoreChoice, opens_store
 
 
 @click.command("conform")
@@ -29,7 +29,7 @@ from kip30.cli.opening import StoreChoice, opens_store
 )
 @click.option("--seed", type=int, metavar="NUMBER", help="What chance begins with.")
 @click.option("--server", metavar="STORE", help="Start servers of STORE, test those, and end them.")
-@parameters.nodes
+@_parameters.nodes
 @opens_store
 def command(choice: StoreChoice, *, server: str | None, nodes: int, **options: Any) -> int:
     """Prove that the store keeps kip30's promises.
@@ -41,12 +41,12 @@ def command(choice: StoreChoice, *, server: str | None, nodes: int, **options: A
 
     Needs the extra "conformance": in a checkout of kip30, pip install '.[conformance]'.
     """
-    conform = suite.part("conform")
+    conform = _suite.part("conform")
     if server is None:
         return _status(conform.run(choice.properties(), **options))
     if choice != StoreChoice(settings={}):
         raise click.UsageError("--server brings its own settings: give either, not both")
-    servers = suite.part("servers")
+    servers = _suite.part("servers")
     with servers.start(server, nodes) as ensemble:
         return _status(conform.run_on(ensemble, **options))
 

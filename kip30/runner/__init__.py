@@ -29,8 +29,8 @@ What is *not* promised:
 
 from kip30.runner.descriptors import inherited_descriptors
 from kip30.runner.job import GRACE_SECONDS, LOST_STATUS, WAITED_STATUS, Ending, Job, RunOutcome
+from kip30.runner.protocols import Contest, Term
 from kip30.runner.runner import Say, run
-from kip30.runner.terms import Contest, Term
 
 __all__ = [
     "GRACE_SECONDS",

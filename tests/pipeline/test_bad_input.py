@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from kip30 import PluginLocator
+from kip30.cli._exit_codes import Status
 from kip30.cli.program import program
-from kip30.cli.status import Status
 from kip30.errors import StoreError
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.run_directory import RunDirectory, read_manifest

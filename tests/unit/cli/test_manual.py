@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from kip30.cli.manual import refreshed
+from kip30.cli._docs import refreshed
 from kip30.runtime import registry
 
 DOCS = Path(__file__).parents[3] / "docs"
-AGAIN = "python -m kip30.cli.manual docs/command-line.md docs/configuration.md"
+AGAIN = "python -m kip30.cli._docs docs/command-line.md docs/configuration.md"
 
 
 @pytest.mark.parametrize("name", ["command-line.md", "configuration.md"])

@@ -40,7 +40,7 @@ def strike():
 """
 _PROGRAM = """
 import sys, threading, time, weakref
-from kip30.cli.unwinding import UnwindingOnSignals
+from kip30.cli._signals import UnwindingOnSignals
 from strike import strike
 
 try:

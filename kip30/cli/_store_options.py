@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from kip30.cli import completing, parameters
-from kip30.cli.choice import StoreChoice
+from kip30.cli import _completing, _parameters
+from kip30.cli._choice import StoreChoice
 
 __all__ = ["STORE_OPTIONS", "StoreChoice", "loads_plugins", "opens_store", "store_options"]
 
@@ -44,7 +44,7 @@ def store_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option(
         "--backend",
         metavar="NAME",
-        shell_complete=completing.stores,
+        shell_complete=_completing.stores,
         help="Store, as `kip30 backends` lists it.",
     )
     @click.option(
@@ -52,8 +52,8 @@ def store_options(command: Callable[..., R]) -> Callable[..., R]:
         "settings",
         metavar="KEY=VALUE",
         multiple=True,
-        type=parameters.setting,
-        shell_complete=completing.settings,
+        type=_parameters.setting,
+        shell_complete=_completing.settings,
         help="One setting, over those of the file. May be repeated.",
     )
     @wraps(command)

@@ -1,4 +1,4 @@
-"""The generated parts of the documentation: ``python -m kip30.cli.manual docs/*.md``.
+"""The generated parts of the documentation: ``python -m kip30.cli._docs docs/*.md``.
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; the prose around it is
 written by hand.
@@ -15,10 +15,10 @@ from pathlib import Path
 import click
 
 from kip30.cli import config
-from kip30.cli.opening import STORE_OPTIONS
+from kip30.cli._exit_codes import Status
+from kip30.cli._schema import ERROR, SCHEMA, Field
+from kip30.cli._store_options import STORE_OPTIONS
 from kip30.cli.program import program
-from kip30.cli.schema import ERROR, SCHEMA, Field
-from kip30.cli.status import Status
 from kip30.config import CommonSettings, reference
 from kip30.errors import ConfigError
 from kip30.runtime.registry import find

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, TypeVar
 
-from kip30.cli.status import Status, after_signal
+from kip30.cli._exit_codes import Status, after_signal
 
 E = TypeVar("E")
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import click
 
-from kip30.cli import output
-from kip30.cli.status import Status
+from kip30.cli import _output
+from kip30.cli._exit_codes import Status
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
@@ -139,7 +139,7 @@ def _report(error: Exception) -> Status:
     failure = explain(error)
     if failure.status is Status.SYSTEM:
         _forget_output()
-    if output.is_json_wanted() or _asks_for_json(error):
+    if _output.is_json_wanted() or _asks_for_json(error):
         _to_stderr(json.dumps({"error": _record(error, failure)}))
     else:
         say(f"{failure.what} — {failure.advice}" if failure.advice else failure.what)

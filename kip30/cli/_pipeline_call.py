@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import click
 
-from kip30.cli import output, parameters
-from kip30.cli.failures import say
-from kip30.cli.opening import StoreChoice, opens_store
-from kip30.cli.pipeline_progress import shown
-from kip30.cli.status import Status
+from kip30.cli import _output, _parameters
+from kip30.cli._exit_codes import Status
+from kip30.cli._failures import say
+from kip30.cli._pipeline_progress import shown
+from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.cluster import is_shared, shipped
 from kip30.pipeline.endpoints import Endpoint, parse_endpoint
@@ -169,7 +169,7 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option(
         "--request-seconds",
         metavar="NUMBER",
-        type=parameters.seconds,
+        type=_parameters.seconds,
         help="How long a request of a scan may take; else the operation timeout of the store.",
     )
     @click.option(
@@ -178,7 +178,7 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
         type=click.IntRange(min=1),
         help="About how many rows a span has, the unit of a resume.",
     )
-    @output.as_json
+    @_output.as_json
     @opens_store
     @wraps(command)
     def with_call(choice: StoreChoice, *args: Any, **options: Any) -> R:
@@ -200,12 +200,12 @@ def _checked(call: JobCall) -> JobCall:
 
 def _show(report: Report, *, as_json: bool) -> None:
     if as_json:
-        output.json_line(report.record())
+        _output.json_line(report.record())
         return
     for name, count in report.counts.items():
-        output.line(name, count, widths=(16,))
+        _output.line(name, count, widths=(16,))
     for one in report.findings[:_MOST_SHOWN]:
-        output.line(*(one.get(name, "") for name in ("outcome", "key", "detail")))
+        _output.line(*(one.get(name, "") for name in ("outcome", "key", "detail")))
     if len(report.findings) > _MOST_SHOWN:
         say(f"and {len(report.findings) - _MOST_SHOWN} more findings, which the report names")
     _say_ending(report)

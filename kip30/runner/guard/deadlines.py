@@ -8,7 +8,7 @@ is left after that, T/12 and the margin, is for the kernel to carry it out. The 
 timer, which fires if the guard itself stands still, is set to T/24.
 """
 
-from .page import Page
+from .shared_memory import Page
 
 _TERM_PART = 6
 _KILL_PART = 12

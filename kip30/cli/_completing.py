@@ -9,7 +9,7 @@ from functools import wraps
 
 import click
 
-from kip30.cli.choice import StoreChoice
+from kip30.cli._choice import StoreChoice
 from kip30.codecs import BYTES
 from kip30.config import CommonSettings, build, load, reference
 from kip30.errors import ConfigError

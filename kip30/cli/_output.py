@@ -3,7 +3,7 @@
 In a pipe or a file a record is a line of UTF-8 with tabs between its fields: no titles, nothing
 cut. On a terminal records are a table with titles, or, where the terminal is too narrow for that, a
 paragraph for each record. With ``--json`` a record is an object on a line of its own; `SCHEMA` in
-`kip30.cli.schema` lists the fields.
+`kip30.cli._schema` lists the fields.
 """
 
 import json

@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from kip30.cli import output
-from kip30.cli.failures import say
+from kip30.cli import _output
+from kip30.cli._failures import say
 from kip30.pipeline.manifest import Manifest
 from kip30.pipeline.progress import FeedProgress, Progress, WaveProgress
 
@@ -58,12 +58,12 @@ class JsonProgress(LineProgress):
     @override
     def wave(self, done: WaveProgress) -> None:
         """Print the wave."""
-        output.json_line({**done._asdict(), "rows_per_second": round(_rate(done), 1)})
+        _output.json_line({**done._asdict(), "rows_per_second": round(_rate(done), 1)})
 
     @override
     def feed(self, state: FeedProgress) -> None:
         """Print how far the feed is."""
-        output.json_line({**state._asdict(), "seconds": round(state.seconds, 3)})
+        _output.json_line({**state._asdict(), "seconds": round(state.seconds, 3)})
 
 
 class BarProgress(LineProgress):

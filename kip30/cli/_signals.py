@@ -8,7 +8,7 @@ import weakref
 from types import FrameType
 from typing import NoReturn
 
-from kip30.cli.status import after_signal
+from kip30.cli._exit_codes import after_signal
 
 _AGAIN_SECONDS = 0.01
 _DROPPING_FILES = (weakref.__file__, _weakrefset.__file__)
