@@ -127,7 +127,9 @@ def _say(**words: Any) -> None:
 def main() -> None:
     """Carry out orders until there are no more."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    client = Client(**json.loads(sys.stdin.readline()))
+    order = json.loads(sys.stdin.readline())
+    _say(what="running")
+    client = Client(**order)
     _say(what="ready")
     for line in sys.stdin:
         verb = json.loads(line)["verb"]

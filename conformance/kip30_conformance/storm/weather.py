@@ -81,10 +81,15 @@ class Weather:
             for planned, fault in begun:
                 struck.append(_ended(planned, fault))
         self._until(self._all_serve, _READY_SECONDS, "the servers find each other")
+        # How long a new client's interpreter takes to start says nothing about the store.
+        self._until(self._all_run, _READY_SECONDS, "the clients' processes start")
         self._calm(begin, tuple(struck))
 
     def _all_serve(self) -> bool:
         return all(node.is_ready() for node in self._scene.ensemble.nodes)
+
+    def _all_run(self) -> bool:
+        return self._crew.have_said("running")
 
     def _calm(self, begin: float, faults: tuple[Struck, ...]) -> None:
         end = time.monotonic()

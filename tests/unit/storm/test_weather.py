@@ -1,5 +1,6 @@
-"""How long a storm rages."""
+"""How long a storm rages, and when its calms begin."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,3 +23,26 @@ def test_no_episode_begins_once_the_time_is_up(
     display: Any = SimpleNamespace(begin=lambda _: None, show=lambda *_: None)
     Weather(scene, Timing(), display).rage([Episode([]), Episode([])], seconds)
     assert len(happened) == begun
+
+
+def test_a_calm_begins_when_the_processes_of_all_clients_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Timing, "calm", 0.0)
+    running = time.monotonic() + 0.3
+    crew: Any = SimpleNamespace(
+        have_said=lambda what: what != "running" or time.monotonic() > running,
+        counted=dict,
+        look=lambda: None,
+    )
+    scene: Any = SimpleNamespace(crew=crew, ensemble=SimpleNamespace(nodes=[]))
+    display: Any = SimpleNamespace(begin=lambda _: None, show=lambda *_: None)
+    fault: Any = SimpleNamespace(begin=lambda: None, end=lambda: None, target="", evidence="")
+    monkeypatch.setattr(Weather, "_made", lambda *_: fault)
+    weather = Weather(scene, Timing(), display)
+    weather.rage([Episode([_no_fault()])], 60.0)
+    assert weather.windows[-1].end > running
+
+
+def _no_fault() -> Any:
+    return SimpleNamespace(kind="none", seconds=0.0, seed=1)
