@@ -28,9 +28,9 @@ from kip30.config.extras import how_to_install
 from kip30.driver import Backend, Capability
 from kip30.runtime.resolution import Configuration, check
 from kip30_conformance.harness import OPERATION_SECONDS, Harness
-from kip30_conformance.patience import TIME_SCALE
-from kip30_conformance.rendering import html, markdown
-from kip30_conformance.report import Level, Store, Summary
+from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.report.rendering import html, markdown
+from kip30_conformance.report.results import Level, Store, Summary
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.harness import ServerHarness
 from kip30_conformance.sharing import require_sharing

@@ -10,11 +10,11 @@ from typing import Any, Protocol, runtime_checkable
 from kip30 import PluginLocator, UnsupportedError
 from kip30.config import Written
 from kip30.driver.clock import Clock
+from kip30_conformance.clients.peer import Peer
 from kip30_conformance.neighbour.base import Neighbour
-from kip30_conformance.nowhere import nowhere
-from kip30_conformance.patience import TIME_SCALE
-from kip30_conformance.peer import Peer
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
+from kip30_conformance.unreachable import nowhere
 
 SESSION_SECONDS = 2.0
 OPERATION_SECONDS = 1.5

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kip30_conformance.harness import Harness
-from kip30_conformance.progress import Display
-from kip30_conformance.report import Check, Level, Outcome, case_id
+from kip30_conformance.report.progress import Display
+from kip30_conformance.report.results import Check, Level, Outcome, case_id
 from kip30_conformance.storm.heartbeat import GAP_SECONDS, Heartbeat
 from kip30_conformance.suite import NoEvidenceError
 

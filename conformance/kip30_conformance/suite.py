@@ -11,8 +11,8 @@ from kip30.config import Written
 from kip30.driver import Capability
 from kip30.driver.clock import Clock
 from kip30_conformance._sealed import Sealed
+from kip30_conformance.clients.peer import Peer
 from kip30_conformance.harness import ClientFaults, Harness
-from kip30_conformance.peer import Peer
 
 P = ParamSpec("P")
 T = TypeVar("T")

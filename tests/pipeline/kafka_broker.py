@@ -11,10 +11,10 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.servers.custody import Custody
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers.installed import find
 from kip30_conformance.servers.ports import HOST
+from kip30_conformance.servers.supervisor_client import Custody
 
 BROKER = 7
 _NODE = 0

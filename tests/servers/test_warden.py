@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import STORES
-from kip30_conformance.servers.custody import WardenError
 from kip30_conformance.servers.needing import needed
+from kip30_conformance.servers.supervisor_client import WardenError
 
 _PARENT = """
 import os, sys

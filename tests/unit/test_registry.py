@@ -19,8 +19,8 @@ from kip30.errors import ConfigError
 from kip30.runtime import registry
 from kip30.runtime.additional_paths import AdditionalPaths
 from kip30.runtime.registry import Choice, NotLoadedError
-from kip30_conformance.child import in_forked_child
-from kip30_conformance.patience import eventually
+from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.polling import eventually
 
 BACKEND = """
 from dataclasses import dataclass

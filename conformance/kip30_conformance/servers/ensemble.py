@@ -4,11 +4,11 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
-from kip30_conformance.patience import eventually
-from kip30_conformance.servers.custody import Custody
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers.link import Counts, Link, counts_from
 from kip30_conformance.servers.node import Node
 from kip30_conformance.servers.store import Store
+from kip30_conformance.servers.supervisor_client import Custody
 
 READY_SECONDS = 60.0
 

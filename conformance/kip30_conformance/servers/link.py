@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
-from kip30_conformance.servers.custody import Custody
 from kip30_conformance.servers.store import Store, addresses
+from kip30_conformance.servers.supervisor_client import Custody
 
 Side = Literal["client", "server"]
 

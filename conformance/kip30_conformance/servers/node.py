@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from kip30_conformance.servers.custody import Custody
 from kip30_conformance.servers.ports import HOST
 from kip30_conformance.servers.store import Plan, Store
+from kip30_conformance.servers.supervisor_client import Custody
 
 _TAIL_LINES = 40
 

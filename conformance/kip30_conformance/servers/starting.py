@@ -10,12 +10,12 @@ from kip30 import ConfigError
 from kip30.config import did_you_mean
 from kip30_conformance.servers.cassandra import Cassandra
 from kip30_conformance.servers.consul import Consul
-from kip30_conformance.servers.custody import Custody
 from kip30_conformance.servers.ensemble import READY_SECONDS, Ensemble
 from kip30_conformance.servers.etcd import Etcd
 from kip30_conformance.servers.installed import find
 from kip30_conformance.servers.node import Node
 from kip30_conformance.servers.store import Place, Plan, Store
+from kip30_conformance.servers.supervisor_client import Custody
 from kip30_conformance.servers.zookeeper import Zookeeper
 
 _STORES: tuple[type[Store], ...] = (Cassandra, Consul, Etcd, Zookeeper)

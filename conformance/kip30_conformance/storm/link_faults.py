@@ -6,7 +6,7 @@ from random import Random
 from typing_extensions import override
 
 from kip30_conformance.servers import Counts, Link
-from kip30_conformance.storm.crew import Hand
+from kip30_conformance.storm.clients import Hand
 from kip30_conformance.storm.faults import Fault, Scene
 
 Strike = Callable[[Link], None]

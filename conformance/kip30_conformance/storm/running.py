@@ -15,12 +15,21 @@ from pathlib import Path
 
 from kip30 import ConfigError, __version__
 from kip30.config.extras import how_to_install
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble, start
-from kip30_conformance.storm import attendance, damage, leadership, leaks, liveness, news, storage
-from kip30_conformance.storm.crew import Crew
+from kip30_conformance.storm import (
+    attendance,
+    damage,
+    leadership,
+    leaks,
+    listener_check,
+    liveness,
+    storage,
+)
+from kip30_conformance.storm.clients import Crew
 from kip30_conformance.storm.display import display_on
 from kip30_conformance.storm.ending import prepare, read_final
+from kip30_conformance.storm.fault_loop import Weather
 from kip30_conformance.storm.faults import Scene
 from kip30_conformance.storm.record import Final, Record, load
 from kip30_conformance.storm.rendering import markdown
@@ -28,7 +37,6 @@ from kip30_conformance.storm.rubbish import begun
 from kip30_conformance.storm.schedule import schedule
 from kip30_conformance.storm.summary import Summary
 from kip30_conformance.storm.timing import Timing
-from kip30_conformance.storm.weather import Weather
 
 JUDGES = (
     leadership.one_holder,
@@ -37,7 +45,7 @@ JUDGES = (
     storage.linearizable,
     leadership.fenced_writes,
     attendance.true_membership,
-    news.listeners_told,
+    listener_check.listeners_told,
     liveness.calls_end,
     liveness.progress,
     leaks.no_leak,
@@ -156,7 +164,7 @@ def _all_told(crew: Crew, final: Final) -> bool:
     return not any(
         complaint
         for hand in crew.hands
-        for complaint in news.lagging(hand.process, hand.journal(), final)
+        for complaint in listener_check.lagging(hand.process, hand.journal(), final)
     )
 
 

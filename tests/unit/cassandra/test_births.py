@@ -8,7 +8,7 @@ import pytest
 from kip30 import PluginLocator
 from kip30.config import Written
 from kip30_backends.cassandra import births
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import PATIENT

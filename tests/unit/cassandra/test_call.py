@@ -12,7 +12,7 @@ from kip30_backends.cassandra.call import Answer, Ask, Call, Route
 from kip30_backends.cassandra.errors import Failure
 from kip30_backends.cassandra.library import Row
 from kip30_backends.cassandra.nodes import Nodes
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 SECONDS = 5 * TIME_SCALE
 DONE: Row = {"[applied]": True}

@@ -19,7 +19,7 @@ from kip30_backends.cassandra import folds
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.folding import Folding
 from kip30_backends.cassandra.names_between import between
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import PATIENT, Open, opening

@@ -9,8 +9,8 @@ from kip30 import LeaderChange, MembershipChange
 from kip30.driver.clock import ManualClock
 from kip30.driver.records import Entry, Version
 from kip30_backends.cassandra.departed import Departed
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 
 from .admin import Admin

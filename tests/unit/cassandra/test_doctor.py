@@ -8,7 +8,7 @@ import pytest
 from kip30.config import Written, build, load
 from kip30_backends.cassandra import CassandraSettings
 from kip30_backends.cassandra.schema import ddl
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 
 from .admin import Admin

@@ -13,7 +13,7 @@ from kip30.names import Key
 from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.posts import Holding
 from kip30_backends.cassandra.session import Session, Sessions
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
 
 from .admin import Admin

@@ -15,8 +15,8 @@ from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.namespace_polls import NamespacePoll
 from kip30_backends.cassandra.polls import Rhythm
 from kip30_backends.cassandra.states import Revision
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 
 from .admin import Admin

@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from kip30 import PluginLocator, UnavailableError
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

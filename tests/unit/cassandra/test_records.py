@@ -3,8 +3,8 @@
 from kip30 import BYTES, KeySetChange
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 
 MANY = 6000

@@ -11,8 +11,8 @@ from kip30.driver.records import Entry
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.posts import Holding, Post
 from kip30_backends.cassandra.renewals import Parcel, parcels, renew_all
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

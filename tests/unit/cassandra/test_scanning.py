@@ -9,7 +9,7 @@ from kip30 import BYTES, ClosedError, PositionLostError, Version
 from kip30.driver.scanning import Layout, PageSize, View
 from kip30_backends.cassandra import kept_tables, partitions
 from kip30_backends.cassandra.ring import walk
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin

@@ -8,7 +8,7 @@ import pytest
 
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.library import Wire
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import PATIENT, Open
 
 MANY = 1000

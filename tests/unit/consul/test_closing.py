@@ -4,7 +4,7 @@ from kip30 import ClosedError, OutcomeUnknownError
 from kip30.driver.records import Condition, Write
 from kip30.names import Key
 from kip30_backends.consul import ConsulBackend
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

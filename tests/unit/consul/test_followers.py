@@ -17,7 +17,7 @@ from kip30_backends.consul.followers import Ear, Follower, Hear, Patience
 from kip30_backends.consul.library import Agent
 from kip30_backends.consul.records import index_of, target
 from kip30_backends.consul.wire import Answer
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 
 from .admin import Admin

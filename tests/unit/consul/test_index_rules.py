@@ -14,7 +14,7 @@ from kip30_backends.consul.followers import Ear, Follower, Patience
 from kip30_backends.consul.library import Agent
 from kip30_backends.consul.records import index_of
 from kip30_backends.consul.wire import Answer
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 URL = "/v1/kv/k?consistent"
 

@@ -12,7 +12,7 @@ from kip30_backends.consul import ConsulBackend
 from kip30_backends.consul.crew import Crew
 from kip30_backends.consul.grants import Session
 from kip30_backends.consul.talk import Talk
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
 

@@ -2,7 +2,7 @@ import json
 
 from kip30 import PluginLocator
 from kip30.kafka_elector import NOBODY, LeaderElectorAdapter
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 from .conftest import OpenClient
 from .trouble import faults

@@ -11,8 +11,8 @@ from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
 from kip30.driver.records import Claim, Entry
 from kip30.kafka_elector import NOBODY, LeaderElectorAdapter, _Callbacks
-from kip30_conformance.child import in_forked_child
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .conftest import OpenClient
 from .trouble import faults

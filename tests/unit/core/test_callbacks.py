@@ -10,7 +10,7 @@ from kip30.driver.clock import SystemClock
 from kip30.driver.kit.futures import Handed
 from kip30.runtime.callbacks import Callbacks
 from kip30.runtime.dispatcher import Dispatcher
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 PATIENCE = 10.0
 

@@ -19,7 +19,7 @@ from kip30 import (
 from kip30.driver.clock import ManualClock
 from kip30.runtime import campaign
 from kip30_backends.embedded.faults import Effect, Fault
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived

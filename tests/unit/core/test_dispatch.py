@@ -7,7 +7,7 @@ import pytest
 
 from kip30.driver.clock import ManualClock, SystemClock
 from kip30.runtime.dispatcher import STORE_WORKERS, Delivery, Dispatcher, Task
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from kip30.driver.clock import ManualClock
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Kind, Target
 from kip30_backends.embedded.faults import Effect, Fault
-from kip30_conformance.patience import eventually, throughout
+from kip30_conformance.polling import eventually, throughout
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived

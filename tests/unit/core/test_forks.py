@@ -8,8 +8,8 @@ import pytest
 
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.fork_safety import Uninterrupted
-from kip30_conformance.child import in_forked_child
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.polling import TIME_SCALE
 
 SOON = 10 * TIME_SCALE
 

@@ -20,7 +20,7 @@ from kip30.driver.kit.futures import failed
 from kip30.driver.records import Claim
 from kip30.runtime.member_phases import Phase
 from kip30.runtime.member_watch import MemberWatch
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .conftest import OpenClient
 from .trouble import faults

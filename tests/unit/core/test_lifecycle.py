@@ -14,7 +14,7 @@ import pytest
 
 from kip30 import ClosedError, KeySetChange, LifecycleError, PluginLocator, ValueChange
 from kip30.runtime.dispatcher import Dispatcher
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from tests.unit.threads import no_threads
 
 from .conftest import OpenClient

@@ -15,8 +15,8 @@ import pytest
 
 from kip30 import Leadership, Member, PluginLocator
 from kip30.aio import AsyncPluginLocator
-from kip30_conformance.patience import eventually, throughout
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually, throughout
 
 from .conftest import OpenClient
 from .loops import properties, until

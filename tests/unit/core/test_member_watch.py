@@ -13,7 +13,7 @@ import pytest
 from kip30 import Member, PluginLocator, UnavailableError
 from kip30.driver.records import Kind, Target
 from kip30.runtime.member_watch import MemberWatch
-from kip30_conformance.patience import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import TIME_SCALE, eventually, throughout
 
 from .conftest import OpenClient
 from .trouble import faults

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30.driver.kit.timer import Pulse
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.threads import no_threads
 
 LONG = 3600.0

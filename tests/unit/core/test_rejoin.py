@@ -17,8 +17,8 @@ from kip30 import (
     PluginLocator,
 )
 from kip30_backends.embedded.faults import Effect, Fault
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived

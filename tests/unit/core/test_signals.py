@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kip30 import PluginLocator, UsageError, close_on_signals
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.signals import heeded
+from kip30_conformance.clients.signals import heeded
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 _END_SECONDS = 30 * TIME_SCALE
 _PROGRAM = """

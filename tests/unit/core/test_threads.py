@@ -9,7 +9,7 @@ from kip30.driver.clock import SystemClock
 from kip30.driver.kit.threads import start_eventually, started
 from kip30.driver.kit.timer import Pulse
 from kip30.runtime.dispatcher import Dispatcher
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.threads import no_threads
 
 SOON = 5 * TIME_SCALE

@@ -15,7 +15,7 @@ from kip30.names import Key
 from kip30.runtime.group_views import Changes, GroupViews
 from kip30.runtime.leader_views import LeaderViews
 from kip30.runtime.unreadable import UnreadableLog
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 from .conftest import OpenClient
 

@@ -24,7 +24,7 @@ from kip30 import (
 from kip30.aio import AsyncPluginLocator
 from kip30.driver import Backend, Context
 from kip30.runtime.open_store import Connection
-from kip30_conformance.crowd import at_once
+from kip30_conformance.clients.crowd import at_once
 from kip30_conformance.resources import expect_no_more_than, resources
 
 from .trouble import faults

@@ -23,7 +23,7 @@ from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, forks
 from kip30_backends.embedded.fork_gate import held_off
 from kip30_backends.embedded.write_queue import Turn, WriteQueue
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 from .interrupting import Interrupted, interrupted_for, points, time_limit
 

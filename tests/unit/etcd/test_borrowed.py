@@ -11,8 +11,8 @@ from kip30_backends.etcd import GRPC_OPTIONS
 from kip30_backends.etcd.borrowed import borrow
 from kip30_backends.etcd.channel import STATUS
 from kip30_backends.etcd.messages import MESSAGES
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

@@ -16,8 +16,8 @@ from kip30_backends.etcd.channel import STATUS, NoThreadError, Stream, channels
 from kip30_backends.etcd.grpc_library import GRPC
 from kip30_backends.etcd.messages import MESSAGES
 from kip30_backends.etcd.stream import Stream as WatchStream
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads

@@ -20,7 +20,7 @@ from kip30.names import Key
 from kip30_backends.etcd.call import Ask
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import TXN
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 

@@ -4,8 +4,8 @@ import pytest
 
 from kip30.driver.records import Version
 from kip30_conformance.storm.finding import Conclusion
+from kip30_conformance.storm.listener_check import listeners_told
 from kip30_conformance.storm.names import TOLD_KEY
-from kip30_conformance.storm.news import listeners_told
 from kip30_conformance.storm.record import Record
 
 from .records import final, record, told, write

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kip30_conformance.storm.fault_loop import Weather
 from kip30_conformance.storm.schedule import Episode
 from kip30_conformance.storm.timing import Timing
-from kip30_conformance.storm.weather import Weather
 
 
 @pytest.mark.parametrize(("seconds", "begun"), [(60.0, 2), (0.0, 0)])

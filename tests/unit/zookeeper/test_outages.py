@@ -21,8 +21,8 @@ from kip30_backends.zookeeper.client import Client
 from kip30_backends.zookeeper.lines import Undertaker
 from kip30_backends.zookeeper.outbox import Ask, Steps
 from kip30_backends.zookeeper.wire import SetData
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 

@@ -26,7 +26,7 @@ from kip30_backends.zookeeper.outbox import Ask, Steps
 from kip30_backends.zookeeper.scan_layouts import owner_of
 from kip30_backends.zookeeper.scanning import ZooKeeperScanner
 from kip30_backends.zookeeper.wire import Create
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.children import run_in_child
 from tests.unit.clients import PATIENT, Open

@@ -15,8 +15,8 @@ from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_backends.zookeeper.engine import Engine
 from kip30_backends.zookeeper.session import Identity
 from kip30_backends.zookeeper.wire import Close, Create, Request
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 
