@@ -24,7 +24,7 @@ from kip30.runtime.callbacks import check_callable
 from kip30.runtime.campaign import Campaign
 from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
 from kip30.runtime.leader_views import Leader, LeaderChange, LeaderViews
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 
 __all__ = ["Leader", "LeaderChange", "LeaderElection"]
 
@@ -46,7 +46,7 @@ class LeaderElection(Handle, Generic[T]):
     """
 
     def __init__(
-        self, connection: Connection, service: str, codec: Codec[T], owner: object = None
+        self, connection: OpenStore, service: str, codec: Codec[T], owner: object = None
     ) -> None:
         """Use `PluginLocator.leader_election` instead."""
         self.service: str = check_id(service, "service")

@@ -12,7 +12,7 @@ from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.names import Key, check_namespace, parse_key
 from kip30.runtime.base_handle import Handle
 from kip30.runtime.key_sets import KeySetChange, KeySets
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 from kip30.runtime.subscriptions import Describe
 
 __all__ = ["KeySetChange", "ListenerRegistry", "ValueChange"]
@@ -51,7 +51,7 @@ class ListenerRegistry(Handle, Generic[T]):
     called or hashed is a `UsageError`, and nothing is registered.
     """
 
-    def __init__(self, connection: Connection, codec: Codec[T], owner: object = None) -> None:
+    def __init__(self, connection: OpenStore, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.listener_registry` instead."""
         super().__init__(connection, owner)
         self._codec = codec

@@ -17,7 +17,7 @@ from kip30.listeners import ListenerRegistry
 from kip30.membership import GroupMembership
 from kip30.runtime.callbacks import check_callback
 from kip30.runtime.lease_tracker import SessionListener
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 from kip30.runtime.resolution import Configuration, resolve
 from kip30.storage import Storage
 
@@ -41,7 +41,7 @@ class PluginLocator(Closing):
     def __init__(self, *, clock: Clock | None = None) -> None:
         """Prepare; nothing is opened before `startup`. *clock* is for tests of timing rules."""
         self._clock = clock or SystemClock()
-        self._connection: Connection | None = None
+        self._connection: OpenStore | None = None
         # Held while a startup runs, and for good once one has succeeded: a locator opens one store.
         # Never waited for, so that a child forked in the middle of a startup cannot hang on it.
         self._startup = threading.Lock()
@@ -83,7 +83,7 @@ class PluginLocator(Closing):
 
     def _start(self, config: Configuration) -> None:
         resolved = resolve(config, self._clock)
-        connection = Connection(resolved.open(), resolved.context)
+        connection = OpenStore(resolved.open(), resolved.context)
         self._drop = weakref.finalize(self._lifeline, _close_elsewhere, connection)
         self._drop.atexit = False
         self._connection = connection
@@ -182,7 +182,7 @@ class PluginLocator(Closing):
         if self._drop is not None:
             self._drop.detach()
 
-    def _open(self) -> Connection:
+    def _open(self) -> OpenStore:
         if self._connection is None:
             if self._closed:
                 raise ClosedError("the locator is closed: start a new one")
@@ -191,7 +191,7 @@ class PluginLocator(Closing):
         return self._connection
 
 
-def _close_elsewhere(connection: Connection) -> None:
+def _close_elsewhere(connection: OpenStore) -> None:
     """Close on a thread of its own: the collector may be running on one that holds our locks."""
     if connection.is_foreign():
         return

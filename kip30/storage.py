@@ -23,7 +23,7 @@ from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, Usa
 from kip30.names import Key, check_namespace, keys_in, parse_key
 from kip30.runtime.base_handle import Handle
 from kip30.runtime.lost_answers import Wait, settle, write_and_settle
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 
 T = TypeVar("T")
 _Entries = list[Entry | None]
@@ -69,7 +69,7 @@ class Storage(Handle, Generic[T]):
     service, decided by the store in the same operation.
     """
 
-    def __init__(self, connection: Connection, codec: Codec[T], owner: object = None) -> None:
+    def __init__(self, connection: OpenStore, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.storage` instead."""
         super().__init__(connection, owner)
         self._driver = connection.backend.storage

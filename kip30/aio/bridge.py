@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kip30.aio.awaiting import LateError, outcome, post
 from kip30.aio.workers import Workers
 from kip30.errors import Kip30Error, LifecycleError, OutcomeUnknownError, UnavailableError
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ _SLACK = 1.1  # more than the connection's own, so that its errors come first: t
 class Bridge:
     """What the handles of one `AsyncPluginLocator` share."""
 
-    def __init__(self, connection: Connection, workers: Workers, readers: Workers) -> None:
+    def __init__(self, connection: OpenStore, workers: Workers, readers: Workers) -> None:
         """Belong to the running loop; keep *readers* for reads, which writes must not hold up."""
         self.connection = connection
         self.closed: bool = False  # no listener is called any more; only the loop's thread writes

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 from kip30.aio.awaiting import LateError, outcome
 from kip30.aio.bridge import Bridge
 from kip30.aio.handle import AsyncHandle
+from kip30.aio.lease_bound import AsyncLeadership, CancelledOnLoss, Faces
 from kip30.aio.listening import AsyncListener
-from kip30.aio.tenure import AsyncLeadership, CancelledOnLoss, Faces
 from kip30.driver.records import Snapshot
 from kip30.election import (
     Leader,

@@ -24,7 +24,7 @@ from kip30.driver.kit.threads import started
 from kip30.errors import LifecycleError
 from kip30.locator import PluginLocator
 from kip30.runtime.lease_tracker import SessionLost
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 from kip30.runtime.resolution import Configuration
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ _JOIN_SECONDS = 5.0  # workers end with their calls, and those with the connecti
 class _Locator(PluginLocator):
     """Hands out the interfaces without their waiting."""
 
-    def connection(self) -> Connection:
+    def connection(self) -> OpenStore:
         return self._open()
 
     def storage_requests(self, codec: Codec[T]) -> StorageRequests[T]:

@@ -9,7 +9,7 @@ from kip30.runner.guard import kernel, processes
 from kip30.runner.interrupts import Handler
 
 
-class Adoption:
+class OrphanReaper:
     """Makes this process inherit orphaned descendants, in a with-block.
 
     Children it had before are spared. Those it gets later are taken for a command's.

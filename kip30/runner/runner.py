@@ -11,7 +11,7 @@ from kip30.runner.guard import messages
 from kip30.runner.guard_handle import GuardHandle
 from kip30.runner.interrupts import Interrupts
 from kip30.runner.job import LOST_STATUS, WAITED_STATUS, Ending, Job, RunOutcome
-from kip30.runner.orphans import Adoption
+from kip30.runner.orphans import OrphanReaper
 from kip30.runner.protocols import Contest, Term
 from kip30.runner.supervision import Supervision
 
@@ -45,13 +45,13 @@ def run(contest: Contest, job: Job, *, say: Say = lambda _line: None) -> RunOutc
         raise UnsupportedError("a guard needs Linux")
     if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
-    with Interrupts() as interrupts, Adoption() as adoption:
+    with Interrupts() as interrupts, OrphanReaper() as adoption:
         return _Runner(contest, job, say, interrupts, adoption).run()
 
 
 class _Runner:
     def __init__(
-        self, contest: Contest, job: Job, say: Say, interrupts: Interrupts, adoption: Adoption
+        self, contest: Contest, job: Job, say: Say, interrupts: Interrupts, adoption: OrphanReaper
     ) -> None:
         self._contest = contest
         self._job = job

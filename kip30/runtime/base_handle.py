@@ -11,14 +11,14 @@ from kip30.driver.kit.lifecycle import Closing
 from kip30.driver.records import Target
 from kip30.errors import LifecycleError
 from kip30.runtime.callbacks import check_callback
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 from kip30.runtime.subscriptions import Describe, Subscription
 
 
 class Subscriptions:
     """The callbacks of one handle, each counted once per target."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: OpenStore) -> None:
         """Begin with none."""
         self._connection = connection
         self._kept: dict[tuple[Target, Any], Subscription[Any]] = {}
@@ -33,7 +33,7 @@ class Subscriptions:
         *,
         initial: bool,
     ) -> None:
-        """Subscribe as `Connection.subscribe` does, unless *callback* is there already.
+        """Subscribe as `OpenStore.subscribe` does, unless *callback* is there already.
 
         Raises:
             UsageError: *callback* cannot be called, or cannot be hashed. Nothing is registered.
@@ -82,7 +82,7 @@ class Handle(Closing):
     through it in place until its locator is closed.
     """
 
-    def __init__(self, connection: Connection, owner: object) -> None:
+    def __init__(self, connection: OpenStore, owner: object) -> None:
         """Keep *owner* alive: the store stays open while a handle is in use."""
         self._connection = connection
         self._subscriptions = Subscriptions(connection)

@@ -32,9 +32,9 @@ from kip30.errors import (
     StoreError,
 )
 from kip30.runtime.candidacy import Candidacy, Leadership
-from kip30.runtime.late_claims import Ghosts
+from kip30.runtime.late_claims import LateClaims
 from kip30.runtime.lost_answers import given_back
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 from kip30.runtime.subscriptions import Feed
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ _HOPELESS = (AuthenticationError, StoreError)
 class Campaign:
     """Nominations for one service and the task that pursues them."""
 
-    def __init__(self, connection: Connection, service: str) -> None:
+    def __init__(self, connection: OpenStore, service: str) -> None:
         """Do nothing before the first nomination."""
         self._connection = connection
         self._driver = connection.backend.election
@@ -60,7 +60,7 @@ class Campaign:
         self._lock = threading.Lock()
         self._candidacies: dict[str, Candidacy] = {}
         self._leaving: list[Candidacy] = []
-        self._ghosts = Ghosts(connection, service, self._release)
+        self._late_claims = LateClaims(connection, service, self._release)
         # Claims to be given back. Any task appends; the campaign's alone removes.
         self._surplus: list[Claim] = []
         # What is known of the service; None while no candidate needs it. Written under the lock.
@@ -202,7 +202,7 @@ class Campaign:
             self._end_lost_terms()
             self._give_back()
             self._finish_leaving()
-            self._lay_ghosts()
+            self._release_late_claims()
             self._try_to_lead()
             self._rest_if_idle()
         except Exception as error:
@@ -218,7 +218,7 @@ class Campaign:
     def _set_timer(self, begun: float) -> None:
         """Have a step follow when the next thing is due after *begun*: one timer for them all."""
         idle_until = self._idle_since + _LINGER_SECONDS
-        moments = (self._retry.due, self._free_at, self._ghosts.due(), idle_until)
+        moments = (self._retry.due, self._free_at, self._late_claims.due(), idle_until)
         due = min((moment for moment in moments if moment > begun), default=math.inf)
         if due < math.inf and not begun < self._timer <= due:
             self._timer = due
@@ -233,7 +233,7 @@ class Campaign:
         Under the lock, so that a nomination finds the watch there is or begins another one.
         """
         with self._lock:
-            if self._candidacies or self._leaving or self._ghosts or self._surplus:
+            if self._candidacies or self._leaving or self._late_claims or self._surplus:
                 self._idle_since = math.inf
                 return
             now = self._now()
@@ -323,17 +323,17 @@ class Campaign:
 
     def _resolve(self, candidacy: Candidacy) -> None:
         """Take back a claim whose answer was lost, if it was granted."""
-        self._ghosts.take_back(candidacy.candidate, candidacy.nonce, candidacy.data)
+        self._late_claims.take_back(candidacy.candidate, candidacy.nonce, candidacy.data)
         candidacy.uncertain = False
 
     def _remember(self, candidacy: Candidacy) -> None:
         """Remember the nonce of *candidacy*, which it goes by no more, if that may appear yet."""
         if candidacy.unheard:
             candidacy.unheard = False
-            self._ghosts.remember(candidacy.candidate, candidacy.nonce, candidacy.data)
+            self._late_claims.remember(candidacy.candidate, candidacy.nonce, candidacy.data)
 
-    def _lay_ghosts(self) -> None:
-        self._ghosts.lay(self._feed.latest if self._feed is not None else None)
+    def _release_late_claims(self) -> None:
+        self._late_claims.release_shown(self._feed.latest if self._feed is not None else None)
 
     def _try_to_lead(self) -> None:
         for candidacy in list(self._candidacies.values()):

@@ -10,10 +10,10 @@ from kip30.driver.kit.futures import fail, succeed
 from kip30.driver.records import Claim, new_nonce
 from kip30.errors import DefiniteError, Kip30Error, LeadershipLostError
 from kip30.runtime.dispatcher import Delivery, Dispatcher
-from kip30.runtime.lease_bound import Tenure
+from kip30.runtime.lease_bound import LeaseBound
 
 
-class Leadership(Tenure):
+class Leadership(LeaseBound):
     """One term of one candidate. It ends once, and for good; the next term is a new one."""
 
     lost_error: ClassVar[type[DefiniteError]] = LeadershipLostError
@@ -26,7 +26,7 @@ class Leadership(Tenure):
         wake: Callable[[], None],
         make_future: Callable[[], Future[None]],
     ) -> None:
-        """Lead *service* under *claim*; see `Tenure`."""
+        """Lead *service* under *claim*; see `LeaseBound`."""
         super().__init__(claim, data, wake, make_future)
         self.service = service
 

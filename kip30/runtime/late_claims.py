@@ -1,8 +1,8 @@
-"""Claims to lead that were asked for and never answered, after nobody wants them any more.
+"""Claims to lead that were never answered, once no candidate goes by them any more.
 
-A request that was delayed on its way may arrive yet, even when a later one with the same nonce was
-answered or refused. What it is granted then lasts as long as the session of this client, which goes
-on being renewed; so its nonce is remembered for longer than a server should be able to hold it up.
+A delayed request may be applied after a later one with the same nonce was answered or refused. The
+claim that it is granted would be kept alive by this client's session with no candidate behind it.
+So its nonce is remembered for `LATE_SECONDS`, and the claim is released if it appears.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kip30.driver import Context
 from kip30.driver.records import Claim, Kind, Snapshot, Target
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 
 LATE_SECONDS = 600.0
 """How late a request may arrive: longer than servers stand still that clients go on to count on."""
@@ -22,8 +22,8 @@ def forget_at(context: Context) -> float:
     return context.clock.now() + max(LATE_SECONDS, context.session_timeout_seconds)
 
 
-class Ghost(NamedTuple):
-    """What was asked for, and until when it may arrive."""
+class LateClaim(NamedTuple):
+    """A claim without an answer, and until when it may appear."""
 
     candidate: str
     nonce: str
@@ -31,37 +31,37 @@ class Ghost(NamedTuple):
     forget_at: float
 
 
-class Ghosts:
-    """The ghosts of one service."""
+class LateClaims:
+    """The late claims of one service."""
 
     def __init__(
-        self, connection: Connection, service: str, release: Callable[[Claim], object]
+        self, connection: OpenStore, service: str, release: Callable[[Claim], object]
     ) -> None:
         """Give back with *release* what was granted after all."""
         self._connection = connection
         self._service = service
         self._release = release
-        self._ghosts: list[Ghost] = []
+        self._late: list[LateClaim] = []
 
     def __len__(self) -> int:
         """Return how many may appear yet."""
-        return len(self._ghosts)
+        return len(self._late)
 
     def remember(self, candidate: str, nonce: str, data: bytes) -> None:
         """Take back what is granted under *nonce* from now on."""
-        self._ghosts.append(Ghost(candidate, nonce, data, forget_at(self._connection.context)))
+        self._late.append(LateClaim(candidate, nonce, data, forget_at(self._connection.context)))
 
-    def lay(self, latest: Snapshot | None) -> None:
-        """Take back what *latest* shows, and forget what can appear no more."""
-        for ghost in list(self._ghosts):
-            if latest is not None and _shows(latest, ghost.nonce):
-                self.take_back(ghost.candidate, ghost.nonce, ghost.data)
-            if self._connection.context.clock.now() >= ghost.forget_at:
-                self._ghosts.remove(ghost)
+    def release_shown(self, latest: Snapshot | None) -> None:
+        """Release the claims that *latest* shows, and forget those that can appear no more."""
+        for late in list(self._late):
+            if latest is not None and _shows(latest, late.nonce):
+                self.take_back(late.candidate, late.nonce, late.data)
+            if self._connection.context.clock.now() >= late.forget_at:
+                self._late.remove(late)
 
     def due(self) -> float:
-        """Return when the next ghost is to be forgotten; infinite if there is none."""
-        return min((ghost.forget_at for ghost in self._ghosts), default=math.inf)
+        """Return when the next one is to be forgotten; infinite if there is none."""
+        return min((late.forget_at for late in self._late), default=math.inf)
 
     def take_back(self, candidate: str, nonce: str, data: bytes) -> None:
         """Take back what was granted under *nonce*, if the store shows it now.

@@ -16,7 +16,7 @@ from kip30.driver.records import Claim
 from kip30.errors import DefiniteError
 
 
-class Tenure:
+class LeaseBound:
     """One uninterrupted holding of an id or a service. It ends once, and for good.
 
     Attributes:

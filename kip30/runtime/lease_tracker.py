@@ -20,7 +20,7 @@ class SessionLost(NamedTuple):
 SessionListener = Callable[[SessionLost], object]
 
 
-class Sessions:
+class LeaseTracker:
     """All leases of one connection and who wants to hear of their loss."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:

@@ -9,10 +9,10 @@ from typing_extensions import override
 from kip30.driver.records import Version
 from kip30.errors import DefiniteError, NotMemberError
 from kip30.runtime.dispatcher import Delivery, Dispatcher
-from kip30.runtime.lease_bound import Tenure
+from kip30.runtime.lease_bound import LeaseBound
 
 
-class Member(Tenure):
+class Member(LeaseBound):
     """One incarnation of a member. It ends once, and for good; a re-join is a new one."""
 
     lost_error: ClassVar[type[DefiniteError]] = NotMemberError

@@ -7,7 +7,7 @@ from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
 from kip30.errors import DefiniteError, Kip30Error, MemberExistsError, OutcomeUnknownError
 from kip30.runtime.late_claims import LATE_SECONDS, forget_at
 from kip30.runtime.lost_answers import Wait, given_back, insist
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 
 _SEARCH_PAUSE = 1.0
 
@@ -29,7 +29,7 @@ class _Attempt(NamedTuple):
 class MemberClaims:
     """Claims, replaces and releases one id. Only one thread at a time may call."""
 
-    def __init__(self, connection: Connection, group: str, member_id: str) -> None:
+    def __init__(self, connection: OpenStore, group: str, member_id: str) -> None:
         """Claim nothing yet."""
         self._connection = connection
         self._driver = connection.backend.membership

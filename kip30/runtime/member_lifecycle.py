@@ -20,16 +20,16 @@ from kip30.errors import (
 from kip30.runtime.lost_answers import Wait
 from kip30.runtime.member import Member, MemberCallbacks, MemberListener
 from kip30.runtime.member_claims import MemberClaims
-from kip30.runtime.member_phases import MemberLifecycle, Phase, Update
+from kip30.runtime.member_phases import MemberPhases, Phase, Update
 from kip30.runtime.member_watch import MemberWatch
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 
-__all__ = ["Enrolment", "Member", "MemberCallbacks", "MemberListener"]
+__all__ = ["Member", "MemberCallbacks", "MemberLifecycle", "MemberListener"]
 
 log: logging.Logger = logging.getLogger(__name__)
 
 
-class Enrolment:
+class MemberLifecycle:
     """Keeps one id in one group; `kip30.runtime.member_phases` has the table of its phases.
 
     Callers join and update on their own threads; one task re-joins, leaves, and publishes data
@@ -40,7 +40,7 @@ class Enrolment:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: OpenStore,
         group: str,
         member_id: str,
         data: bytes,
@@ -59,7 +59,7 @@ class Enrolment:
             self._watch_incarnation, f"incarnations of {member_id!r}"
         )
         self._watch = MemberWatch(connection, group, member_id, self._incarnations)
-        self._lifecycle = MemberLifecycle(data)
+        self._phases = MemberPhases(data)
         self._claims = MemberClaims(connection, group, member_id)
         # Held during every request, so that requests of one member never overlap.
         self._busy = threading.RLock()
@@ -77,12 +77,12 @@ class Enrolment:
 
     def is_over(self) -> bool:
         """Say whether the id has been left, or lost to another client."""
-        return self._lifecycle.is_over()
+        return self._phases.is_over()
 
     def join(self) -> Member:
         """Claim the id; see `GroupMembership.join`."""
         self._connection.keep(self)
-        newest = self._lifecycle.newest()
+        newest = self._phases.newest()
         with self._busy:
             try:
                 # Under _busy: the task that withdraws what was claimed waits for it. If it has
@@ -96,7 +96,7 @@ class Enrolment:
         return member
 
     def _check_is_wanted(self) -> None:
-        phase = self._lifecycle.phase
+        phase = self._phases.phase
         if phase is Phase.CLOSED:
             raise ClosedError("closed while joining")
         if phase is Phase.LEAVING:
@@ -106,7 +106,7 @@ class Enrolment:
     def update(self, data: bytes) -> None:
         """Replace the record, or have the re-join carry *data*; see `GroupMembership.update`."""
         until = time.monotonic() + self._connection.context.operation_timeout_seconds
-        lifecycle = self._lifecycle
+        lifecycle = self._phases
         is_joined = self._is_joined()
         update = self._update_record(data, until) if is_joined else lifecycle.number(data)
         if update is not None:
@@ -115,7 +115,7 @@ class Enrolment:
     def leave(self) -> Future[None]:
         """Stop being a member, locally at once; the future ends when the store knows."""
         self._callbacks.close()
-        if self._lifecycle.enter(Phase.LEAVING):
+        if self._phases.enter(Phase.LEAVING):
             if self.member is not None:
                 self.member.end("left")
             self._task.wake()
@@ -127,7 +127,7 @@ class Enrolment:
         None if a request is under way: then this member releases its claim itself.
         """
         self._callbacks.close()
-        if not self._lifecycle.enter(Phase.LEAVING):
+        if not self._phases.enter(Phase.LEAVING):
             return None
         # No request begins in this phase but to release the claim, which the task does when woken.
         claim = self._quiet_claim()
@@ -168,14 +168,14 @@ class Enrolment:
         self._task.close()
         self._incarnations.close()
         self._callbacks.close()
-        self._lifecycle.enter(Phase.CLOSED)
+        self._phases.enter(Phase.CLOSED)
         if self.member is not None:
             self.member.end("closed")
         fail(self._left, ClosedError("closed while leaving"))
 
     def _is_joined(self) -> bool:
         member = self.member
-        is_joined = self._lifecycle.phase is Phase.JOINED
+        is_joined = self._phases.phase is Phase.JOINED
         return is_joined and member is not None and member.is_valid()
 
     def _update_record(self, data: bytes, until: float) -> Update | None:
@@ -185,7 +185,7 @@ class Enrolment:
             raise UnavailableError(f"{self._id!r} is waiting for the store: nothing was changed")
         is_shown, unanswered = False, None
         try:
-            update = self._lifecycle.number(data)
+            update = self._phases.number(data)
             try:
                 is_shown = self._is_joined() and self._replace(update, wait)
             except OutcomeUnknownError as error:
@@ -199,18 +199,18 @@ class Enrolment:
     def _update_again(self, update: Update, until: float, error: OutcomeUnknownError) -> None:
         """Have the task replace the record again, for newer data or a lost session may follow."""
         self._task.wake()
-        if not self._lifecycle.wait_until_shown(update, until):
+        if not self._phases.wait_until_shown(update, until):
             raise error
 
     def _update_by_rejoin(self, update: Update, until: float) -> None:
-        if not self._lifecycle.keep(update):
+        if not self._phases.keep(update):
             raise self._not_a_member()
         self._task.wake()
-        if self._lifecycle.wait_until_shown(update, until):
+        if self._phases.wait_until_shown(update, until):
             return
-        if self._lifecycle.phase is Phase.CLOSED:
+        if self._phases.phase is Phase.CLOSED:
             raise ClosedError("closed while waiting for the re-join")
-        if self._lifecycle.is_over():
+        if self._phases.is_over():
             raise self._not_a_member()
         raise OutcomeUnknownError(
             f"{self._id!r} has lost its session and has not re-joined {self._group!r} yet: it will"
@@ -218,7 +218,7 @@ class Enrolment:
         )
 
     def _not_a_member(self) -> NotMemberError:
-        is_evicted = self._lifecycle.phase is Phase.EVICTED
+        is_evicted = self._phases.phase is Phase.EVICTED
         reason = ": another client has taken the id" if is_evicted else ""
         return NotMemberError(f"{self._id!r} is not a member of {self._group!r}{reason}")
 
@@ -230,15 +230,15 @@ class Enrolment:
         self._connection.sessions.adopt(claim.lease)
         with self._turning:  # so that nothing reports this incarnation lost before it has begun
             self.member = member
-            is_joined = self._lifecycle.enter(Phase.JOINED)
+            is_joined = self._phases.enter(Phase.JOINED)
             if is_joined and shows_data:
-                self._lifecycle.acknowledge(update)
+                self._phases.acknowledge(update)
             if is_joined and is_rejoin:
                 self._callbacks.rejoined(member)
         if is_joined:
             self._watch.member_began()
         if not is_joined:  # left or closed while the claim was under way
-            member.end(self._lifecycle.phase.value)
+            member.end(self._phases.phase.value)
         return member
 
     def _replace(self, update: Update, wait: Wait) -> bool:
@@ -255,10 +255,10 @@ class Enrolment:
             self._lose_removed(member)
             return False
         except OutcomeUnknownError:
-            self._lifecycle.keep(update)
+            self._phases.keep(update)
             raise
         member.claim, member.data = claim, update.data
-        self._lifecycle.acknowledge(update)
+        self._phases.acknowledge(update)
         return True
 
     def _step(self) -> None:
@@ -277,7 +277,7 @@ class Enrolment:
                 self._retry.succeeded()
 
     def _advance(self) -> None:
-        phase = self._lifecycle.phase
+        phase = self._phases.phase
         if phase is Phase.LEAVING:
             self._withdraw()
         elif phase is Phase.EVICTED:
@@ -288,8 +288,8 @@ class Enrolment:
     def _stay(self, member: Member) -> None:
         if not member.is_valid():
             self._rejoin(member)
-        if self._lifecycle.is_behind():
-            self._replace(self._lifecycle.newest(), self._connection.asking())
+        if self._phases.is_behind():
+            self._replace(self._phases.newest(), self._connection.asking())
 
     def _withdraw(self) -> None:
         is_confirmed = True
@@ -327,7 +327,7 @@ class Enrolment:
     def _rejoin(self, member: Member) -> None:
         self._lose(member, "not renewed in time")
         self._release(member)
-        self._claim(self._lifecycle.newest(), is_rejoin=True)
+        self._claim(self._phases.newest(), is_rejoin=True)
 
     def _give_up(self, error: MemberExistsError) -> None:
         """Stay out; the next step searches for a claim that was never answered.
@@ -335,7 +335,7 @@ class Enrolment:
         If the member is leaving, the next step goes on with that.
         """
         self._task.wake()
-        if self.member is not None and self._lifecycle.enter(Phase.EVICTED):
+        if self.member is not None and self._phases.enter(Phase.EVICTED):
             log.warning("%s did not re-join %r: %s", self._id, self._group, str(error))
             self._callbacks.evicted(self.member)
             fail(self._left, self._not_a_member())
@@ -368,7 +368,7 @@ class Enrolment:
         Only the present incarnation is lost: by the time the lock is free there may be another.
         """
         with self._turning:
-            if self.member is not member or not self._lifecycle.enter(Phase.LOST):
+            if self.member is not member or not self._phases.enter(Phase.LOST):
                 return
             member.end(reason)
             self._callbacks.lost(member)

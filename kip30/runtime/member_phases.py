@@ -52,7 +52,7 @@ class Update(NamedTuple):
     data: bytes
 
 
-class MemberLifecycle:
+class MemberPhases:
     """The state that the threads of callers and the member's task share. Thread-safe.
 
     All attributes are written under the lock, by the methods of this class alone.

@@ -7,7 +7,7 @@ import threading
 from kip30.driver.records import Claim, Kind, Target
 from kip30.errors import ClosedError, Kip30Error, LifecycleError
 from kip30.runtime.dispatcher import Task
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 from kip30.runtime.subscriptions import Feed
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class MemberWatch:
     its session lives, beside the next one of the same id. Thread-safe.
     """
 
-    def __init__(self, connection: Connection, group: str, member_id: str, task: Task) -> None:
+    def __init__(self, connection: OpenStore, group: str, member_id: str, task: Task) -> None:
         """Watch nothing yet; wake *task* at what happens."""
         self._connection = connection
         self._target = Target(Kind.MEMBER, group, member_id)

@@ -26,9 +26,9 @@ from kip30.errors import (
 from kip30.runtime.callbacks import Callbacks
 from kip30.runtime.deadline_wait import SLACK, DeadlineWait
 from kip30.runtime.dispatcher import Dispatcher
-from kip30.runtime.lease_tracker import Sessions
+from kip30.runtime.lease_tracker import LeaseTracker
 from kip30.runtime.lost_answers import Wait
-from kip30.runtime.subscriptions import Describe, Observations, Subscription
+from kip30.runtime.subscriptions import Describe, Subscription, Subscriptions
 from kip30.runtime.unreadable import UnreadableLog
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Pursuit(Protocol):
         ...
 
 
-class Connection:
+class OpenStore:
     """An open backend and what surrounds it. Thread-safe; unusable in a forked child."""
 
     def __init__(self, backend: Backend, context: Context) -> None:
@@ -56,8 +56,8 @@ class Connection:
         self.context = context
         self.dispatcher: Dispatcher = Dispatcher(context.clock)
         self.callbacks: Callbacks = Callbacks(self.dispatcher)
-        self.observations: Observations = Observations(backend.observe)
-        self.sessions: Sessions = Sessions(self.dispatcher)
+        self.observations: Subscriptions = Subscriptions(backend.observe)
+        self.sessions: LeaseTracker = LeaseTracker(self.dispatcher)
         self.unreadable: UnreadableLog = UnreadableLog()
         self._patience = context.operation_timeout_seconds * SLACK
         self._pid = os.getpid()

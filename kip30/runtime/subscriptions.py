@@ -123,7 +123,7 @@ class Feed:
             return not self.tasks
 
 
-class Observations:
+class Subscriptions:
     """The feeds of one connection."""
 
     def __init__(self, driver: ObserveDriver) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from kip30.driver.kit.following import copy
-from kip30.driver.kit.timer import Due, Pulse
+from kip30.driver.kit.timer import Due, Timer
 from kip30.errors import Kip30Error, OutcomeUnknownError
 from kip30_backends.cassandra.advice import NEVER_SENT
 from kip30_backends.cassandra.errors import (
@@ -91,7 +91,7 @@ class Route(NamedTuple):
 
     wire: Wire
     nodes: Nodes
-    pulse: Pulse
+    pulse: Timer
     repair: Callable[[Callable[[], None]], None]
     keyspace: str
 

@@ -11,7 +11,7 @@ from kip30.driver import Context
 from kip30.driver.kit.following import attempt, copy
 from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.threads import started
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.errors import Kip30Error, StoreError, UnavailableError
 from kip30_backends.cassandra import schema
 from kip30_backends.cassandra.call import Route
@@ -50,7 +50,7 @@ class Connection:
         self._context = context
         self._settings = settings
         self.wire = Wire(settings, _patience(context))
-        self.pulse = Pulse("kip30-cassandra")
+        self.pulse = Timer("kip30-cassandra")
         self._watchdog = EventLoopWatchdog()
 
     def open(self, prepare: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kip30.driver.kit.following import attempt
 from kip30.driver.kit.futures import fail
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.errors import UnavailableError
 
 
@@ -33,7 +33,7 @@ class Lines(Generic[J]):
 
     def __init__(
         self,
-        pulse: Pulse,
+        pulse: Timer,
         choose: Callable[[deque[J]], list[J]],
         do: Callable[[Any, Sequence[J], float], Future[Sequence[J]]],
     ) -> None:

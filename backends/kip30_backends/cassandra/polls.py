@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from typing_extensions import override
 
 from kip30.driver.kit.futures import mapped
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Snapshot, Target
 from kip30.errors import AuthenticationError, StoreError
 from kip30_backends.cassandra.departed import Departed
@@ -40,7 +40,7 @@ class Watcher(Protocol):
 class Rhythm(NamedTuple):
     """When to look: so many *seconds* after each look, if *few* others do at that moment."""
 
-    pulse: Pulse
+    pulse: Timer
     few: Few
     seconds: float
 

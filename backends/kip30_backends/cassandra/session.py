@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from kip30.driver import Context
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.few import Few
@@ -50,7 +50,7 @@ class Session:
 class Sessions:
     """Begins, renews and ends the sessions of one backend, one at a time. Thread-safe."""
 
-    def __init__(self, context: Context, pulse: Pulse, renew: Renew, interval: float) -> None:
+    def __init__(self, context: Context, pulse: Timer, renew: Renew, interval: float) -> None:
         """Have *renew* renew all posts, every *interval* seconds."""
         self.row_seconds = math.ceil(context.session_timeout_seconds) + _GRAIN
         self._context = context

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from kip30.driver.kit.following import all_of, copy, whatever
 from kip30.driver.kit.futures import Completed
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30_backends.cassandra.lines import Lines
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class _Turn:
 class Turns:
     """Has every piece of work wait for its turn. Thread-safe."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: Timer) -> None:
         """Begin with nobody waiting; *pulse* tells when it is too late."""
         self._lines: Lines[_Turn] = Lines(pulse, _next, _taken)
 

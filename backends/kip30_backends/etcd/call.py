@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 from typing_extensions import override
 
 from kip30.driver.kit.following import attempt, copy
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.errors import ClosedError, Kip30Error
 from kip30_backends.etcd import channel
 from kip30_backends.etcd.endpoints import Endpoints
@@ -55,7 +55,7 @@ class Route(NamedTuple):
     endpoints: Endpoints
     tokens: Tokens
     orders: Orders
-    pulse: Pulse
+    pulse: Timer
     access: Access
 
 

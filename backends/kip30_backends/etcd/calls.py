@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from kip30.driver.kit.futures import failed
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.errors import ClosedError, Kip30Error, LifecycleError
 from kip30_backends.etcd.batches import Batches, Read
 from kip30_backends.etcd.call import Ask, Call, Route
@@ -37,7 +37,7 @@ class Calls:
         self,
         endpoints: Endpoints,
         tokens: Tokens,
-        pulse: Pulse,
+        pulse: Timer,
         *,
         seconds: float,
         access: Access,

@@ -13,7 +13,7 @@ from kip30.driver.kit.following import otherwise
 from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.lifecycle import Ending, on_thread_of
 from kip30.driver.kit.threads import start_eventually
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.tls_probe import TlsProbe
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.borrowed import borrow
@@ -51,7 +51,7 @@ class Engine:
             UnavailableError: No server answered in the connect timeout.
         """
         reached, given = _reached(settings)
-        self.pulse = Pulse("kip30-etcd")
+        self.pulse = Timer("kip30-etcd")
         endpoints = Endpoints(reached, partial(self._retire, context.operation_timeout_seconds))
         self.paths = Paths(context.namespace)
         tokens = Tokens(partial(self._authenticate, settings) if settings.user else None, given)

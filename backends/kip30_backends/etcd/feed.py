@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.errors import ClosedError, Kip30Error, PositionLostError, UnavailableError
 from kip30_backends.etcd.calls import Calls
 from kip30_backends.etcd.channel import NoThreadError
@@ -45,7 +45,7 @@ class Extent(NamedTuple):
 class Feed:
     """One stream, which is closed when the last change has come. One thread takes from it."""
 
-    def __init__(self, calls: Calls, pulse: Pulse, extent: Extent) -> None:
+    def __init__(self, calls: Calls, pulse: Timer, extent: Extent) -> None:
         """Open it to the server in use.
 
         Raises:

@@ -16,7 +16,7 @@ from kip30.driver import Context
 from kip30.driver.kit.following import attempt, copy, then
 from kip30.driver.kit.futures import Completed, failed
 from kip30.driver.kit.threads import started
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
 from kip30.errors import ClosedError, UnavailableError
 from kip30_backends.etcd import requests
@@ -52,7 +52,7 @@ Work = Callable[[Session, float, Again[T] | None], Future[T]]
 class Sessions:
     """Opens, renews and ends the leases of one backend, one at a time. Thread-safe."""
 
-    def __init__(self, context: Context, calls: Calls, pulse: Pulse) -> None:
+    def __init__(self, context: Context, calls: Calls, pulse: Timer) -> None:
         """Ask for leases with *calls* and renew them with *pulse*."""
         self._context = context
         self._calls = calls

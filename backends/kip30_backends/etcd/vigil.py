@@ -3,7 +3,7 @@
 import logging
 from concurrent.futures import Future
 
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.errors import UnavailableError
 from kip30_backends.etcd import requests
 from kip30_backends.etcd.call import Ask
@@ -19,7 +19,7 @@ _EVERY_SECONDS = 5.0
 class Vigil:
     """Closes a stream once its server does not answer a call on the same channel either."""
 
-    def __init__(self, stream: Stream, calls: Calls, pulse: Pulse) -> None:
+    def __init__(self, stream: Stream, calls: Calls, pulse: Timer) -> None:
         """Be about to watch over *stream*."""
         self._stream = stream
         self._calls = calls

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from kip30.driver import Watch
 from kip30.driver.kit.threads import started
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Delta, Snapshot, Target
 from kip30.errors import ClosedError, UnavailableError
 from kip30_backends.etcd.calls import Calls
@@ -90,7 +90,7 @@ class EtcdWatch(Watch):
 class Watches:
     """All watches of one backend, told by one thread. Thread-safe."""
 
-    def __init__(self, states: States, calls: Calls, pulse: Pulse) -> None:
+    def __init__(self, states: States, calls: Calls, pulse: Timer) -> None:
         """Read from *states*; try again with *pulse*."""
         self._states = states
         self._calls = calls

@@ -13,7 +13,7 @@ from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.polling import eventually
 
 
-class Told:
+class ListenerProbe:
     """Listens to ``n/k``, to the namespace ``n``, to the group ``g`` and to the service ``s``.
 
     Attributes:

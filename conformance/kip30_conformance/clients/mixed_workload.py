@@ -72,7 +72,7 @@ class Inhabitant:
         assert versions == sorted(set(versions))
 
 
-class Life:
+class MixedWorkload:
     """What goes on from entering the context to its end; then all of it is judged.
 
     Attributes:
@@ -162,13 +162,13 @@ class Life:
         )
 
 
-class LifeSuite(ServerSuite):
+class MixedWorkloadSuite(ServerSuite):
     """Base of the suites in which life goes on whatever happens to the servers."""
 
     @pytest.fixture
-    def life(self, open_linked: OpenLinked) -> Iterator[Life]:
+    def life(self, open_linked: OpenLinked) -> Iterator[MixedWorkload]:
         """Yield a life of two clients, and judge it afterwards."""
-        with Life([open_linked(), open_linked()]) as life:
+        with MixedWorkload([open_linked(), open_linked()]) as life:
             yield life
 
 

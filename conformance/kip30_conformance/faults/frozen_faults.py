@@ -5,7 +5,7 @@ import time
 import pytest
 
 from kip30 import DefiniteError, OutcomeUnknownError, PluginLocator, UnavailableError
-from kip30_conformance.clients.mixed_workload import Life, LifeSuite
+from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloadSuite
 from kip30_conformance.clients.rivals import Rivals
 from kip30_conformance.clients.store_calls import WRITTEN_KEYS, Caller, Ended, late, make
 from kip30_conformance.harness import Harness
@@ -20,7 +20,7 @@ _SIDES: tuple[Side, ...] = ("client", "server")
 
 
 @pytest.mark.fault
-class FrozenServerTests(LifeSuite):
+class FrozenServerTests(MixedWorkloadSuite):
     """Calls end in time and leadership by its own clock; then everything wakes up."""
 
     def test_S28_stopped_servers(
@@ -43,7 +43,7 @@ class FrozenServerTests(LifeSuite):
         )
 
     def test_F06_pause_all(
-        self, servers: Ensemble, life: Life, harness: Harness, evidence: Evidence
+        self, servers: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
         """Leadership ends before the session can; all is well soon after the servers go on.
 
@@ -58,7 +58,7 @@ class FrozenServerTests(LifeSuite):
         life.expect_well(within=_AWAKE_SECONDS if alone else recovery_seconds(harness))
 
     def test_F06_short_pause(
-        self, servers: Ensemble, life: Life, harness: Harness, evidence: Evidence
+        self, servers: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
         """After a pause of a fraction of the session timeout the same one leads as before."""
         (term,) = life.rivals.leading()
@@ -70,7 +70,7 @@ class FrozenServerTests(LifeSuite):
 
     @pytest.mark.parametrize("toward", _SIDES)
     def test_F07_half_open(
-        self, life: Life, harness: Harness, evidence: Evidence, toward: Side
+        self, life: MixedWorkload, harness: Harness, evidence: Evidence, toward: Side
     ) -> None:
         """A client to or from which nothing gets through notices; another one leads, if it led."""
         mute, other = life.inhabitants

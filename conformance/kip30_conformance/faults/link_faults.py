@@ -3,7 +3,7 @@
 import pytest
 
 from kip30 import Kip30Error
-from kip30_conformance.clients.mixed_workload import Life, LifeSuite
+from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloadSuite
 from kip30_conformance.clients.store_calls import Caller, late
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
@@ -18,10 +18,12 @@ _SIDES: tuple[Side, ...] = ("client", "server")
 
 
 @pytest.mark.fault
-class LinkFaultTests(LifeSuite):
+class LinkFaultTests(MixedWorkloadSuite):
     """No wrong result and no hang while a connection is bad; all is well when it is good again."""
 
-    def test_F08_reset_storm(self, life: Life, harness: Harness, evidence: Evidence) -> None:
+    def test_F08_reset_storm(
+        self, life: MixedWorkload, harness: Harness, evidence: Evidence
+    ) -> None:
         """Connections that are reset again and again, as soon as they are made."""
         for _ in range(_RESETS):
             for one in life.inhabitants:
@@ -30,7 +32,9 @@ class LinkFaultTests(LifeSuite):
             evidence.saw("reset connections", one.link.counted().resets)
         life.expect_well(within=recovery_seconds(harness))
 
-    def test_F09_latency_jitter(self, life: Life, harness: Harness, evidence: Evidence) -> None:
+    def test_F09_latency_jitter(
+        self, life: MixedWorkload, harness: Harness, evidence: Evidence
+    ) -> None:
         """Answers that take up to half a second each way."""
         slow = life.inhabitants[0]
         caller = Caller(slow.client)
@@ -41,7 +45,7 @@ class LinkFaultTests(LifeSuite):
         slow.link.heal()
         life.expect_well(within=recovery_seconds(harness))
 
-    def test_F10_bandwidth(self, life: Life, harness: Harness, evidence: Evidence) -> None:
+    def test_F10_bandwidth(self, life: MixedWorkload, harness: Harness, evidence: Evidence) -> None:
         """A connection of 1 KB a second, and more to send than fits in the operation timeout."""
         slow = life.inhabitants[0]
         slow.link.bandwidth(1024)
@@ -53,7 +57,7 @@ class LinkFaultTests(LifeSuite):
 
     @pytest.mark.parametrize("toward", _SIDES)
     def test_F11_truncated_frame(
-        self, life: Life, harness: Harness, evidence: Evidence, toward: Side
+        self, life: MixedWorkload, harness: Harness, evidence: Evidence, toward: Side
     ) -> None:
         """Messages that end in the middle, on every connection that is made."""
         torn = life.inhabitants[0]
@@ -70,7 +74,7 @@ class LinkFaultTests(LifeSuite):
         torn.link.heal()
         life.expect_well(within=recovery_seconds(harness))
 
-    def test_L23_flapping(self, life: Life, harness: Harness, evidence: Evidence) -> None:
+    def test_L23_flapping(self, life: MixedWorkload, harness: Harness, evidence: Evidence) -> None:
         """Whoever leads loses its connection, again and again: never two lead, and one does."""
         for _ in range(_DROPS):
             (leader,) = eventually(

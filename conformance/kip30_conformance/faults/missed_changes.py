@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from kip30 import Member, PluginLocator, ValueChange
-from kip30_conformance.clients.listener_probe import Told
+from kip30_conformance.clients.listener_probe import ListenerProbe
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.server_suite import Linked, ServerSuite
@@ -26,12 +26,12 @@ class MissedChangeTests(ServerSuite):
         return linked.client.group_membership("g").join("listener", "")
 
     @pytest.fixture
-    def told(self, linked: Linked, client: PluginLocator, member: Member) -> Told:
+    def told(self, linked: Linked, client: PluginLocator, member: Member) -> ListenerProbe:
         """Return what the client of *member* hears, with something to hear of."""
         assert member.is_valid()
         client.storage().put_many({"n/k": "before", "n/deleted": "before"})
         client.group_membership("g").join("stayer", "")
-        told = Told(linked.client)
+        told = ListenerProbe(linked.client)
         told.expect_keys("n/k", "n/deleted")
         told.expect_members("stayer", "listener")
         return told
@@ -40,7 +40,7 @@ class MissedChangeTests(ServerSuite):
         self,
         linked: Linked,
         member: Member,
-        told: Told,
+        told: ListenerProbe,
         client: PluginLocator,
         evidence: Evidence,
     ) -> None:
@@ -56,7 +56,7 @@ class MissedChangeTests(ServerSuite):
     def test_R22_cut_longer_than_the_session(
         self,
         linked: Linked,
-        told: Told,
+        told: ListenerProbe,
         client: PluginLocator,
         harness: Harness,
         evidence: Evidence,
@@ -78,7 +78,7 @@ class MissedChangeTests(ServerSuite):
         self,
         servers: Ensemble,
         linked: Linked,
-        told: Told,
+        told: ListenerProbe,
         client: PluginLocator,
         evidence: Evidence,
     ) -> None:
@@ -100,7 +100,7 @@ def _cut(linked: Linked, evidence: Evidence) -> Generator[None]:
     linked.link.heal()
 
 
-def _change(client: PluginLocator) -> Callable[[Told], None]:
+def _change(client: PluginLocator) -> Callable[[ListenerProbe], None]:
     """Change everything there is to hear of, and return what expects it to be told."""
     storage, election = client.storage(), client.leader_election("s")
     storage.update("n/k", "between")
@@ -112,7 +112,7 @@ def _change(client: PluginLocator) -> Callable[[Told], None]:
     term = election.leadership("leader")
     assert term is not None
 
-    def expect(told: Told) -> None:
+    def expect(told: ListenerProbe) -> None:
         told.expect_value(ValueChange("n/k", "last", version))
         told.expect_keys("n/k", "n/new")
         told.expect_members("stayer", "newcomer", "listener")
@@ -121,7 +121,7 @@ def _change(client: PluginLocator) -> Callable[[Told], None]:
     return expect
 
 
-def _expect_alive(told: Told, client: PluginLocator) -> None:
+def _expect_alive(told: ListenerProbe, client: PluginLocator) -> None:
     """Require the listeners to hear of what happens from now on."""
     version = client.storage().update("n/k", "after")
     told.expect_value(ValueChange("n/k", "after", version))

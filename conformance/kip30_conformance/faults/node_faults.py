@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from kip30 import Kip30Error, MembershipChange, PluginLocator, Storage, Version
-from kip30_conformance.clients.mixed_workload import Life, LifeSuite
+from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloadSuite
 from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import TIME_SCALE, eventually
@@ -29,11 +29,11 @@ _WRITERS = 3
 
 
 @pytest.mark.fault
-class NodeFaultTests(LifeSuite):
+class NodeFaultTests(MixedWorkloadSuite):
     """Nothing acknowledged is lost, nobody leads twice, and life goes on once it can."""
 
     def test_F01_rolling_restart(
-        self, servers: Ensemble, life: Life, harness: Harness, evidence: Evidence
+        self, servers: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
         """One server after the other is restarted; in between all is well."""
         for node in servers.nodes:
@@ -44,7 +44,7 @@ class NodeFaultTests(LifeSuite):
 
     @pytest.mark.parametrize("role", ROLES)
     def test_F02_kill_minority(
-        self, three: Ensemble, life: Life, harness: Harness, evidence: Evidence, role: str
+        self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence, role: str
     ) -> None:
         """Without one server all is well, whichever it was, and when it is back too."""
         node = ROLES[role](three)
@@ -55,7 +55,7 @@ class NodeFaultTests(LifeSuite):
         life.expect_well(within=recovery_seconds(harness))
 
     def test_F03_kill_majority_then_heal(
-        self, three: Ensemble, life: Life, harness: Harness, evidence: Evidence
+        self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
         """Without a majority nothing is written and nobody leads for long; then all is well."""
         victims = three.nodes[1:]
@@ -72,7 +72,7 @@ class NodeFaultTests(LifeSuite):
         life.expect_well(within=recovery_seconds(harness))
 
     def test_F04_pause_minority(
-        self, three: Ensemble, life: Life, harness: Harness, evidence: Evidence
+        self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
         """While a server stands still all is well, and after it has woken up too."""
         node = follower(three)
@@ -82,7 +82,7 @@ class NodeFaultTests(LifeSuite):
         life.expect_well(within=recovery_seconds(harness))
 
     def test_F05_pause_leader_node(
-        self, three: Ensemble, life: Life, harness: Harness, evidence: Evidence
+        self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
         """The same holds for the server that leads the others, which elect another."""
         node = three.leader()
@@ -114,7 +114,7 @@ class NodeFaultTests(LifeSuite):
         assert changes.events == []
 
     def test_F18_leader_change_during_writes(
-        self, three: Ensemble, life: Life, harness: Harness, evidence: Evidence
+        self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
         """The servers change leaders under load; every outcome told is explained by one order."""
         for _ in range(3):
@@ -128,7 +128,7 @@ class NodeFaultTests(LifeSuite):
         life.expect_well(within=recovery_seconds(harness))
 
     def test_F19_liveness(
-        self, three: Ensemble, life: Life, harness: Harness, evidence: Evidence
+        self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
         """Whatever single server is lost, writes are acknowledged again soon after."""
         for node in three.nodes:

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from kip30 import Kip30Error, LeaderElection, Leadership, ValueChange
-from kip30_conformance.clients.listener_probe import Told
+from kip30_conformance.clients.listener_probe import ListenerProbe
 from kip30_conformance.clients.rivals import Rivals
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
@@ -65,7 +65,7 @@ class PartitionFaultTests(ServerSuite):
         clients = [open_linked(), open_linked()]
         storage = clients[0].client.storage()
         storage.put("n/k", "before")
-        told = [Told(one.client) for one in clients]
+        told = [ListenerProbe(one.client) for one in clients]
         elections = {f"c{n}": _nominated(one, f"c{n}") for n, one in enumerate(clients)}
         for name, one in zip(elections, clients, strict=True):
             one.client.group_membership("g").join(name, "")

@@ -24,7 +24,7 @@ from kip30_conformance.servers.processes import Processes
 _MAX_LINE = 2**20
 
 
-class _Warden:
+class _Supervisor:
     """The verbs; each public coroutine is one."""
 
     def __init__(self) -> None:
@@ -121,30 +121,30 @@ class _Warden:
 
 
 async def _serve(parent: int) -> None:
-    warden = _Warden()
-    serving = asyncio.ensure_future(_answer_all(warden))
+    supervisor = _Supervisor()
+    serving = asyncio.ensure_future(_answer_all(supervisor))
     asyncio.get_running_loop().add_reader(parent, serving.cancel)
     try:
         with suppress(asyncio.CancelledError, BrokenPipeError):
             await serving
     finally:
-        warden.end()
+        supervisor.end()
 
 
-async def _answer_all(warden: _Warden) -> None:
+async def _answer_all(supervisor: _Supervisor) -> None:
     requests = asyncio.StreamReader(limit=_MAX_LINE)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(requests), sys.stdin
     )
     async for line in requests:
-        answer = await _answer(warden, json.loads(line))
+        answer = await _answer(supervisor, json.loads(line))
         sys.stdout.write(f"{json.dumps(answer)}\n")
         sys.stdout.flush()
 
 
-async def _answer(warden: _Warden, request: dict[str, Any]) -> dict[str, Any]:
+async def _answer(supervisor: _Supervisor, request: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"result": await getattr(warden, request.pop("verb"))(**request)}
+        return {"result": await getattr(supervisor, request.pop("verb"))(**request)}
     except Exception as error:  # noqa: BLE001  whoever asked gets it
         return {"error": type(error).__name__, "text": str(error)}
 

@@ -1,4 +1,4 @@
-"""A warden as its owner sees it: a child process that answers."""
+"""A supervisor as its owner sees it: a child process that answers."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from kip30_conformance.polling import TIME_SCALE, is_readable
 _ANSWER_SECONDS = 30.0
 
 
-class WardenError(AssertionError):
-    """The warden could not do what it was asked, or is dead."""
+class SupervisorError(AssertionError):
+    """The supervisor could not do what it was asked, or is dead."""
 
 
-class Custody:
-    """Starts a warden and talks to it. Thread-safe; of no use in a forked child."""
+class SupervisorClient:
+    """Starts a supervisor and talks to it. Thread-safe; of no use in a forked child."""
 
     def __init__(self) -> None:
         """Start it."""
@@ -33,7 +33,7 @@ class Custody:
 
     @property
     def pid(self) -> int:
-        """The warden's process id."""
+        """The supervisor's process id."""
         return self._process.pid
 
     @property
@@ -42,18 +42,18 @@ class Custody:
         return self._pid == os.getpid() and self._process.poll() is None
 
     def ask(self, verb: str, **arguments: Any) -> Any:
-        """Have the warden do *verb* and return its answer.
+        """Have the supervisor do *verb* and return its answer.
 
         Raises:
-            WardenError: It could not, or did not answer.
+            SupervisorError: It could not, or did not answer.
         """
         if not self.is_ours:
-            raise WardenError(f"warden {self.pid} is gone, or another process's")
+            raise SupervisorError(f"supervisor {self.pid} is gone, or another process's")
         with self._lock:
             self._send({"verb": verb, **arguments})
             answer = json.loads(self._line())
         if "error" in answer:
-            raise WardenError(f"{verb}: {answer['error']}: {answer['text']}")
+            raise SupervisorError(f"{verb}: {answer['error']}: {answer['text']}")
         return answer["result"]
 
     def end(self) -> None:
@@ -74,10 +74,10 @@ class Custody:
         assert stdout is not None
         while b"\n" not in self._unread:
             if not is_readable(stdout.fileno(), _ANSWER_SECONDS * TIME_SCALE):
-                raise WardenError(f"warden {self.pid} does not answer")
+                raise SupervisorError(f"supervisor {self.pid} does not answer")
             chunk = os.read(stdout.fileno(), 65_536)
             if not chunk:
-                raise WardenError(f"warden {self.pid} ended with {self._process.wait()}")
+                raise SupervisorError(f"supervisor {self.pid} ended with {self._process.wait()}")
             self._unread += chunk
         line, _, self._unread = self._unread.partition(b"\n")
         return line

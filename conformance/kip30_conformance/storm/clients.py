@@ -18,7 +18,7 @@ from kip30_conformance.storm.journal import Row, read_journal
 from kip30_conformance.storm.timing import Timing
 
 
-class Hand:
+class ClientProcess:
     """One client: a process, and after a kill the next one, which reach the store by one link.
 
     Attributes:
@@ -152,7 +152,7 @@ class Hand:
                 self._said[words["what"]] = words
 
 
-class Crew:
+class Clients:
     """All clients of a storm."""
 
     def __init__(
@@ -160,40 +160,41 @@ class Crew:
     ) -> None:
         """Start a client on each of *links*."""
         times = {"limit": timing.limit, "slice": timing.slice, "started": time.monotonic()}
-        self.hands = [
-            Hand(f"c{number}", link, folder, settings, times) for number, link in enumerate(links)
+        self.processes = [
+            ClientProcess(f"c{number}", link, folder, settings, times)
+            for number, link in enumerate(links)
         ]
-        for hand in self.hands:
-            hand.start()
+        for client in self.processes:
+            client.start()
 
     @property
     def names(self) -> list[str]:
         """What the clients are called, as members and candidates."""
-        return [hand.name for hand in self.hands]
+        return [client.name for client in self.processes]
 
     def tell(self, verb: str) -> None:
         """Give every client an order."""
-        for hand in self.hands:
-            hand.tell(verb)
+        for client in self.processes:
+            client.tell(verb)
 
     def have_said(self, what: str) -> bool:
         """Say whether every client has reported *what*."""
-        return all(hand.has_said(what) for hand in self.hands)
+        return all(client.has_said(what) for client in self.processes)
 
     def look(self) -> None:
         """See to clients that have died."""
-        for hand in self.hands:
-            hand.look()
+        for client in self.processes:
+            client.look()
 
     def counted(self) -> Counter[str]:
         """Return how many calls of all clients ended how."""
-        return sum((hand.counted() for hand in self.hands), Counter[str]())
+        return sum((client.counted() for client in self.processes), Counter[str]())
 
     def deaths(self) -> list[str]:
         """Return which clients have died of themselves."""
-        return [death for hand in self.hands for death in hand.deaths]
+        return [death for client in self.processes for death in client.deaths]
 
     def end(self) -> None:
         """Kill all clients."""
-        for hand in self.hands:
-            hand.end()
+        for client in self.processes:
+            client.end()

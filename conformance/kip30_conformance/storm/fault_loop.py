@@ -7,7 +7,7 @@ from itertools import takewhile
 from random import Random
 
 from kip30_conformance.polling import TIME_SCALE
-from kip30_conformance.storm.clients import Crew
+from kip30_conformance.storm.clients import Clients
 from kip30_conformance.storm.display import Display
 from kip30_conformance.storm.faults import Fault, Scene
 from kip30_conformance.storm.kinds import KINDS
@@ -19,13 +19,13 @@ _PAUSE_SECONDS = 0.05
 _READY_SECONDS = 60.0 * TIME_SCALE
 
 
-class Weather:
-    """Does what is scheduled, looks after the crew, and remembers the windows."""
+class FaultLoop:
+    """Does what is scheduled, looks after the clients, and remembers the windows."""
 
     def __init__(self, scene: Scene, timing: Timing, display: Display) -> None:
         """Nothing happens before `rage`."""
         self._scene = scene
-        self._crew: Crew = scene.crew
+        self._clients: Clients = scene.clients
         self._timing = timing
         self._display = display
         self.windows: list[Window] = []
@@ -33,7 +33,7 @@ class Weather:
 
     def rage(self, episodes: Iterable[Episode], seconds: float) -> None:
         """Let *episodes* happen, as many as begin within *seconds*; Ctrl-C ends that early."""
-        self._until(lambda: self._crew.have_said("ready"), _READY_SECONDS, "the clients start")
+        self._until(lambda: self._clients.have_said("ready"), _READY_SECONDS, "the clients start")
         self._display.begin(seconds)
         over = time.monotonic() + seconds
         try:
@@ -50,17 +50,17 @@ class Weather:
 
     def quiet(self) -> None:
         """Have nobody write any more, and wait until all have stopped."""
-        self._crew.tell("quiet")
-        self._until(lambda: self._crew.have_said("quiet"), self._patience, "the clients stop")
+        self._clients.tell("quiet")
+        self._until(lambda: self._clients.have_said("quiet"), self._patience, "the clients stop")
 
     def close(self) -> list[str]:
         """Have all clients close; return who did not end in time."""
-        self._crew.tell("close")
-        self._until(lambda: self._crew.have_said("over"), self._patience, "the clients close")
+        self._clients.tell("close")
+        self._until(lambda: self._clients.have_said("over"), self._patience, "the clients close")
         return [
-            f"{hand.process} did not end when told to"
-            for hand in self._crew.hands
-            if not hand.has_said("over")
+            f"{client.process} did not end when told to"
+            for client in self._clients.processes
+            if not client.has_said("over")
         ]
 
     @property
@@ -89,7 +89,7 @@ class Weather:
         return all(node.is_ready() for node in self._scene.ensemble.nodes)
 
     def _all_run(self) -> bool:
-        return self._crew.have_said("running")
+        return self._clients.have_said("running")
 
     def _calm(self, begin: float, faults: tuple[Struck, ...]) -> None:
         end = time.monotonic()
@@ -113,8 +113,8 @@ class Weather:
         """Look after everything until *done*, or for so many *seconds*."""
         latest = time.monotonic() + seconds
         while not done() and time.monotonic() < latest:
-            self._display.show(doing, self._crew.counted())
-            self._crew.look()
+            self._display.show(doing, self._clients.counted())
+            self._clients.look()
             time.sleep(_PAUSE_SECONDS)
 
 

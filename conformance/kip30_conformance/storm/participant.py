@@ -16,7 +16,7 @@ from kip30_conformance.storm.workload import Duty, Fenced, Look, Post, Shuffle, 
 _WORKERS = 2
 
 
-class Crewman:
+class Participant:
     """All that one client does, each duty on a thread of its own."""
 
     def __init__(self, post: Post, terms: Path) -> None:

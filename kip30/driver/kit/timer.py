@@ -29,7 +29,7 @@ class Due:
         self.action = None
 
 
-class Pulse:
+class Timer:
     """Calls actions at their time, on one thread. Thread-safe.
 
     An action neither waits nor raises. The thread stays until `stop`: a renewal must not depend on

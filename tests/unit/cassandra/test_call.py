@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30_backends.cassandra.call import Answer, Ask, Call, Route
 from kip30_backends.cassandra.errors import Failure
 from kip30_backends.cassandra.library import Row
@@ -53,7 +53,7 @@ def wire() -> ByHand:
 
 @pytest.fixture
 def route(wire: Any) -> Iterator[Route]:
-    pulse = Pulse("test-call")
+    pulse = Timer("test-call")
     yield Route(wire, Nodes(wire.nodes), pulse, lambda go_on: go_on(), "k")
     pulse.stop()
 

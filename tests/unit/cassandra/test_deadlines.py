@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kip30.driver.kit.futures import Completed
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Condition, Fence, Write, new_nonce
 from kip30.names import Key
 from kip30_backends.cassandra.call import Answer, Ask
@@ -23,7 +23,7 @@ class Scripted:
 
     seconds = SECONDS
     root = ""
-    pulse = Pulse("test-deadlines")
+    pulse = Timer("test-deadlines")
 
     def __init__(self, *answers: Mapping[str, object], sure: bool) -> None:
         self.asked = list[float | None]()

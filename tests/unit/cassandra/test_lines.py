@@ -11,7 +11,7 @@ import pytest
 
 from kip30 import ClosedError, UnavailableError
 from kip30.driver.kit.futures import Completed, failed
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30_backends.cassandra.lines import Lines
 from kip30_backends.cassandra.turns import Turns
 
@@ -20,14 +20,14 @@ A_MOMENT = 0.05
 
 
 @pytest.fixture
-def pulse() -> Iterator[Pulse]:
-    one = Pulse("test-lines")
+def pulse() -> Iterator[Timer]:
+    one = Timer("test-lines")
     yield one
     one.stop()
 
 
 @pytest.fixture
-def turns(pulse: Pulse) -> Turns:
+def turns(pulse: Timer) -> Turns:
     return Turns(pulse)
 
 
@@ -82,7 +82,7 @@ def test_who_waits_ends_by_its_own_time(turns: Turns) -> None:
     assert not first.done()
 
 
-def test_who_is_nearly_out_of_time_takes_nobody_along(pulse: Pulse) -> None:
+def test_who_is_nearly_out_of_time_takes_nobody_along(pulse: Timer) -> None:
     done, first = list[list[Job]](), Future[Sequence[Job]]()
 
     def do(_place: object, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kip30.driver.kit.futures import Completed
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.cassandra.few import Few
 from kip30_backends.cassandra.namespace_polls import NamespacePoll
@@ -65,13 +65,13 @@ class Watcher:
 
 
 @pytest.fixture
-def pulse() -> Iterator[Pulse]:
-    one = Pulse("test-looks")
+def pulse() -> Iterator[Timer]:
+    one = Timer("test-looks")
     yield one
     one.stop()
 
 
-def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Pulse) -> None:
+def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Timer) -> None:
     states: Any = Divided()
     watcher = Watcher()
     poll = NamespacePoll("n", states, Rhythm(pulse, Few(1), 0.001))

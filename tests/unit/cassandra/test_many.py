@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kip30 import UnavailableError
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Fence
 from kip30.names import Key
 from kip30_backends.cassandra.call import Answer, Ask
@@ -26,7 +26,7 @@ class Unanswered:
 
     seconds = SOON
     root = ""
-    pulse = Pulse("test-many")
+    pulse = Timer("test-many")
 
     def __init__(self) -> None:
         self.asked = list[Future[Any]]()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.few import Few
@@ -26,7 +26,7 @@ class Asked:
     """Stands for `Calls`: what is asked waits until the test has it answered."""
 
     root = "r"
-    pulse = Pulse("test-states")
+    pulse = Timer("test-states")
 
     def __init__(self) -> None:
         self.statements = self
@@ -58,7 +58,7 @@ class Asked:
 class World:
     """One watch of a value, whose looks are begun by the test."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: Timer) -> None:
         asked: Any = Asked()
         self.asked = asked
         self.told = list[Snapshot]()
@@ -79,7 +79,7 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    pulse = Pulse("test-states")
+    pulse = Timer("test-states")
     yield World(pulse)
     pulse.stop()
 

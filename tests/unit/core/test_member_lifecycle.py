@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kip30.runtime.member_phases import MemberLifecycle, Phase, Update
+from kip30.runtime.member_phases import MemberPhases, Phase, Update
 
 PATHS = {
     Phase.JOINING: (),
@@ -25,8 +25,8 @@ ALLOWED = {
 }
 
 
-def reach(phase: Phase) -> MemberLifecycle:
-    lifecycle = MemberLifecycle(b"first")
+def reach(phase: Phase) -> MemberPhases:
+    lifecycle = MemberPhases(b"first")
     for step in PATHS[phase]:
         assert lifecycle.enter(step)
     return lifecycle

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kip30.driver.kit.timer import Pulse
+from kip30.driver.kit.timer import Timer
 from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.threads import no_threads
 
@@ -15,20 +15,20 @@ LONG = 3600.0
 
 
 @pytest.fixture
-def pulse() -> Iterator[Pulse]:
-    made = Pulse("pulse-of-a-test")
+def pulse() -> Iterator[Timer]:
+    made = Timer("pulse-of-a-test")
     yield made
     made.stop()
 
 
-def test_actions_are_called_in_the_order_in_which_they_are_due(pulse: Pulse) -> None:
+def test_actions_are_called_in_the_order_in_which_they_are_due(pulse: Timer) -> None:
     called: list[str] = []
     pulse.after(0.5 * TIME_SCALE, lambda: called.append("later"))
     pulse.after(0.0, lambda: called.append("sooner"))
     eventually(lambda: called == ["sooner", "later"], what="both were called")
 
 
-def test_what_was_cancelled_is_not_called_but_what_comes_after_it_is(pulse: Pulse) -> None:
+def test_what_was_cancelled_is_not_called_but_what_comes_after_it_is(pulse: Timer) -> None:
     called: list[str] = []
     due = pulse.after(0.05, lambda: called.append("cancelled"))
     pulse.after(0.1, lambda: called.append("called"))
@@ -37,7 +37,7 @@ def test_what_was_cancelled_is_not_called_but_what_comes_after_it_is(pulse: Puls
     eventually(lambda: called == ["called"], what="the second one was called")
 
 
-def test_what_was_cancelled_is_not_kept(pulse: Pulse) -> None:
+def test_what_was_cancelled_is_not_kept(pulse: Timer) -> None:
     class Owner:
         def act(self) -> None:
             """Be something that an action refers to."""
@@ -53,7 +53,7 @@ def test_what_was_cancelled_is_not_kept(pulse: Pulse) -> None:
 
 
 def test_a_stopped_pulse_calls_all_that_was_not_cancelled_and_takes_no_more() -> None:
-    pulse, called = Pulse("pulse-of-a-test"), list[str]()
+    pulse, called = Timer("pulse-of-a-test"), list[str]()
     due = pulse.after(LONG, lambda: called.append("cancelled"))
     pulse.after(LONG, lambda: called.append("called"))
     assert due is not None
@@ -65,7 +65,7 @@ def test_a_stopped_pulse_calls_all_that_was_not_cancelled_and_takes_no_more() ->
 
 
 def test_a_pulse_that_could_have_no_thread_goes_on_when_it_can(
-    pulse: Pulse,
+    pulse: Timer,
 ) -> None:
     called: list[str] = []
     with no_threads():

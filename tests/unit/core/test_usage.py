@@ -23,7 +23,7 @@ from kip30 import (
 )
 from kip30.aio import AsyncPluginLocator
 from kip30.driver import Backend, Context
-from kip30.runtime.open_store import Connection
+from kip30.runtime.open_store import OpenStore
 from kip30_conformance.clients.crowd import at_once
 from kip30_conformance.resources import expect_no_more_than, resources
 
@@ -196,10 +196,10 @@ def test_a_locator_closed_while_it_starts_leaves_nothing_open(
 ) -> None:
     opened, closed = threading.Event(), threading.Event()
 
-    def connect(backend: Backend, context: Context) -> Connection:
+    def connect(backend: Backend, context: Context) -> OpenStore:
         opened.set()
         closed.wait(60)
-        return Connection(backend, context)
+        return OpenStore(backend, context)
 
     PluginLocator().startup(settings(tmp_path)).close()
     before = resources()

@@ -13,15 +13,15 @@ from kip30.aio.bridge import Bridge
 from kip30.driver.records import Version
 from kip30.errors import LeadershipLostError
 from kip30.runtime.candidacy import Leadership
-from kip30.runtime.lease_bound import Tenure
+from kip30.runtime.lease_bound import LeaseBound
 from kip30.runtime.member_lifecycle import Member
 
-H = TypeVar("H", bound=Tenure)
+H = TypeVar("H", bound=LeaseBound)
 
 _LONGEST_WAIT = 1.0  # a loop's timers stand still while the system is suspended; the lease does not
 
 
-class AsyncTenure(Generic[H]):
+class AsyncLeaseBound(Generic[H]):
     """Something held until a lease ends.
 
     Attributes:
@@ -38,7 +38,7 @@ class AsyncTenure(Generic[H]):
         self._look_at_the_clock()
         # Weak, or what is over would keep its face, and the face keep it, for good. While it is
         # valid the timer holds the face.
-        face: ref[AsyncTenure[Any]] = ref(self)
+        face: ref[AsyncLeaseBound[Any]] = ref(self)
         held.over.add_done_callback(lambda _: bridge.post(partial(_end, face)))
 
     @property
@@ -99,12 +99,12 @@ class AsyncTenure(Generic[H]):
             callback()
 
 
-def _end(face: "ReferenceType[AsyncTenure[Any]]") -> None:
-    if (tenure := face()) is not None:
-        tenure.end()
+def _end(face: "ReferenceType[AsyncLeaseBound[Any]]") -> None:
+    if (bound := face()) is not None:
+        bound.end()
 
 
-class AsyncLeadership(AsyncTenure[Leadership]):
+class AsyncLeadership(AsyncLeaseBound[Leadership]):
     """One term of one candidate; see `kip30.Leadership`. Usable as ``fence=``."""
 
     @property
@@ -123,7 +123,7 @@ class AsyncLeadership(AsyncTenure[Leadership]):
         return self._held.epoch
 
 
-class AsyncMember(AsyncTenure[Member]):
+class AsyncMember(AsyncLeaseBound[Member]):
     """One incarnation of a member; see `kip30.Member`."""
 
     @property
@@ -137,11 +137,11 @@ class AsyncMember(AsyncTenure[Member]):
         return self._held.incarnation
 
 
-A = TypeVar("A", bound=AsyncTenure[Leadership] | AsyncTenure[Member])
+A = TypeVar("A", bound=AsyncLeaseBound[Leadership] | AsyncLeaseBound[Member])
 
 
 class Faces(Generic[H, A]):
-    """The one `AsyncTenure` of each `Tenure`, for as long as one of them is in use."""
+    """The one `AsyncLeaseBound` of each `LeaseBound`, for as long as one of them is in use."""
 
     def __init__(self, make: Callable[[Bridge, H], A], bridge: Bridge) -> None:
         """Begin with none."""
