@@ -51,9 +51,9 @@ class ListenerRegistry(Handle, Generic[T]):
     called or hashed is a `UsageError`, and nothing is registered.
     """
 
-    def __init__(self, connection: OpenStore, codec: Codec[T], owner: object = None) -> None:
+    def __init__(self, store: OpenStore, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.listener_registry` instead."""
-        super().__init__(connection, owner)
+        super().__init__(store, owner)
         self._codec = codec
         # By namespace, as long as a listener of it is there.
         self._key_sets: WeakValueDictionary[str, KeySets] = WeakValueDictionary()

@@ -40,12 +40,10 @@ class GroupMembership(Handle, Generic[T]):
     Every method may raise `ClosedError` or `LifecycleError`; then nothing was sent.
     """
 
-    def __init__(
-        self, connection: OpenStore, group: str, codec: Codec[T], owner: object = None
-    ) -> None:
+    def __init__(self, store: OpenStore, group: str, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.group_membership` instead."""
         self.group: str = check_id(group, "group")
-        super().__init__(connection, owner)
+        super().__init__(store, owner)
         self._codec = codec
         self._views = GroupViews(group, codec)
         self._target = Target(Kind.GROUP, group)
@@ -110,7 +108,7 @@ class GroupMembership(Handle, Generic[T]):
                 answers, the member shows this data or newer data.
         """
         self._check()
-        encoded = self._connection.fit(self._codec.encode(data))
+        encoded = self._store.fit(self._codec.encode(data))
         self._lifecycle(member_id).update(encoded)
 
     def leave(self, member_id: str) -> None:
@@ -125,7 +123,7 @@ class GroupMembership(Handle, Generic[T]):
         lifecycle = self._lifecycle(member_id)
         self._drop(member_id, lifecycle)
         left = lifecycle.leave()
-        if not wait([left], self._connection.context.operation_timeout_seconds).done:
+        if not wait([left], self._store.context.operation_timeout_seconds).done:
             raise OutcomeUnknownError(
                 f"{member_id!r} has left {self.group!r}, but the store has not confirmed it yet"
             )
@@ -187,7 +185,7 @@ class GroupMembership(Handle, Generic[T]):
         """Have all *lifecycles* leave, in few round trips: there may be thousands."""
         begun = [(lifecycle, lifecycle.begin_leave()) for lifecycle in lifecycles]
         leaving = [(lifecycle, claim) for lifecycle, claim in begun if claim is not None]
-        driver, claims = self._connection.backend.membership, [claim for _, claim in leaving]
+        driver, claims = self._store.backend.membership, [claim for _, claim in leaving]
         if not claims:
             return
         try:
@@ -200,9 +198,9 @@ class GroupMembership(Handle, Generic[T]):
     def _enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> MemberLifecycle:
         """Reserve the id on this object; nothing is sent before the lifecycle joins."""
         self._check()
-        encoded = self._connection.fit(self._codec.encode(data))
+        encoded = self._store.fit(self._codec.encode(data))
         check_id(member_id, "member")
-        lifecycle = MemberLifecycle(self._connection, self.group, member_id, encoded, callbacks)
+        lifecycle = MemberLifecycle(self._store, self.group, member_id, encoded, callbacks)
         self._enter(member_id, lifecycle)
         return lifecycle
 
@@ -235,16 +233,16 @@ class GroupMembership(Handle, Generic[T]):
                 del self._lifecycles[member_id]
 
     def _snapshot(self) -> Snapshot:
-        return self._connection.wait(self._state())
+        return self._store.wait(self._state())
 
     def _state(self) -> Future[Snapshot]:
         self._check()
-        return self._connection.backend.observe.snapshot(self._target)
+        return self._store.backend.observe.snapshot(self._target)
 
     def _ids(self, snapshot: Snapshot) -> frozenset[str]:
-        self._connection.unreadable.note(self._target, snapshot.unreadable)
+        self._store.unreadable.note(self._target, snapshot.unreadable)
         return frozenset(snapshot.entries)
 
     def _members(self, snapshot: Snapshot) -> Members[T]:
-        self._connection.unreadable.note(self._target, snapshot.unreadable)
+        self._store.unreadable.note(self._target, snapshot.unreadable)
         return self._views.members(snapshot)

@@ -69,10 +69,10 @@ class Storage(Handle, Generic[T]):
     service, decided by the store in the same operation.
     """
 
-    def __init__(self, connection: OpenStore, codec: Codec[T], owner: object = None) -> None:
+    def __init__(self, store: OpenStore, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.storage` instead."""
-        super().__init__(connection, owner)
-        self._driver = connection.backend.storage
+        super().__init__(store, owner)
+        self._driver = store.backend.storage
         self._codec = codec
 
     def get(self, key: str) -> Versioned[T] | None:
@@ -83,7 +83,7 @@ class Storage(Handle, Generic[T]):
             CodecError: The stored bytes are not of this storage's codec.
         """
         self._check()  # straight on, not by _read and _versioned: the commonest call
-        entry = self._connection.wait(self._driver.read((parse_key(key),)))[0]
+        entry = self._store.wait(self._driver.read((parse_key(key),)))[0]
         return None if entry is None else Versioned(self._codec.decode(entry.data), entry.version)
 
     def fetch(self, key: str) -> Future[T | None]:
@@ -94,7 +94,7 @@ class Storage(Handle, Generic[T]):
         of them has not begun when the locator is closed, `close` calls.
         """
         self._check()
-        return mapped(self._driver.read((parse_key(key),)), self._first, self._connection.future)
+        return mapped(self._driver.read((parse_key(key),)), self._first, self._store.future)
 
     def fetch_many(self, keys: Iterable[str]) -> Future[dict[str, T]]:
         """Return a future of the values of those *keys* that have one.
@@ -107,7 +107,7 @@ class Storage(Handle, Generic[T]):
             raise UsageError(f"keys must be several keys, not {type(keys).__name__}: pass a list")
         wanted = list(dict.fromkeys(keys))
         read = self._read(wanted)
-        return mapped(read, lambda entries: self._found(wanted, entries), self._connection.future)
+        return mapped(read, lambda entries: self._found(wanted, entries), self._store.future)
 
     def put(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
         """Create *key* and return its version.
@@ -221,19 +221,19 @@ class Storage(Handle, Generic[T]):
     def _exchange(self, key: str, expected: Version, value: T, fence: Fencing | None) -> Write:
         self._check()
         condition = check_version(expected)
-        self._connection.require(Capability.COMPARE_AND_SET)
+        self._store.require(Capability.COMPARE_AND_SET)
         return self._request(key, self._encode(value), condition, fence)
 
     def _deletion(self, key: str, expected: Version | None, fence: Fencing | None) -> Write:
         self._check()
         condition = Condition.PRESENT if expected is None else check_version(expected)
         if expected is not None:
-            self._connection.require(Capability.COMPARE_AND_SET)
+            self._store.require(Capability.COMPARE_AND_SET)
         return self._request(key, None, condition, fence)
 
     def _listable(self, namespace: str) -> str:
         self._check()
-        self._connection.require(Capability.LISTING)
+        self._store.require(Capability.LISTING)
         return check_namespace(namespace)
 
     def _page(self, namespace: str, after: str) -> Future[NamePage]:
@@ -246,16 +246,16 @@ class Storage(Handle, Generic[T]):
         return self._new(parse_key(key), data, condition, self._fence(fence))
 
     def _settled(self, write: Write) -> Version:
-        return write_and_settle(self._driver, write, self._connection.asking())
+        return write_and_settle(self._driver, write, self._store.asking())
 
     def _encode(self, value: T) -> bytes:
-        return self._connection.fit(self._codec.encode(value))
+        return self._store.fit(self._codec.encode(value))
 
     def _fence(self, fence: Fencing | None) -> Fence | None:
         if fence is None:
             return None
         checked = check_fence(fence)
-        self._connection.require(Capability.FENCING)
+        self._store.require(Capability.FENCING)
         return checked
 
     def _new(
@@ -266,7 +266,7 @@ class Storage(Handle, Generic[T]):
     def _write_each(self, writes: Iterable[Write]) -> dict[str, Version | Kip30Error]:
         asked = list(writes)
         futures = self._driver.write_many(asked)
-        wait = self._connection.asking()
+        wait = self._store.asking()
         return {
             str(write.key): self._outcome(write, future, wait)
             for write, future in zip(asked, futures, strict=True)
@@ -296,7 +296,7 @@ class Storage(Handle, Generic[T]):
     def _pages(self, namespace: str) -> Iterator[str]:
         after = ""
         while True:
-            page = self._connection.wait(self._page(namespace, after))
+            page = self._store.wait(self._page(namespace, after))
             yield from keys_in(namespace, page.names)
             if page.is_last:
                 return

@@ -72,7 +72,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         """Use `AsyncPluginLocator.leader_election` instead."""
         super().__init__(bridge, election)
         self._faces: Faces[Leadership, AsyncLeadership] = Faces(AsyncLeadership, bridge)
-        self._seconds = bridge.connection.context.operation_timeout_seconds
+        self._seconds = bridge.store.context.operation_timeout_seconds
 
     async def get_leader(self) -> Leader[T] | None:
         """See `kip30.LeaderElection.get_leader`."""
@@ -203,7 +203,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
 
     async def _withdrawn(self, candidacy: Candidacy) -> None:
         """Withdraw *candidacy*, locally at once, and await that the store knows."""
-        if self._bridge.connection.is_foreign():
+        if self._bridge.store.is_foreign():
             return
         resigned = self._handle.withdraw(candidacy)
         with suppress(DefiniteError, OutcomeUnknownError):

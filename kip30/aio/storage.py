@@ -130,7 +130,7 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
 
     async def _write(self, write: Write) -> Version:
         """Write once; the outcome of a lost answer is settled as the blocking calls do it."""
-        driver, wait = self._bridge.connection.backend.storage, self._bridge.connection.asking()
+        driver, wait = self._bridge.store.backend.storage, self._bridge.store.asking()
         until = self._bridge.until()
         try:
             return await self._bridge.write(partial(driver.write, write))

@@ -18,9 +18,9 @@ from kip30.runtime.subscriptions import Describe, Subscription
 class Subscriptions:
     """The callbacks of one handle, each counted once per target."""
 
-    def __init__(self, connection: OpenStore) -> None:
+    def __init__(self, store: OpenStore) -> None:
         """Begin with none."""
-        self._connection = connection
+        self._store = store
         self._kept: dict[tuple[Target, Any], Subscription[Any]] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -41,7 +41,7 @@ class Subscriptions:
         check_callback(callback)
         if (target, callback) in self._kept:
             return
-        subscription = self._connection.subscribe(target, describe, callback, initial=initial)
+        subscription = self._store.subscribe(target, describe, callback, initial=initial)
         with self._lock:
             wanted = not self._closed and (target, callback) not in self._kept
             if wanted:
@@ -49,7 +49,7 @@ class Subscriptions:
         if wanted:
             subscription.start()
         else:
-            self._connection.unsubscribe(subscription)
+            self._store.unsubscribe(subscription)
 
     def remove(self, target: Target, callback: Callable[[Any], object]) -> None:
         """Start no call of *callback* after this returns; if it is not there, do nothing.
@@ -60,12 +60,12 @@ class Subscriptions:
             UsageError: *callback* is nothing that could have been added.
         """
         check_callback(callback)
-        if self._connection.is_foreign():
+        if self._store.is_foreign():
             return
         with self._lock:
             subscription = self._kept.pop((target, callback), None)
         if subscription is not None:
-            self._connection.unsubscribe(subscription)
+            self._store.unsubscribe(subscription)
 
     def close(self) -> None:
         """Remove them all, and take no more."""
@@ -82,10 +82,10 @@ class Handle(Closing):
     through it in place until its locator is closed.
     """
 
-    def __init__(self, connection: OpenStore, owner: object) -> None:
+    def __init__(self, store: OpenStore, owner: object) -> None:
         """Keep *owner* alive: the store stays open while a handle is in use."""
-        self._connection = connection
-        self._subscriptions = Subscriptions(connection)
+        self._store = store
+        self._subscriptions = Subscriptions(store)
         self._owner = owner
         self._closed = False
 
@@ -97,15 +97,15 @@ class Handle(Closing):
         as soon as it answers. Further calls raise `LifecycleError`. The locator and its other
         handles stay open. In a forked child nothing happens.
         """
-        if self._connection.is_foreign() or self._closed:
+        if self._store.is_foreign() or self._closed:
             return
         self._closed = True
         self._subscriptions.close()
-        wait(self._give_back(), self._connection.context.operation_timeout_seconds)
+        wait(self._give_back(), self._store.context.operation_timeout_seconds)
 
     def _check(self) -> None:
         """Raise unless this handle may be used here and now."""
-        self._connection.check()
+        self._store.check()
         if self._closed:
             raise LifecycleError("this handle is closed: ask the locator for another")
 

@@ -47,20 +47,20 @@ _HOPELESS = (AuthenticationError, StoreError)
 class Campaign:
     """Nominations for one service and the task that pursues them."""
 
-    def __init__(self, connection: OpenStore, service: str) -> None:
+    def __init__(self, store: OpenStore, service: str) -> None:
         """Do nothing before the first nomination."""
-        self._connection = connection
-        self._driver = connection.backend.election
+        self._store = store
+        self._driver = store.backend.election
         self._target = Target(Kind.SERVICE, service)
         self._service = service
-        self._task = connection.dispatcher.task(
+        self._task = store.dispatcher.task(
             self._step, f"campaign for {service!r}", waits_for_store=True
         )
-        self._terms = connection.dispatcher.task(self._watch_terms, f"terms of {service!r}")
+        self._terms = store.dispatcher.task(self._watch_terms, f"terms of {service!r}")
         self._lock = threading.Lock()
         self._candidacies: dict[str, Candidacy] = {}
         self._leaving: list[Candidacy] = []
-        self._late_claims = LateClaims(connection, service, self._release)
+        self._late_claims = LateClaims(store, service, self._release)
         # Claims to be given back. Any task appends; the campaign's alone removes.
         self._surplus: list[Claim] = []
         # What is known of the service; None while no candidate needs it. Written under the lock.
@@ -68,7 +68,7 @@ class Campaign:
         self._retired = False
         self._refused_at = -1
         self._free_at = math.inf
-        self._retry = Retry(connection.context.clock)
+        self._retry = Retry(store.context.clock)
         # Since when there is nothing to pursue; infinite while there is. Written by the task.
         self._idle_since = math.inf
         # When the timer of the task rings that was set last. Written by the task.
@@ -96,8 +96,8 @@ class Campaign:
                     f"{candidacy.candidate!r} is nominated here already: resign it first"
                 )
             if self._feed is None:
-                self._feed = self._connection.observations.attach(self._target, self._terms)
-                self._connection.keep(self)
+                self._feed = self._store.observations.attach(self._target, self._terms)
+                self._store.keep(self)
             kept = self._candidacies.setdefault(candidacy.candidate, candidacy)
         self._task.wake()
         return kept
@@ -147,7 +147,7 @@ class Campaign:
 
     def share_lease(self, leadership: Leadership) -> int | None:
         """Return a descriptor that keeps the lease alive, where the store has such a thing."""
-        backend = self._connection.backend
+        backend = self._store.backend
         if Capability.LEASE_SHARING not in backend.capabilities:
             return None
         if not isinstance(backend, LeaseSharing):
@@ -169,7 +169,7 @@ class Campaign:
         return resigned
 
     def close(self) -> None:
-        """Stop claiming, locally and at once; the store hears of it from the connection."""
+        """Stop claiming, locally and at once; the store hears of it from the open store."""
         self._task.close()
         self._terms.close()
         with self._lock:
@@ -225,7 +225,7 @@ class Campaign:
             self._task.wake_at(due)
 
     def _now(self) -> float:
-        return self._connection.context.clock.now()
+        return self._store.context.clock.now()
 
     def _rest_if_idle(self) -> None:
         """Stop watching the service when no candidate needs it: at once if retired, else later.
@@ -243,8 +243,8 @@ class Campaign:
             self._idle_since = math.inf
             if self._feed is not None:
                 self._feed = None
-                self._connection.observations.detach(self._target, self._terms)
-            self._connection.drop(self)
+                self._store.observations.detach(self._target, self._terms)
+            self._store.drop(self)
             if self._retired:
                 self._task.close()
                 self._terms.close()
@@ -294,7 +294,7 @@ class Campaign:
 
     def _release(self, claim: Claim) -> bool:
         """Give *claim* back; false if the store did not confirm it, and the lease is over."""
-        ask = self._connection.asking
+        ask = self._store.asking
         return given_back(lambda: ask()(self._driver.release(self._service, claim)), claim.lease)
 
     def _finish_leaving(self) -> None:
@@ -382,7 +382,7 @@ class Campaign:
             self._service, candidacy.candidate, candidacy.nonce, candidacy.data
         )
         try:
-            answer = self._connection.asking()(future)
+            answer = self._store.asking()(future)
         except DefiniteError:
             candidacy.uncertain = was_uncertain
             raise
@@ -399,9 +399,9 @@ class Campaign:
 
     def _won(self, candidacy: Candidacy, claim: Claim) -> None:
         term = Leadership(
-            self._service, claim, candidacy.data, self._terms.wake, self._connection.future
+            self._service, claim, candidacy.data, self._terms.wake, self._store.future
         )
-        self._connection.sessions.adopt(claim.lease)
+        self._store.sessions.adopt(claim.lease)
         with self._lock:
             kept = self._candidacies.get(candidacy.candidate) is candidacy
             if kept:

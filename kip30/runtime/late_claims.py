@@ -34,11 +34,9 @@ class LateClaim(NamedTuple):
 class LateClaims:
     """The late claims of one service."""
 
-    def __init__(
-        self, connection: OpenStore, service: str, release: Callable[[Claim], object]
-    ) -> None:
+    def __init__(self, store: OpenStore, service: str, release: Callable[[Claim], object]) -> None:
         """Give back with *release* what was granted after all."""
-        self._connection = connection
+        self._store = store
         self._service = service
         self._release = release
         self._late: list[LateClaim] = []
@@ -49,14 +47,14 @@ class LateClaims:
 
     def remember(self, candidate: str, nonce: str, data: bytes) -> None:
         """Take back what is granted under *nonce* from now on."""
-        self._late.append(LateClaim(candidate, nonce, data, forget_at(self._connection.context)))
+        self._late.append(LateClaim(candidate, nonce, data, forget_at(self._store.context)))
 
     def release_shown(self, latest: Snapshot | None) -> None:
         """Release the claims that *latest* shows, and forget those that can appear no more."""
         for late in list(self._late):
             if latest is not None and _shows(latest, late.nonce):
                 self.take_back(late.candidate, late.nonce, late.data)
-            if self._connection.context.clock.now() >= late.forget_at:
+            if self._store.context.clock.now() >= late.forget_at:
                 self._late.remove(late)
 
     def due(self) -> float:
@@ -71,14 +69,14 @@ class LateClaims:
         """
         if not _shows(self._read(), nonce):
             return
-        asked = self._connection.backend.election.claim(self._service, candidate, nonce, data)
-        answer = self._connection.asking()(asked)  # the same nonce finds the claim
+        asked = self._store.backend.election.claim(self._service, candidate, nonce, data)
+        answer = self._store.asking()(asked)  # the same nonce finds the claim
         if isinstance(answer, Claim):
             self._release(answer)
 
     def _read(self) -> Snapshot:
         target = Target(Kind.SERVICE, self._service)
-        return self._connection.wait(self._connection.backend.observe.snapshot(target))
+        return self._store.wait(self._store.backend.observe.snapshot(target))
 
 
 def _shows(snapshot: Snapshot, nonce: str) -> bool:

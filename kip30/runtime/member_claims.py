@@ -29,10 +29,10 @@ class _Attempt(NamedTuple):
 class MemberClaims:
     """Claims, replaces and releases one id. Only one thread at a time may call."""
 
-    def __init__(self, connection: OpenStore, group: str, member_id: str) -> None:
+    def __init__(self, store: OpenStore, group: str, member_id: str) -> None:
         """Claim nothing yet."""
-        self._connection = connection
-        self._driver = connection.backend.membership
+        self._store = store
+        self._driver = store.backend.membership
         self._group = group
         self._id = member_id
         # The newest claim, while the store may have granted it without an answer.
@@ -55,7 +55,7 @@ class MemberClaims:
         attempt = _Attempt(earlier.nonce if earlier else new_nonce(), data)
         was_resolved = self._unresolved is None
         self._unresolved = attempt
-        wait = self._connection.asking()
+        wait = self._store.asking()
         try:
             claim = insist(lambda: self._request(attempt, wait), wait)
         except MemberExistsError:
@@ -83,7 +83,7 @@ class MemberClaims:
 
     def release(self, claim: Claim) -> bool:
         """Give the id up; false if the store did not confirm it, and the lease is over anyway."""
-        ask = self._connection.asking
+        ask = self._store.asking
         return given_back(lambda: ask()(self._driver.release(self._group, claim)), claim.lease)
 
     def take_back_late(self) -> float | None:
@@ -93,15 +93,15 @@ class MemberClaims:
         returns the pause in seconds before the next search, or None if nothing can arrive any more.
         """
         if self._forget_at is None:
-            self._forget_at = forget_at(self._connection.context)
+            self._forget_at = forget_at(self._store.context)
         late = self._unresolved = self._unresolved or self._unheard
         if late is None:
             return None
-        wait = self._connection.asking()
+        wait = self._store.asking()
         entry = self._snapshot(wait).entries.get(self._id)
         if entry is not None and entry.nonce == late.nonce:
             self.release(wait(self._send(late)))
-        return self._search_pause(self._forget_at - self._connection.context.clock.now())
+        return self._search_pause(self._forget_at - self._store.context.clock.now())
 
     def _request(self, attempt: _Attempt, wait: Wait) -> Claim:
         try:
@@ -125,12 +125,12 @@ class MemberClaims:
         return claim._replace(entry=entry, order=snapshot.order)
 
     def _snapshot(self, wait: Wait) -> Snapshot:
-        return wait(self._connection.backend.observe.snapshot(Target(Kind.GROUP, self._group)))
+        return wait(self._store.backend.observe.snapshot(Target(Kind.GROUP, self._group)))
 
     def _search_pause(self, left_seconds: float) -> float | None:
         """Return a short pause first, while a late request is most likely to arrive."""
         if left_seconds <= 0:
             return None
-        session_seconds = self._connection.context.session_timeout_seconds
+        session_seconds = self._store.context.session_timeout_seconds
         is_new = left_seconds > LATE_SECONDS - session_seconds
         return _SEARCH_PAUSE if is_new else max(_SEARCH_PAUSE, session_seconds)

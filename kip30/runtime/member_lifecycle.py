@@ -40,27 +40,27 @@ class MemberLifecycle:
 
     def __init__(
         self,
-        connection: OpenStore,
+        store: OpenStore,
         group: str,
         member_id: str,
         data: bytes,
         callbacks: MemberCallbacks,
     ) -> None:
         """Hold nothing before `join`."""
-        self._connection = connection
+        self._store = store
         self._group = group
         self._id = member_id
         self._callbacks = callbacks
-        callbacks.start(connection.dispatcher, member_id)
-        self._task = connection.dispatcher.task(
+        callbacks.start(store.dispatcher, member_id)
+        self._task = store.dispatcher.task(
             self._step, f"member {member_id!r}", waits_for_store=True
         )
-        self._incarnations = connection.dispatcher.task(
+        self._incarnations = store.dispatcher.task(
             self._watch_incarnation, f"incarnations of {member_id!r}"
         )
-        self._watch = MemberWatch(connection, group, member_id, self._incarnations)
+        self._watch = MemberWatch(store, group, member_id, self._incarnations)
         self._phases = MemberPhases(data)
-        self._claims = MemberClaims(connection, group, member_id)
+        self._claims = MemberClaims(store, group, member_id)
         # Held during every request, so that requests of one member never overlap.
         self._busy = threading.RLock()
         # The newest incarnation, perhaps ended; None before the first and after the last one.
@@ -73,7 +73,7 @@ class MemberLifecycle:
         self._removed: Member | None = None
         # Whether the claim was released with those of other members. Written by `released`.
         self._is_released = False
-        self._retry = Retry(connection.context.clock)
+        self._retry = Retry(store.context.clock)
 
     def is_over(self) -> bool:
         """Say whether the id has been left, or lost to another client."""
@@ -81,7 +81,7 @@ class MemberLifecycle:
 
     def join(self) -> Member:
         """Claim the id; see `GroupMembership.join`."""
-        self._connection.keep(self)
+        self._store.keep(self)
         newest = self._phases.newest()
         with self._busy:
             try:
@@ -100,12 +100,12 @@ class MemberLifecycle:
         if phase is Phase.CLOSED:
             raise ClosedError("closed while joining")
         if phase is Phase.LEAVING:
-            self._connection.drop(self)
+            self._store.drop(self)
             raise LifecycleError(f"{self._id!r} has left, or its handle was closed, while joining")
 
     def update(self, data: bytes) -> None:
         """Replace the record, or have the re-join carry *data*; see `GroupMembership.update`."""
-        until = time.monotonic() + self._connection.context.operation_timeout_seconds
+        until = time.monotonic() + self._store.context.operation_timeout_seconds
         lifecycle = self._phases
         is_joined = self._is_joined()
         update = self._update_record(data, until) if is_joined else lifecycle.number(data)
@@ -136,7 +136,7 @@ class MemberLifecycle:
         if claim is None:
             self._task.wake()
         else:  # lest a release that is never answered keeps the member
-            self._task.wake_at(self._now() + self._connection.context.operation_timeout_seconds)
+            self._task.wake_at(self._now() + self._store.context.operation_timeout_seconds)
         return claim
 
     def _quiet_claim(self) -> Claim | None:
@@ -180,8 +180,8 @@ class MemberLifecycle:
 
     def _update_record(self, data: bytes, until: float) -> Update | None:
         """Replace the record; if the session turns out to be lost, return what must wait."""
-        wait = self._connection.asking()
-        if not self._busy.acquire(timeout=self._connection.context.operation_timeout_seconds):
+        wait = self._store.asking()
+        if not self._busy.acquire(timeout=self._store.context.operation_timeout_seconds):
             raise UnavailableError(f"{self._id!r} is waiting for the store: nothing was changed")
         is_shown, unanswered = False, None
         try:
@@ -225,9 +225,9 @@ class MemberLifecycle:
     def _claim(self, update: Update, *, is_rejoin: bool = False) -> Member:
         """Begin an incarnation with the data of *update*."""
         claim, shows_data = self._claims.claim(update.data)
-        wake, future = self._incarnations.wake, self._connection.future
+        wake, future = self._incarnations.wake, self._store.future
         member = Member(claim, update.data, wake, future)
-        self._connection.sessions.adopt(claim.lease)
+        self._store.sessions.adopt(claim.lease)
         with self._turning:  # so that nothing reports this incarnation lost before it has begun
             self.member = member
             is_joined = self._phases.enter(Phase.JOINED)
@@ -289,7 +289,7 @@ class MemberLifecycle:
         if not member.is_valid():
             self._rejoin(member)
         if self._phases.is_behind():
-            self._replace(self._phases.newest(), self._connection.asking())
+            self._replace(self._phases.newest(), self._store.asking())
 
     def _withdraw(self) -> None:
         is_confirmed = True
@@ -322,7 +322,7 @@ class MemberLifecycle:
         self._task.close()
         self._incarnations.close()
         self._watch.close()
-        self._connection.drop(self)
+        self._store.drop(self)
 
     def _rejoin(self, member: Member) -> None:
         self._lose(member, "not renewed in time")
@@ -375,4 +375,4 @@ class MemberLifecycle:
         self._task.wake()
 
     def _now(self) -> float:
-        return self._connection.context.clock.now()
+        return self._store.context.clock.now()

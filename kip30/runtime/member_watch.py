@@ -23,9 +23,9 @@ class MemberWatch:
     its session lives, beside the next one of the same id. Thread-safe.
     """
 
-    def __init__(self, connection: OpenStore, group: str, member_id: str, task: Task) -> None:
+    def __init__(self, store: OpenStore, group: str, member_id: str, task: Task) -> None:
         """Watch nothing yet; wake *task* at what happens."""
-        self._connection = connection
+        self._store = store
         self._target = Target(Kind.MEMBER, group, member_id)
         self._task = task
         # All below is written under the lock: a task may look while another one closes.
@@ -38,7 +38,7 @@ class MemberWatch:
 
     def member_began(self) -> None:
         """Begin to watch after a while, unless that has begun."""
-        if not self._connection.backend.membership.removal_ends_lease:
+        if not self._store.backend.membership.removal_ends_lease:
             with self._lock:
                 self._begin_later()
 
@@ -58,20 +58,20 @@ class MemberWatch:
             self._is_closed = True
             feed, self._feed = self._feed, None
         if feed is not None:
-            self._connection.observations.detach(self._target, self._task)
+            self._store.observations.detach(self._target, self._task)
 
     def _begin_later(self) -> None:
         if self._feed is None and not self._is_closed:
-            context = self._connection.context
+            context = self._store.context
             self._due = context.clock.now() + _SETTLED * context.session_timeout_seconds
             self._task.wake_at(self._due)
 
     def _begin_if_due(self) -> None:
-        is_due = self._connection.context.clock.now() >= self._due
+        is_due = self._store.context.clock.now() >= self._due
         if self._feed is not None or self._is_closed or not is_due:
             return
         try:
-            self._feed = self._connection.observations.attach(self._target, self._task)
+            self._feed = self._store.observations.attach(self._target, self._task)
         except (ClosedError, LifecycleError):
             self._is_closed = True
         except Kip30Error as error:

@@ -160,7 +160,7 @@ def test_a_join_that_is_given_up_before_it_claims_claims_nothing(tmp_path: Path)
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
             group = locator.group_membership("g")
             assert locator._bridge is not None
-            connection = locator._bridge.connection
+            connection = locator._bridge.store
             begun, go = threading.Event(), threading.Event()
 
             def hold() -> None:

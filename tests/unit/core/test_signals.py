@@ -52,7 +52,7 @@ _JOINING = """
 _LOOPING = "    asyncio.run(asyncio.sleep(1000))\n"
 # As if the signal came in the middle of a call: the main thread holds what `close` needs.
 _LOCKED = """
-    with locator._connection._lock:
+    with locator._store._lock:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.2)
     time.sleep(1000)
