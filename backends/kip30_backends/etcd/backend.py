@@ -12,11 +12,11 @@ from kip30_backends.etcd.claims import Claims
 from kip30_backends.etcd.election import EtcdElection
 from kip30_backends.etcd.engine import Engine
 from kip30_backends.etcd.faults import Faults
-from kip30_backends.etcd.listeners import EtcdObserve
 from kip30_backends.etcd.membership import EtcdMembership
 from kip30_backends.etcd.scanning import EtcdScanner
 from kip30_backends.etcd.settings import EtcdSettings
 from kip30_backends.etcd.storage import EtcdStorage
+from kip30_backends.etcd.watch import EtcdObserve
 
 
 class EtcdBackend(Backend):

@@ -15,20 +15,18 @@ from kip30.driver.kit.lifecycle import Ending, on_thread_of
 from kip30.driver.kit.threads import start_eventually
 from kip30.driver.kit.timer import Timer
 from kip30.driver.kit.tls_probe import TlsProbe
-from kip30_backends.etcd import requests
-from kip30_backends.etcd.borrowed import borrow
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.calls import Calls, acknowledged
-from kip30_backends.etcd.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
-from kip30_backends.etcd.endpoints import Endpoints
+from kip30_backends.etcd.client import messages
+from kip30_backends.etcd.client.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
+from kip30_backends.etcd.client.endpoints import Endpoints, Tokens
+from kip30_backends.etcd.client.external_client import borrow
+from kip30_backends.etcd.client.messages import MESSAGES
 from kip30_backends.etcd.errors import Access, NotDemandedError
-from kip30_backends.etcd.messages import MESSAGES
-from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.order import Mark
+from kip30_backends.etcd.request import Ask, Calls, acknowledged
 from kip30_backends.etcd.session import Sessions
 from kip30_backends.etcd.settings import EtcdSettings
-from kip30_backends.etcd.states import States
-from kip30_backends.etcd.tokens import Tokens
-from kip30_backends.etcd.watches import Watches
+from kip30_backends.etcd.snapshots import States
+from kip30_backends.etcd.watch import Watches
 
 
 class Engine:
@@ -107,8 +105,8 @@ class Engine:
 
     def _connect(self, seconds: float) -> None:
         """Read something, so that it is known to work."""
-        request = requests.page(
-            *requests.below(self.calls.access.prefix.encode()), limit=1, names_only=True
+        request = messages.page(
+            *messages.below(self.calls.access.prefix.encode()), limit=1, names_only=True
         )
         self.calls.send(Ask(RANGE, request, acknowledged), seconds).result()
 

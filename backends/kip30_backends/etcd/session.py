@@ -19,12 +19,11 @@ from kip30.driver.kit.threads import started
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
 from kip30.errors import ClosedError, UnavailableError
-from kip30_backends.etcd import requests
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.calls import Calls, acknowledged
-from kip30_backends.etcd.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
-from kip30_backends.etcd.messages import MESSAGES
-from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.client import messages
+from kip30_backends.etcd.client.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
+from kip30_backends.etcd.client.messages import MESSAGES
+from kip30_backends.etcd.order import Mark
+from kip30_backends.etcd.request import Ask, Calls, acknowledged
 
 T = TypeVar("T")
 
@@ -197,7 +196,7 @@ class Sessions:
 
         A leader that was cut off from the others renews leases alone until it notices.
         """
-        request = requests.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
+        request = messages.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
         read = self._calls.send(Ask(RANGE, request, acknowledged), self._interval(session))
         return then(read, lambda _: Completed(seconds_left))
 

@@ -8,9 +8,9 @@ import pytest
 
 from kip30 import ConfigError, ValueChange
 from kip30_backends.etcd import GRPC_OPTIONS
-from kip30_backends.etcd.borrowed import borrow
-from kip30_backends.etcd.channel import STATUS
-from kip30_backends.etcd.messages import MESSAGES
+from kip30_backends.etcd.client.channel import STATUS
+from kip30_backends.etcd.client.external_client import borrow
+from kip30_backends.etcd.client.messages import MESSAGES
 from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble

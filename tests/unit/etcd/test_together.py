@@ -17,9 +17,8 @@ from kip30 import (
 from kip30.driver import StorageDriver
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.calls import Calls
-from kip30_backends.etcd.channel import TXN
+from kip30_backends.etcd.client.channel import TXN
+from kip30_backends.etcd.request import Ask, Calls
 from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open

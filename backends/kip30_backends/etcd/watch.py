@@ -1,29 +1,184 @@
-"""The running observations of one backend: read, then listen; after a gap read again."""
+"""Observing targets: read, then listen; after a gap read again.
 
+One stream of a server, over which all watches of a backend hear of changes.
+
+Noticing that a server fell silent, where pings are not ours to choose: asking it something.
+
+The running observations of one backend: read, then listen; after a gap read again.
+
+Snapshots and watches of values, namespaces, groups and services.
+"""
+
+import itertools
 import logging
+import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 from typing_extensions import override
 
-from kip30.driver import Watch
+from kip30.driver import ObserveDriver, Watch
 from kip30.driver.kit.threads import started
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Delta, Snapshot, Target
 from kip30.errors import ClosedError, UnavailableError
-from kip30_backends.etcd.calls import Calls
-from kip30_backends.etcd.channel import NoThreadError
-from kip30_backends.etcd.messages import Event
-from kip30_backends.etcd.orders import Orders, era_of
-from kip30_backends.etcd.states import Content, Page, Place, States
-from kip30_backends.etcd.stream import Ear, Stream
-from kip30_backends.etcd.vigil import Vigil
+from kip30_backends.etcd.client import messages
+from kip30_backends.etcd.client.channel import RANGE, Channel, Metadata, NoThreadError, failure_of
+from kip30_backends.etcd.client.grpc_library import GRPC
+from kip30_backends.etcd.client.messages import MESSAGES, Event, WatchAnswer
+from kip30_backends.etcd.errors import Failure
+from kip30_backends.etcd.order import Orders, era_of
+from kip30_backends.etcd.request import Ask, Calls, acknowledged
+from kip30_backends.etcd.snapshots import Content, Page, Place, States
+
+Hear = Callable[[list[Event]], None]
+Lose = Callable[[], None]
+
+_CLOSED = Failure("CANCELLED", "")
+_ENDED = Failure("UNAVAILABLE", "the server ended the stream")
+
+_Watch = MESSAGES["WatchRequest"]
+_Create = MESSAGES["WatchCreateRequest"]
+_Cancel = MESSAGES["WatchCancelRequest"]
+_Progress = MESSAGES["WatchProgressRequest"]
+
+
+class Ear:
+    """Who hears of one range: *hear* gets whole revisions; *lose* is called if no more come."""
+
+    def __init__(self, hear: Hear, lose: Lose) -> None:
+        """Have heard nothing yet."""
+        self.hear = hear
+        self.lose = lose
+        self.fragments: list[Event] = []
+
+
+class Stream:
+    """Listens until it ends, by itself or by `close`. It is never taken up again. Thread-safe.
+
+    Attributes:
+        channel: What it is a stream of.
+        is_closed: Whether it was closed.
+        failure: How it ended, once it did.
+    """
+
+    def __init__(self, channel: Channel, metadata: Metadata) -> None:
+        """Open it on *channel*.
+
+        Raises:
+            ValueError: The channel is closed.
+        """
+        self.channel = channel
+        self.is_closed = False
+        self.failure = _ENDED
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._ears: dict[int, Ear] = {}
+        self._rpc = channel.watch(iter(self._requests.get, None), metadata)
+
+    def listen(self, key: bytes, end: bytes, revision: int, ear: Ear) -> int:
+        """Have *ear* hear of changes of a range from *revision* on; return what ends that."""
+        number = next(self._numbers)
+        self._ears[number] = ear
+        self.watch(number, key, end, revision)
+        return number
+
+    def watch(self, number: int, key: bytes, end: bytes, revision: int) -> None:
+        """Ask for changes of a range from *revision* on; answers have *number*."""
+        create = _Create(
+            key=key, range_end=end, start_revision=revision, watch_id=number, fragment=True
+        )
+        self._requests.put(_Watch(create_request=create))
+
+    def ask_progress(self) -> None:
+        """Ask how far all watches are; there is no answer while one of them catches up."""
+        self._requests.put(_Watch(progress_request=_Progress()))
+
+    def ignore(self, number: int) -> None:
+        """Undo `listen`."""
+        if self._ears.pop(number, None) is not None:
+            self._requests.put(_Watch(cancel_request=_Cancel(watch_id=number)))
+
+    def run(self) -> None:
+        """Hand on what comes, until the stream ends."""
+        for answer in self.answers():
+            self._take(answer)
+
+    def answers(self) -> Iterator[WatchAnswer]:
+        """Yield what comes, until the stream ends."""
+        try:
+            for answer in self._rpc:  # noqa: UP028  a call has no `close`
+                yield answer
+        except GRPC.call_errors() as error:
+            if not self.is_closed:
+                self.failure = failure_of(error)
+        self._requests.put(None)
+
+    def close(self, failure: Failure = _CLOSED) -> None:
+        """End it because of *failure*, and let go of the threads that serve it."""
+        if not self.is_closed:
+            self.failure = failure
+        self.is_closed = True
+        self.channel.cancel(self._rpc)
+        self._requests.put(None)
+
+    def _take(self, answer: WatchAnswer) -> None:
+        ear = self._ears.get(answer.watch_id)
+        if answer.canceled:
+            self._cancelled(answer, ear)
+        elif ear is not None and answer.events:
+            ear.fragments.extend(answer.events)
+            if not answer.fragment:
+                events, ear.fragments = ear.fragments, []
+                ear.hear(events)
+
+    def _cancelled(self, answer: WatchAnswer, ear: Ear | None) -> None:
+        """Begin again with one watch; or with all, if the server does not say which it was."""
+        if ear is not None:
+            del self._ears[answer.watch_id]
+            ear.lose()
+        elif answer.watch_id < 0:
+            self.close()
+
+
+_log = logging.getLogger(__name__)
+
+_EVERY_SECONDS = 5.0
+
+
+class Vigil:
+    """Closes a stream once its server does not answer a call on the same channel either."""
+
+    def __init__(self, stream: Stream, calls: Calls, pulse: Timer) -> None:
+        """Be about to watch over *stream*."""
+        self._stream = stream
+        self._calls = calls
+        self._pulse = pulse
+
+    def keep(self) -> None:
+        """Ask after a while, and again until *stream* is closed."""
+        self._pulse.after(_EVERY_SECONDS, self._ask)
+
+    def _ask(self) -> None:
+        if not self._stream.is_closed:
+            root = self._calls.access.prefix.encode()
+            request = messages.page(root, b"", limit=1, names_only=True)
+            self._calls.send(Ask(RANGE, request, acknowledged)).add_done_callback(self._answered)
+
+    def _answered(self, answer: Future[None]) -> None:
+        error = answer.exception()
+        if isinstance(error, UnavailableError):
+            _log.info("listening anew, for the server fell silent: %s", error)
+            self._stream.close()
+        else:
+            self.keep()
+
 
 Sink = Callable[[Snapshot], None]
 
-_log = logging.getLogger(__name__)
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 0.5
@@ -247,3 +402,20 @@ def _itself(page: Page) -> Page:
 
 def _nothing() -> None:
     """Stand in for a watch that nobody listens for yet."""
+
+
+class EtcdObserve(ObserveDriver):
+    """Whole targets, read once or watched."""
+
+    def __init__(self, states: States, watches: Watches) -> None:
+        """Read from *states* and be told by *watches*."""
+        self._states = states
+        self._watches = watches
+
+    @override
+    def snapshot(self, target: Target) -> Future[Snapshot]:
+        return self._states.read(target)
+
+    @override
+    def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
+        return self._watches.add(target, sink)

@@ -7,7 +7,7 @@ all revisions of the one before.
 import threading
 from typing import NamedTuple
 
-from kip30_backends.etcd.messages import Header
+from kip30_backends.etcd.client.messages import Header
 
 _ERA = 64
 

@@ -1,21 +1,83 @@
-"""One gRPC channel to one server, and the calls it offers."""
+"""One gRPC channel to one server, and the calls it offers.
+
+The client's private key as gRPC takes it: never encrypted.
+
+gRPC's thread that serves the calls of a channel, and its start when there was none to spare.
+
+gRPC starts that thread with the first of several calls, and counts the call before it does. If the
+system has no thread to spare, the call stays counted and no thread serves it: no later call starts
+the thread, so none would ever end, and closing the channel waits for them without a limit. gRPC
+offers no remedy, so what it does inside is done again here.
+"""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Protocol, cast
 
 from kip30.config.tls import Signature, TlsFiles
 from kip30.driver.kit.threads import start_eventually
 from kip30.errors import ConfigError
+from kip30_backends.etcd.client.grpc_library import GRPC
+from kip30_backends.etcd.client.messages import MESSAGES, WatchAnswer
 from kip30_backends.etcd.errors import Failure
-from kip30_backends.etcd.grpc_library import GRPC
-from kip30_backends.etcd.keys import unencrypted
-from kip30_backends.etcd.messages import MESSAGES, WatchAnswer
-from kip30_backends.etcd.serving import lacks_server, serve
 from kip30_backends.etcd.settings import EtcdSettings
+
+
+def unencrypted(files: TlsFiles) -> bytes | None:
+    """Return the private key of *files*, decrypted in memory alone, or None if there is none.
+
+    *files* must have been checked by `TlsFiles.context`.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    content = files.content("key", files.key)
+    if content is None or files.password is None or b"ENCRYPTED" not in content:
+        return content
+    # Imported for encrypted keys alone, because the import is slow.
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    key = load_pem_private_key(content, files.password.encode())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+# ruff: noqa: SLF001  see above
+
+
+_START = "_run_channel_spin_thread"
+
+
+def lacks_server(error: RuntimeError) -> bool:
+    """Say whether *error*, raised by gRPC, leaves behind a call that no thread serves."""
+    return any(frame == _START for frame in _functions(error.__traceback__))
+
+
+def serve(channel: Any) -> None:
+    """Start the thread that *channel* lacks.
+
+    Raises:
+        RuntimeError: The system still has none to spare.
+    """
+    # By way of its methods: a process may have several instances of gRPC.
+    channel.close.__func__.__globals__[_START](channel._call_state)
+
+
+def _functions(traceback: TracebackType | None) -> list[str]:
+    names: list[str] = []
+    while traceback is not None:
+        names.append(traceback.tb_frame.f_code.co_name)
+        traceback = traceback.tb_next
+    return names
+
 
 log: logging.Logger = logging.getLogger(__name__)
 

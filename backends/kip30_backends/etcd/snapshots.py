@@ -1,4 +1,7 @@
-"""Whole targets: which keys they are, and what their state is."""
+"""Whole targets: which keys they are, and what their state is.
+
+What is in the value of a key that kip30 wrote.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -7,18 +10,27 @@ from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.key_layout import Paths
 from kip30.driver.kit.following import otherwise
+from kip30.driver.record_format import Unsealed, unseal
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape
-from kip30_backends.etcd import requests
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.calls import Calls
-from kip30_backends.etcd.channel import RANGE
+from kip30_backends.etcd.client import messages
+from kip30_backends.etcd.client.channel import RANGE
+from kip30_backends.etcd.client.messages import PUT, Event, KeyValue, RangeAnswer
 from kip30_backends.etcd.election import leader_key
 from kip30_backends.etcd.errors import CompactedError
-from kip30_backends.etcd.messages import PUT, Event, KeyValue, RangeAnswer
-from kip30_backends.etcd.orders import Mark
-from kip30_backends.etcd.sealed import unsealed
+from kip30_backends.etcd.order import Mark
+from kip30_backends.etcd.request import Ask, Calls
+
+
+def unsealed(found: KeyValue) -> Unsealed:
+    """Return the record in *found*.
+
+    Raises:
+        StoreError: It is another program's, a newer kip30's, or damaged. The text names the key.
+    """
+    return unseal(found.value, found.key.decode("utf-8", "backslashreplace"))
+
 
 T = TypeVar("T")
 
@@ -202,9 +214,9 @@ def _request(place: Place, so_far: Page | None = None) -> Any:
     names_only = place.target.kind is Kind.NAMESPACE
     limit = _NAMES_PAGE if names_only else _PAGE
     if so_far is None:
-        return requests.page(place.key, place.end, limit=limit, names_only=names_only)
+        return messages.page(place.key, place.end, limit=limit, names_only=names_only)
     after = so_far.found[-1].key + b"\0"
-    return requests.page(
+    return messages.page(
         after, place.end, limit=limit, names_only=names_only, revision=so_far.revision
     )
 

@@ -1,18 +1,32 @@
-"""One call: a future that ends in time, sent once unless it is certain that nothing was done."""
+"""One request to the store: its deadline, its answer, and reads that travel together.
 
+One call: a future that ends in time, sent once unless it is certain that nothing was done.
+
+Reads of single keys that are asked for while others are on their way: they travel together.
+
+Asking the store: who may, for how long, and with what all calls share.
+"""
+
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from typing_extensions import override
 
 from kip30.driver.kit.following import attempt, copy
+from kip30.driver.kit.futures import failed
 from kip30.driver.kit.timer import Timer
-from kip30.errors import ClosedError, Kip30Error
-from kip30_backends.etcd import channel
-from kip30_backends.etcd.endpoints import Endpoints
+from kip30.errors import ClosedError, Kip30Error, LifecycleError, UnavailableError
+from kip30_backends.etcd.client import channel, messages
+from kip30_backends.etcd.client.channel import RANGE, STATUS, TXN
+from kip30_backends.etcd.client.endpoints import Endpoints, Tokens
+from kip30_backends.etcd.client.grpc_library import GRPC
+from kip30_backends.etcd.client.messages import MESSAGES, RangeAnswer, StatusAnswer, TxnAnswer
 from kip30_backends.etcd.errors import (
     Access,
     Failure,
@@ -21,9 +35,7 @@ from kip30_backends.etcd.errors import (
     translate,
     was_never_sent,
 )
-from kip30_backends.etcd.grpc_library import GRPC
-from kip30_backends.etcd.orders import Mark, Orders
-from kip30_backends.etcd.tokens import Tokens
+from kip30_backends.etcd.order import Mark, Orders
 
 T = TypeVar("T")
 
@@ -234,3 +246,170 @@ class Call(Future[T]):
         """Be done, with *error*."""
         if self.set_running_or_notify_cancel():
             self.set_exception(error)
+
+
+MAX_OPS = 128
+"""How many operations etcd takes in one transaction, with its own settings."""
+
+_MAX_UNDER_WAY = 4
+
+
+class Read(Call[T]):
+    """A read of one key: a call of its own for who waits for it at once, else one of a batch."""
+
+    def __init__(
+        self, route: Route, batches: "Batches", key: bytes, read: Callable[[RangeAnswer], T]
+    ) -> None:
+        """Read *key*; *read* is what the answer means."""
+
+        def meaning(answer: RangeAnswer, _sent: Mark) -> T:
+            return read(answer)
+
+        ask = Ask(RANGE, messages.read(key), meaning)
+        super().__init__(route, ask, batches.seconds)
+        self.key = key
+        self._batches = batches
+
+    @override
+    def _send(self) -> None:
+        self._batches.add(self)
+
+
+class Batches:
+    """Has few requests under way at a time; what comes meanwhile goes with the next one."""
+
+    def __init__(self, route: Route, seconds: float) -> None:
+        """Have every read answered in so many *seconds*."""
+        self.seconds = seconds
+        self._route = route
+        self._waiting: deque[Read[Any]] = deque()
+        self._under_way = 0
+        self._lock = threading.Lock()
+
+    def add(self, read: Read[Any]) -> None:
+        """Send *read*, now or with others."""
+        with self._lock:
+            self._waiting.append(read)
+            if self._under_way == _MAX_UNDER_WAY:
+                return
+            self._under_way += 1
+        self._send_next()
+
+    def _send_next(self) -> None:
+        """Send what is waiting, or take note that one request less is under way."""
+        with self._lock:
+            reads = [self._waiting.popleft() for _ in range(min(MAX_OPS, len(self._waiting)))]
+            if not reads:
+                self._under_way -= 1
+                return
+        request = messages.txn([], [messages.find(read.key) for read in reads])
+        batch = Call(self._route, Ask(TXN, request, _whole), reads[0].seconds_left())
+        batch.add_done_callback(partial(self._answered, reads))
+
+    def _answered(self, reads: list[Read[Any]], batch: Future[TxnAnswer]) -> None:
+        self._send_next()
+        error = batch.exception()
+        if error is not None:
+            self._failed(reads, error)
+            return
+        for read, answer in zip(reads, batch.result().responses, strict=True):
+            read.answered(answer.response_range)
+
+    def _failed(self, reads: list[Read[Any]], error: BaseException) -> None:
+        """Fail *reads*, but for those that had only to share the deadline of the first."""
+        in_time = reads[0].has_time() or not isinstance(error, UnavailableError)
+        for read in reads:
+            if in_time or not read.has_time():
+                read.fail(error)
+            else:
+                self.add(read)
+
+
+def _whole(answer: TxnAnswer, _sent: Mark) -> TxnAnswer:
+    return answer
+
+
+def acknowledged(_answer: Any, _sent: Mark) -> None:
+    """Learn nothing from an answer but that it came."""
+
+
+class Calls:
+    """Sends calls to the server in use. Thread-safe.
+
+    Attributes:
+        orders: The order of all answers.
+        access: Which keys the calls are about.
+        seconds: How long a call may take, all its attempts together.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        tokens: Tokens,
+        pulse: Timer,
+        *,
+        seconds: float,
+        access: Access,
+    ) -> None:
+        """Send to *endpoints*, with the token that *tokens* has, what needs *access*."""
+        self.endpoints = endpoints
+        self.orders = Orders()
+        self.tokens = tokens
+        self.seconds = seconds
+        self.access = access
+        self._route = Route(endpoints, tokens, self.orders, pulse, access)
+        self._batches = Batches(self._route, seconds)
+        self._pid = os.getpid()
+        self._closed = False
+
+    def send(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
+        """Return the future answer to *ask*, which ends by the operation timeout or *seconds*.
+
+        What writes is sent at once, anything else once somebody wants the answer.
+        """
+        answer = self.on_demand(ask, seconds)
+        if ask.writes:
+            answer.done()  # which has it sent
+        return answer
+
+    def on_demand(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
+        """Return the same, but have also a write sent only once somebody wants the answer."""
+        refusal = self._refusal()
+        return failed(refusal) if refusal else Call(self._route, ask, seconds or self.seconds)
+
+    def batch(self, key: bytes, read: Callable[[RangeAnswer], T]) -> Future[T]:
+        """Return the future of *key*, which may share a round trip with others.
+
+        It is sent once somebody wants the answer, and alone if that waits for it at once.
+        """
+        refusal = self._refusal()
+        return failed(refusal) if refusal else Read(self._route, self._batches, key, read)
+
+    def status(self) -> StatusAnswer:
+        """Return what the server in use says of itself; raises what a call raises."""
+        return self.send(Ask(STATUS, MESSAGES["StatusRequest"](), _status)).result()
+
+    def check(self) -> None:
+        """Raise unless calls can be made here and now.
+
+        Raises:
+            ClosedError: The backend is closed.
+            LifecycleError: It belongs to the parent of this forked process.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+
+    def close(self) -> None:
+        """End all calls, and take no more."""
+        self._closed = True
+        self.endpoints.close()
+
+    def _refusal(self) -> Kip30Error | None:
+        if os.getpid() != self._pid:
+            return LifecycleError("opened before a fork: open another one in the child")
+        return ClosedError("the backend is closed") if self._closed else None
+
+
+def _status(answer: StatusAnswer, _sent: Mark) -> StatusAnswer:
+    return answer

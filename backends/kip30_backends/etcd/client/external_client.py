@@ -8,8 +8,8 @@ import pkgutil
 from typing import Any, NamedTuple
 
 from kip30.errors import ConfigError, UnsupportedError
-from kip30_backends.etcd.channel import Channel, Metadata
-from kip30_backends.etcd.grpc_library import GRPC
+from kip30_backends.etcd.client.channel import Channel, Metadata
+from kip30_backends.etcd.client.grpc_library import GRPC
 
 _KEY = "plugin.etcd.client"
 _SERVER = "the server of the caller's own client"

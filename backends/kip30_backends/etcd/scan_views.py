@@ -20,8 +20,7 @@ from kip30.names import (
     parse_key,
     unescape,
 )
-from kip30_backends.etcd.messages import PUT, Event, KeyValue
-from kip30_backends.etcd.requests import KeyRange, below
+from kip30_backends.etcd.client.messages import PUT, Event, KeyRange, KeyValue, below
 
 
 class Reading(ABC):
