@@ -8,12 +8,11 @@ from typing import NamedTuple, TypeVar
 from kip30.driver.record_format import seal
 from kip30.driver.records import Claim, Entry, Version
 from kip30_backends.consul import transactions
-from kip30_backends.consul.calls import Calls
-from kip30_backends.consul.grants import Session
-from kip30_backends.consul.orders import Mark
-from kip30_backends.consul.records import Record, at_key
-from kip30_backends.consul.session import Sessions
-from kip30_backends.consul.talk import Talk
+from kip30_backends.consul.client.exchange import Talk
+from kip30_backends.consul.order import Mark
+from kip30_backends.consul.request import Calls
+from kip30_backends.consul.session import Session, Sessions
+from kip30_backends.consul.transactions import Record, at_key
 
 T = TypeVar("T")
 

@@ -10,17 +10,16 @@ from kip30.driver.kit import fork_safety
 from kip30.driver.kit.lifecycle import Ending, on_thread_of
 from kip30.driver.kit.threads import start_eventually
 from kip30.errors import AuthenticationError, UnavailableError
-from kip30_backends.consul.calls import Calls
-from kip30_backends.consul.endpoints import Endpoints
+from kip30_backends.consul.blocking_query import Patience
+from kip30_backends.consul.client.exchange import Talk
+from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.errors import NO_LEADER, TroubleError, translate
-from kip30_backends.consul.followers import Patience
-from kip30_backends.consul.library import Agent
-from kip30_backends.consul.records import at_key, key_of
+from kip30_backends.consul.request import Calls
 from kip30_backends.consul.session import Sessions
 from kip30_backends.consul.settings import ConsulSettings
-from kip30_backends.consul.states import States
-from kip30_backends.consul.talk import Talk
-from kip30_backends.consul.watches import Watches
+from kip30_backends.consul.snapshots import States
+from kip30_backends.consul.transactions import at_key, key_of
+from kip30_backends.consul.watch import Watches
 
 _log = logging.getLogger(__name__)
 

@@ -2,10 +2,10 @@
 
 from kip30.driver.key_layout import Paths
 from kip30_backends.consul import transactions
-from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.election import leader_key
-from kip30_backends.consul.records import key_of
+from kip30_backends.consul.request import Calls
 from kip30_backends.consul.session import Sessions
+from kip30_backends.consul.transactions import key_of
 
 
 class Faults:

@@ -11,7 +11,7 @@ from kip30.driver.kit.futures import mapped
 from kip30.driver.records import Claim
 from kip30.errors import MemberExistsError, NotMemberError
 from kip30_backends.consul.claims import Bid, Claims, Refused
-from kip30_backends.consul.records import key_of
+from kip30_backends.consul.transactions import key_of
 
 
 def group_key(paths: Paths, group: str) -> str:

@@ -21,11 +21,11 @@ from kip30.errors import (
 )
 from kip30.names import Key
 from kip30_backends.consul import transactions
-from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.client.exchange import Talk
 from kip30_backends.consul.election import leader_key
-from kip30_backends.consul.records import Record, entry_of, key_of
-from kip30_backends.consul.states import States
-from kip30_backends.consul.talk import Talk
+from kip30_backends.consul.request import Calls
+from kip30_backends.consul.snapshots import States
+from kip30_backends.consul.transactions import Record, entry_of, key_of
 
 _BYTES_BESIDES = 2048
 """How much of a transaction one write needs besides its value, with the longest names."""

@@ -4,7 +4,7 @@ import pytest
 
 from kip30 import UnavailableError
 from kip30_backends.consul import ConsulBackend
-from kip30_backends.consul.batches import Read, _read
+from kip30_backends.consul.request import Read, _read
 from tests.unit.clients import Open
 
 

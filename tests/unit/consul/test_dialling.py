@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kip30.config import Address
+from kip30_backends.consul.client.http import Wire
 from kip30_backends.consul.errors import UNSENT, TroubleError
-from kip30_backends.consul.wire import Wire
 from tests.unit.threads import no_threads
 
 SECONDS = 1.0

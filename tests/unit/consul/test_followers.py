@@ -11,12 +11,11 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.endpoints import Endpoints
+from kip30_backends.consul.blocking_query import Ear, Follower, Hear, Patience
+from kip30_backends.consul.client.http import Answer
+from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.errors import TroubleError
-from kip30_backends.consul.followers import Ear, Follower, Hear, Patience
-from kip30_backends.consul.library import Agent
-from kip30_backends.consul.records import index_of, target
-from kip30_backends.consul.wire import Answer
+from kip30_backends.consul.transactions import index_of, target
 from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 

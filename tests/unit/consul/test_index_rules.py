@@ -9,11 +9,10 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.endpoints import Endpoints
-from kip30_backends.consul.followers import Ear, Follower, Patience
-from kip30_backends.consul.library import Agent
-from kip30_backends.consul.records import index_of
-from kip30_backends.consul.wire import Answer
+from kip30_backends.consul.blocking_query import Ear, Follower, Patience
+from kip30_backends.consul.client.http import Answer
+from kip30_backends.consul.client.library import Agent, Endpoints
+from kip30_backends.consul.transactions import index_of
 from kip30_conformance.polling import eventually
 
 URL = "/v1/kv/k?consistent"

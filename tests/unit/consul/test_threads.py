@@ -9,9 +9,9 @@ from kip30 import UnavailableError
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.names import Key
 from kip30_backends.consul import ConsulBackend
-from kip30_backends.consul.crew import Crew
-from kip30_backends.consul.grants import Session
-from kip30_backends.consul.talk import Talk
+from kip30_backends.consul.client.exchange import Talk
+from kip30_backends.consul.client.thread_pool import Crew
+from kip30_backends.consul.session import Session
 from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads

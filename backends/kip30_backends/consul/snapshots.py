@@ -8,13 +8,13 @@ from kip30.driver.key_layout import Paths
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape
-from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask, Talk
+from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.election import leader_key
 from kip30_backends.consul.membership import group_key
-from kip30_backends.consul.orders import Mark
-from kip30_backends.consul.records import Record, index_of, key_of, listed, record, target
-from kip30_backends.consul.talk import OK_OR_ABSENT, Ask, Talk
-from kip30_backends.consul.wire import Answer
+from kip30_backends.consul.order import Mark
+from kip30_backends.consul.request import Calls
+from kip30_backends.consul.transactions import Record, index_of, key_of, listed, record, target
 
 _OPTIONS = {Kind.NAMESPACE: "&keys", Kind.GROUP: "&recurse"}
 _HELD = frozenset({Kind.GROUP, Kind.MEMBER, Kind.SERVICE})

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
-from kip30_backends.consul.endpoints import Endpoints
+from kip30_backends.consul.client.http import Answer
+from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.errors import (
     UNTRUSTED,
     Failure,
@@ -19,8 +20,6 @@ from kip30_backends.consul.errors import (
     translate,
     was_never_done,
 )
-from kip30_backends.consul.library import Agent
-from kip30_backends.consul.wire import Answer
 
 T = TypeVar("T")
 

@@ -1,28 +1,43 @@
-"""The running observations of one backend: a blocking query each, or one for many.
+"""Observing targets: a blocking query each, or one for many.
+
+The running observations of one backend: a blocking query each, or one for many.
 
 A server takes so many connections of one machine and no more. So only the first few observations
 have one each. The others share some that tell whether anything has changed near them: one for each
 of the first namespaces, groups and services, then one for all of a kind. Members have none: their
 own records are read together whenever the session is renewed.
+
+Snapshots and watches of values, namespaces, groups and services.
 """
 
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 
-from kip30.driver.records import Kind, Target
+from typing_extensions import override
+
+from kip30.driver import ObserveDriver, Watch
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
-from kip30_backends.consul.calls import Calls
-from kip30_backends.consul.followers import Ear, Follower, Hear, Patience
-from kip30_backends.consul.observation import ConsulWatch, Sink
-from kip30_backends.consul.orders import Mark
-from kip30_backends.consul.records import says_nothing_is_there
-from kip30_backends.consul.records import target as request_target
-from kip30_backends.consul.rounds import Round, look
-from kip30_backends.consul.states import Place, States
-from kip30_backends.consul.talk import Talk, understood
-from kip30_backends.consul.wire import Answer
+from kip30_backends.consul.blocking_query import (
+    ConsulWatch,
+    Ear,
+    Follower,
+    Hear,
+    Patience,
+    Round,
+    Sink,
+    look,
+)
+from kip30_backends.consul.client.exchange import Talk, understood
+from kip30_backends.consul.client.http import Answer
+from kip30_backends.consul.order import Mark
+from kip30_backends.consul.request import Calls
+from kip30_backends.consul.snapshots import Place, States
+from kip30_backends.consul.transactions import says_nothing_is_there
+from kip30_backends.consul.transactions import target as request_target
 
 _log = logging.getLogger(__name__)
 
@@ -201,3 +216,21 @@ class Watches:
             followers = [*self._alone.values(), *bells]
         for follower in followers:
             follower.move()
+
+
+class ConsulObserve(ObserveDriver):
+    """Whole targets, read once or watched."""
+
+    def __init__(self, calls: Calls, states: States, watches: Watches) -> None:
+        """Read from *states* and be told by *watches*."""
+        self._calls = calls
+        self._states = states
+        self._watches = watches
+
+    @override
+    def snapshot(self, target: Target) -> Future[Snapshot]:
+        return self._calls.on_demand(partial(self._states.read, self._states.place(target)))
+
+    @override
+    def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
+        return self._watches.add(target, sink)

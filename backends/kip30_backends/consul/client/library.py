@@ -5,9 +5,12 @@ Ours keeps connections open, gives every request a deadline, and sends the token
 
 Their clients work with it, and are not made here: all of them look into the environment, and
 python-consul's cannot be made with a `CONSUL_HTTP_ADDR` that Consul's own programs understand.
+
+Which of several servers is used: one at a time, and the next one when it fails.
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,10 +22,9 @@ import consul.base
 
 from kip30.config import Address
 from kip30.config.tls import ReloadingContext
-from kip30_backends.consul.connections import Connections
+from kip30_backends.consul.client.http import Answer, Connections, Wire
 from kip30_backends.consul.errors import TroubleError
 from kip30_backends.consul.settings import ConsulSettings
-from kip30_backends.consul.wire import Answer, Wire
 
 Parameters = Sequence[tuple[str, object]] | Mapping[str, object] | None
 Callback = Callable[[Any], Any]
@@ -159,3 +161,47 @@ def _told(answer: Any) -> Any:
 
 def _datacenter(settings: ConsulSettings) -> str:
     return f"{urlencode({'dc': settings.datacenter})}&" if settings.datacenter else ""
+
+
+class Endpoints:
+    """The servers of one cluster. Thread-safe."""
+
+    def __init__(self, agents: Sequence[Agent]) -> None:
+        """Begin with the first of *agents*."""
+        self._agents = agents
+        self._at = 0
+        self._lock = threading.Lock()
+        self.current = agents[0]
+        self.on_move: Callable[[], None] = _nothing
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._agents)
+
+    def leave(self, agent: Agent) -> None:
+        """Use another server than that of *agent*, if there is one, and keep no connection to it.
+
+        Requests to it that are under way go on.
+        """
+        with self._lock:
+            if agent is not self.current or len(self._agents) == 1:
+                return
+            self._at = (self._at + 1) % len(self._agents)
+            self.current = self._agents[self._at]
+            agent.http.connections.rest()
+            self.current.http.connections.resume()
+        self.on_move()
+
+    def close(self) -> None:
+        """End all requests and connections."""
+        for agent in self._agents:
+            agent.http.connections.close()
+
+    def abandon(self) -> None:
+        """In a forked child: leave all connections to the parent."""
+        for agent in self._agents:
+            agent.http.connections.abandon()
+
+
+def _nothing() -> None:
+    """Stand in until somebody wants to know."""
