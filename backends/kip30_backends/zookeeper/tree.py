@@ -12,11 +12,11 @@ from kip30.driver.key_layout import Paths
 from kip30.driver.record_format import seal, unseal
 from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
-from kip30_backends.zookeeper.access import AccessLists
-from kip30_backends.zookeeper.jute import Stat
-from kip30_backends.zookeeper.outbox import Ask, Steps
-from kip30_backends.zookeeper.refusals import NodeExists, NoNode
-from kip30_backends.zookeeper.wire import Acl, Create, CreateContainer, Node
+from kip30_backends.zookeeper.client.jute import Stat
+from kip30_backends.zookeeper.client.protocol import Acl, Create, CreateContainer, Node
+from kip30_backends.zookeeper.errors import NodeExists, NoNode
+from kip30_backends.zookeeper.request import Ask, Steps
+from kip30_backends.zookeeper.security import AccessLists
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from typing_extensions import override
 
-from kip30_backends.zookeeper import jute
-from kip30_backends.zookeeper.jute import Stat
-from kip30_backends.zookeeper.refusals import Refused, refusal
+from kip30_backends.zookeeper.client import jute
+from kip30_backends.zookeeper.client.jute import Stat
+from kip30_backends.zookeeper.errors import Refused, refusal
 
 ANY_VERSION = -1
 

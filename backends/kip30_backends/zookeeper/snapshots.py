@@ -6,9 +6,17 @@ from typing import Any, NamedTuple
 from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape, unescape_all
-from kip30_backends.zookeeper.jute import Stat
-from kip30_backends.zookeeper.outbox import Answer, Ask, Steps
-from kip30_backends.zookeeper.refusals import NoAuth, NoNode, Refused
+from kip30_backends.zookeeper.client.jute import Stat
+from kip30_backends.zookeeper.client.protocol import (
+    Exists,
+    GetChildren,
+    GetData,
+    MultiRead,
+    Node,
+    Request,
+)
+from kip30_backends.zookeeper.errors import NoAuth, NoNode, Refused
+from kip30_backends.zookeeper.request import Answer, Ask, Steps
 from kip30_backends.zookeeper.tree import (
     Tree,
     entry_of,
@@ -16,7 +24,6 @@ from kip30_backends.zookeeper.tree import (
     leader_of,
     version_of,
 )
-from kip30_backends.zookeeper.wire import Exists, GetChildren, GetData, MultiRead, Node, Request
 
 _NODES_AT_ONCE = 5_000
 _BYTES_AT_ONCE = 512 * 1024

@@ -28,11 +28,9 @@ from kip30.driver.clock import Clock
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.threads import started
 from kip30.errors import UnavailableError
-from kip30_backends.zookeeper.exchange import Exchange, Link, Party
-from kip30_backends.zookeeper.handler import WaitTimeout
-from kip30_backends.zookeeper.outbox import Freshness
-from kip30_backends.zookeeper.session import Identity
-from kip30_backends.zookeeper.vendor import Server, make
+from kip30_backends.zookeeper.client.exchange import Exchange, Link, Party
+from kip30_backends.zookeeper.client.kazoo_adapter import Identity, Server, WaitTimeout, make
+from kip30_backends.zookeeper.request import Freshness
 
 _TIMEOUT_PER_READ = 1.5
 _ANSWER_BYTES = 4096

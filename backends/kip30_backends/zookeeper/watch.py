@@ -1,4 +1,9 @@
-"""The running observations of one backend: armed on the server, read again at every event."""
+"""Observing targets: armed on the server, read again at every event.
+
+The running observations of one backend: armed on the server, read again at every event.
+
+Snapshots and watches of values, namespaces, groups and services.
+"""
 
 import logging
 import threading
@@ -8,13 +13,13 @@ from functools import partial
 
 from typing_extensions import override
 
-from kip30.driver import Watch
+from kip30.driver import ObserveDriver, Watch
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import ClosedError
-from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
-from kip30_backends.zookeeper.states import States
+from kip30_backends.zookeeper.client.protocol import AddWatch, RemoveWatches
+from kip30_backends.zookeeper.request import Ask, Outbox, Steps
+from kip30_backends.zookeeper.snapshots import States
 from kip30_backends.zookeeper.tree import Tree
-from kip30_backends.zookeeper.wire import AddWatch, RemoveWatches
 
 Sink = Callable[[Snapshot], None]
 log: logging.Logger = logging.getLogger(__name__)
@@ -263,3 +268,21 @@ class Watches:
 
 def _remove(path: str) -> Steps[None]:
     yield Ask((RemoveWatches(path),), fresh=False)
+
+
+class ZookeeperObserve(ObserveDriver):
+    """Whole targets, read once or watched."""
+
+    def __init__(self, outbox: Outbox, states: States, watches: Watches) -> None:
+        """Read by *states*; *watches* tell of changes."""
+        self._outbox = outbox
+        self._states = states
+        self._watches = watches
+
+    @override
+    def snapshot(self, target: Target) -> Future[Snapshot]:
+        return self._outbox.start(self._states.read(target, fresh=True))
+
+    @override
+    def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
+        return self._watches.add(target, sink)

@@ -17,10 +17,9 @@ from typing_extensions import override
 
 from kip30.driver.kit.futures import fail, succeed
 from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
-from kip30_backends.zookeeper.errors import translate
-from kip30_backends.zookeeper.refusals import Refused, SessionExpired
-from kip30_backends.zookeeper.session import Session
-from kip30_backends.zookeeper.wire import Request
+from kip30_backends.zookeeper.client.kazoo_adapter import Session
+from kip30_backends.zookeeper.client.protocol import Request
+from kip30_backends.zookeeper.errors import Refused, SessionExpired, translate
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)

@@ -1,4 +1,7 @@
-"""What is sent and received over one connection, from the end of the handshake on."""
+"""What is sent and received over one connection, from the end of the handshake on.
+
+Cutting what arrives into the frames that it was sent in.
+"""
 
 import select
 import socket
@@ -13,16 +16,49 @@ from kazoo.exceptions import SessionClosedRequireSaslError
 from kazoo.protocol.connection import ConnectionDropped
 
 from kip30.driver.clock import Clock
-from kip30_backends.zookeeper.frames import Frames
-from kip30_backends.zookeeper.outbox import Freshness, Operation
-from kip30_backends.zookeeper.refusals import (
+from kip30_backends.zookeeper.client.protocol import Check, Close, Multi, Request, Sync, read_event
+from kip30_backends.zookeeper.errors import (
     WANTS_CREDENTIALS,
     NoAuth,
     Refused,
     SessionExpired,
     refusal,
 )
-from kip30_backends.zookeeper.wire import Check, Close, Multi, Request, Sync, read_event
+from kip30_backends.zookeeper.request import Freshness, Operation
+
+_SIZE = struct.Struct("!i")
+
+
+class Frames:
+    """The part of a stream that has arrived and is no whole frame yet."""
+
+    def __init__(self) -> None:
+        """Begin with the first byte of a frame."""
+        self._parts: list[bytes] = []
+        self._missing = _SIZE.size
+
+    def cut(self, chunk: bytes) -> Iterator[memoryview]:
+        """Add *chunk* and yield the frames that are whole by now."""
+        self._parts.append(chunk)
+        self._missing -= len(chunk)
+        if self._missing > 0:
+            return
+        whole = memoryview(b"".join(self._parts) if self._parts[1:] else chunk)
+        start = 0
+        while (end := _end(whole, start)) <= len(whole):
+            yield whole[start + _SIZE.size : end]
+            start = end
+        self._parts = [bytes(whole[start:])]
+        self._missing = end - len(whole)
+
+
+def _end(whole: memoryview, start: int) -> int:
+    """Return where the frame at *start* ends, or would if there were only its size."""
+    body = start + _SIZE.size
+    if body > len(whole):
+        return body
+    return body + int(_SIZE.unpack_from(whole, start)[0])
+
 
 _HEADER = struct.Struct("!iqi")
 _REQUEST = struct.Struct("!iii")

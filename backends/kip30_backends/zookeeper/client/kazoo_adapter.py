@@ -1,13 +1,27 @@
-"""What kazoo runs on: one thread, sockets with our TLS settings, and no callbacks."""
+"""How kazoo's client is set up: its servers, its thread, its sockets, its session.
 
+What kazoo runs on: one thread, sockets with our TLS settings, and no callbacks.
+
+A session: what the servers know it by, and how long it holds.
+
+How servers are reached, and kazoo's client for that.
+"""
+
+import logging
+import random
 import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, cast
+
+from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
+from typing_extensions import override
 
 from kip30.config.tls import ReloadingContext
+from kip30.driver.lease import Lease
 
 _THREAD = "kip30-zookeeper"
 
@@ -87,3 +101,82 @@ class Handler:
 
 def _among(ready: set[int], candidates: Sequence[Any]) -> list[Any]:
     return [one for one in candidates if one.fileno() in ready]
+
+
+class Identity(NamedTuple):
+    """What a session can be taken up again with. The password is shown nowhere."""
+
+    ident: int
+    password: bytes
+
+    @override
+    def __repr__(self) -> str:
+        """Show the session's id alone."""
+        return f"<session {self.ident:#x}>"
+
+
+class Session(NamedTuple):
+    """One life of a backend's claims.
+
+    Attributes:
+        identity: What the servers know it by.
+        lease: How long it holds.
+        former: The numbers of this backend's last sessions, which have all ended for this client.
+            Servers may keep one for its whole timeout all the same: one that was their leader may
+            call it expired, and be replaced before that is decided.
+    """
+
+    identity: Identity
+    lease: Lease
+    former: Collection[int]
+
+    @property
+    def ident(self) -> int:
+        """The session's number."""
+        return self.identity.ident
+
+
+class Server(NamedTuple):
+    """How servers are reached."""
+
+    hosts: str
+    tls: ReloadingContext | None
+    digest: str | None
+    sasl: dict[str, str] | None
+    connect_seconds: float
+
+    @override
+    def __repr__(self) -> str:
+        """Show no credentials."""
+        return f"<servers {self.hosts}>"
+
+
+def make(server: Server, timeout_seconds: float, identity: Identity | None) -> Any:
+    """Return a client that has not connected yet, and tells its own log no secret."""
+    patience = cast("Any", KazooRetry)(max_tries=-1, delay=0.05, backoff=1.5, max_delay=0.5)
+    hosts = server.hosts.split(",")
+    random.SystemRandom().shuffle(hosts)
+    client = KazooClient(
+        hosts=",".join(hosts),
+        randomize_hosts=False,
+        timeout=timeout_seconds,
+        client_id=identity,
+        handler=Handler(server.tls, server.connect_seconds),
+        connection_retry=patience,
+        auth_data={("digest", server.digest)} if server.digest else None,
+        sasl_options=dict(server.sasl) if server.sasl else None,
+        logger=_Quiet(logging.getLogger(f"{__name__}.kazoo"), {}),
+    )
+    return cast("Any", client)
+
+
+class _Quiet(logging.LoggerAdapter[logging.Logger]):
+    """What is a warning to kazoo is daily business here, and below that it logs passwords."""
+
+    @override
+    def isEnabledFor(self, level: int) -> bool:
+        return level >= logging.INFO and super().isEnabledFor(level)
+
+    @override
+    def warning(self, msg: object, *args: object, **kwargs: Any) -> None:
+        self.info(msg, *args, **kwargs)

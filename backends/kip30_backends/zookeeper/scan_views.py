@@ -15,9 +15,9 @@ from kip30.driver.records import Version
 from kip30.driver.scanning import Layout, Rejected, Row, View, claim_row
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import MAX_NAME_BYTES, Key, parse_key, unescape
-from kip30_backends.zookeeper.jute import Stat
+from kip30_backends.zookeeper.client.jute import Stat
+from kip30_backends.zookeeper.client.protocol import Node
 from kip30_backends.zookeeper.tree import entry_of, leader_of, version_of
-from kip30_backends.zookeeper.wire import Node
 
 _CONTAINER = -(2**63)
 _TTL, _ABOVE_TTL = 0xFF0000, 40
