@@ -17,13 +17,13 @@ from kip30_backends.embedded.election import EmbeddedElection
 from kip30_backends.embedded.engine import Engine
 from kip30_backends.embedded.errors import raised_by_program, translate
 from kip30_backends.embedded.faults import Faults
-from kip30_backends.embedded.listeners import EmbeddedObserve
 from kip30_backends.embedded.membership import EmbeddedMembership
 from kip30_backends.embedded.pruning import Pruning
 from kip30_backends.embedded.scanning import EmbeddedScanner
 from kip30_backends.embedded.schema import DATABASE
 from kip30_backends.embedded.settings import EmbeddedSettings
 from kip30_backends.embedded.storage import EmbeddedStorage
+from kip30_backends.embedded.watch import EmbeddedObserve
 
 
 class EmbeddedBackend(Backend, LeaseSharing):

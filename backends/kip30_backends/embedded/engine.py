@@ -5,23 +5,19 @@ import os
 
 from kip30.driver import Context
 from kip30.driver.kit.lifecycle import Ending
-from kip30_backends.embedded import boots, forks, locks, schema
-from kip30_backends.embedded.answers import Answers
+from kip30_backends.embedded import fork_safety, locks, schema
+from kip30_backends.embedded.change_signal import Doorbell, Ear, InotifyEar, PollingEar, must_poll
 from kip30_backends.embedded.connections import Connections
-from kip30_backends.embedded.database import Database, Transaction
-from kip30_backends.embedded.doorbell import Doorbell, Ear, InotifyEar, PollingEar, must_poll
+from kip30_backends.embedded.database import Database, Patience, Transaction
 from kip30_backends.embedded.errors import translate
 from kip30_backends.embedded.faults import Faults
-from kip30_backends.embedded.mounts import refuse_network
-from kip30_backends.embedded.patience import Patience
-from kip30_backends.embedded.peers import Peers
-from kip30_backends.embedded.pulse import Pulse
-from kip30_backends.embedded.renewal import Renewal
-from kip30_backends.embedded.session import Sessions
+from kip30_backends.embedded.liveness import Peers, Vigil
+from kip30_backends.embedded.request import Answers
+from kip30_backends.embedded.schema import refuse_network
+from kip30_backends.embedded.session import Renewal, Sessions
 from kip30_backends.embedded.settings import EmbeddedSettings
-from kip30_backends.embedded.states import States
-from kip30_backends.embedded.vigil import Vigil
-from kip30_backends.embedded.watches import Watches
+from kip30_backends.embedded.snapshots import States
+from kip30_backends.embedded.watch import Pulse, Watches
 
 _log = logging.getLogger(__name__)
 
@@ -41,13 +37,13 @@ class Engine:
 
         Raises:
             ConfigError: The settings ask for what the system does not have. Nothing is touched.
-            LifecycleError: See `forks.refuse_if_unclean`. Nothing is touched.
+            LifecycleError: See `fork_safety.refuse_if_unclean`. Nothing is touched.
             StoreError: The directory or the file cannot be used.
             UnavailableError: The file stayed locked for the connect timeout.
             sqlite3.Error: What `translate` makes a `StoreError` of.
             OSError: The same.
         """
-        forks.refuse_if_unclean()
+        fork_safety.refuse_if_unclean()
         self.locks = locks.choose(settings.liveness)
         self.polls = must_poll(settings.notify)
         refuse_network(settings.directory.absolute())
@@ -60,7 +56,7 @@ class Engine:
         self.doorbell = self._open_doorbell()
         self.faults = Faults(context.operation_timeout_seconds)
         self.answers = Answers(file, self.faults)
-        self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, boots.boot_id())
+        self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, schema.boot_id())
         seconds = context.operation_timeout_seconds
         self.database = Database(file, self.connections, seconds=seconds, ring=self.doorbell.ring)
         self.sessions = Sessions(context, self.database, self.locks, self.peers, self.faults)
@@ -73,7 +69,7 @@ class Engine:
         self.sessions.on_open = self._serve_session
         self.faults.end_session = self._end_session
         self._ending = Ending(self._is_own_thread)
-        forks.register(self)
+        fork_safety.register(self)
 
     def close(self) -> None:
         """End the session, all watches, the thread and the connections. Idempotent."""
@@ -123,7 +119,7 @@ class Engine:
         name = context.namespace.encode()
         patience = Patience(context.connect_timeout_seconds)
         try:
-            boots.skip_lost_revisions(self.database, self.peers.boot, patience)
+            schema.skip_lost_revisions(self.database, self.peers.boot, patience)
             return self.database.write(lambda tx: _root(tx, name), patience=patience)
         except BaseException:
             self.connections.close()

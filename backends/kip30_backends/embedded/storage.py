@@ -23,12 +23,11 @@ from kip30.errors import (
     VersionConflictError,
 )
 from kip30.names import Key
-from kip30_backends.embedded.answers import Answers
-from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.database import Database, Patience, Transaction
 from kip30_backends.embedded.errors import raised_by_program
-from kip30_backends.embedded.patience import Patience
-from kip30_backends.embedded.peers import Peers
-from kip30_backends.embedded.rows import any_text, entry, foreign
+from kip30_backends.embedded.liveness import Peers
+from kip30_backends.embedded.request import Answers
+from kip30_backends.embedded.snapshots import any_text, entry, foreign
 
 _READ = "SELECT rev, nonce, data FROM kv WHERE root = ? AND namespace = ? AND name = ?"
 _VERSION = "SELECT rev FROM kv WHERE root = ? AND namespace = ? AND name = ?"

@@ -17,7 +17,7 @@ from kip30 import GroupMembership, PluginLocator
 from kip30.driver.records import Condition, Kind, Snapshot, Target, Write
 from kip30.names import Key
 from kip30.runtime.subscriptions import Subscription
-from kip30_backends.embedded.watches import Watches
+from kip30_backends.embedded.watch import Watches
 from kip30_conformance.polling import TIME_SCALE, eventually
 
 EVENTS = 100

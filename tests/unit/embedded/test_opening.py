@@ -339,7 +339,7 @@ def test_an_error_keeps_its_cause(open_backend: Any, directory: Path) -> None:
 @pytest.fixture
 def a_poor_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("fcntl.F_OFD_SETLK")
-    monkeypatch.setattr("kip30_backends.embedded.inotify.is_available", lambda: False)
+    monkeypatch.setattr("kip30_backends.embedded.change_signal.is_available", lambda: False)
 
 
 @pytest.mark.usefixtures("a_poor_system")

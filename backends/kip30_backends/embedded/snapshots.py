@@ -1,15 +1,210 @@
-"""Reading whole targets, and which of them have changed."""
+"""Reading targets, and which of them have changed.
+
+Entries that differ little from earlier ones, without a copy of them.
+
+A watch hands a state over for each change of a group or a namespace, and states do not change
+afterwards. Of ten thousand entries each copy takes longer than all the rest of an event.
+
+Rows as records. Another program may write others: those are set apart, and hide no record.
+
+SQLite checks no types: a column of blobs may hold text or numbers, and text that is not UTF-8.
+
+Reading whole targets, and which of them have changed.
+"""
 
 import sqlite3
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from kip30.driver.records import Delta, Kind, Snapshot, Target
+from typing_extensions import override
+
+from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
+from kip30.errors import StoreError
 from kip30_backends.embedded.database import KINDS, Database
-from kip30_backends.embedded.layers import changed
-from kip30_backends.embedded.peers import Peers
-from kip30_backends.embedded.rows import UNREADABLE, Records, records
+from kip30_backends.embedded.liveness import Peers
+
+_FEW = 128
+"""How many changes may lie over a dict: beyond them it is copied."""
+
+
+class Layered(Mapping[str, Entry]):
+    """The entries of a dict with few changes, which nothing alters any more."""
+
+    __slots__ = ("_base", "_changes", "_size")
+
+    def __init__(self, base: dict[str, Entry], changes: dict[str, Entry | None], size: int) -> None:
+        """Have *size* entries: those of *base*, but for *changes*, where None is for one less."""
+        self._base = base
+        self._changes = changes
+        self._size = size
+
+    @override
+    def __getitem__(self, name: str) -> Entry:
+        entry = self._changes[name] if name in self._changes else self._base[name]
+        if entry is None:
+            raise KeyError(name)
+        return entry
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        changes: Mapping[object, Entry | None] = cast(
+            "Mapping[object, Entry | None]", self._changes
+        )
+        return changes[name] is not None if name in changes else name in self._base
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        changes = self._changes
+        yield from (name for name in self._base if name not in changes)
+        yield from (name for name, entry in changes.items() if entry is not None)
+
+    @override
+    def __len__(self) -> int:
+        return self._size
+
+    def over(self) -> tuple[dict[str, Entry], dict[str, Entry | None]]:
+        """Return what it is made of."""
+        return self._base, self._changes
+
+
+def changed(before: Mapping[str, Entry], now: Mapping[str, Entry | None]) -> Mapping[str, Entry]:
+    """Return the entries *before*, but for *now*, where None is for none."""
+    base, changes = before.over() if isinstance(before, Layered) else (dict(before), {})
+    changes = {**changes, **now}
+    if len(changes) > _FEW or len(changes) > len(base):
+        return _flat(base, changes)
+    came = sum(name not in before for name, entry in now.items() if entry is not None)
+    went = sum(name in before for name, entry in now.items() if entry is None)
+    return Layered(base, changes, len(before) + came - went)
+
+
+def _flat(base: dict[str, Entry], changes: dict[str, Entry | None]) -> dict[str, Entry]:
+    entries = dict(base)
+    for name, entry in changes.items():
+        if entry is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = entry
+    return entries
+
+
+UNREADABLE = (sqlite3.OperationalError, UnicodeDecodeError, AttributeError, TypeError)
+"""What reading a row raises, or decoding its names, that kip30 has not written."""
+
+_ADVICE = "another program wrote it: delete or replace it with that"
+
+
+class Records(NamedTuple):
+    """The records among some rows by name, and why the others are none."""
+
+    entries: dict[str, Entry]
+    unreadable: dict[str, str]
+
+
+class _Undecodable(bytes):
+    """Text that is not UTF-8."""
+
+
+def records(
+    connection: sqlite3.Connection, query: str, parameters: Sequence[Any], *, name: str = ""
+) -> Records:
+    """Return what *query* finds: rows of a name, a version, a nonce and data.
+
+    A row that is found by *name* has that name in any case, also if its own name cannot be read.
+    """
+    try:
+        return Records(dict(map(_record, connection.execute(query, parameters))), {})
+    except UNREADABLE:
+        return _judged(connection, query, parameters, name)
+
+
+def entry(version: int, nonce: str, data: bytes) -> Entry:
+    """Return the record with these columns.
+
+    Raises:
+        TypeError: They are no record's.
+    """
+    # By type, not `isinstance`: this is done for each row, and SQLite gives no subclasses.
+    if type(data) is bytes and type(nonce) is str and type(version) is int:
+        return Entry(Version(version), nonce, data)
+    raise TypeError(_fault(version, nonce, data))
+
+
+def foreign(what: str, reason: object) -> StoreError:
+    """Return the error for *what*, which a caller asked for by name and which is no record."""
+    return StoreError(f"{what} cannot be read: {reason}: {_ADVICE}")
+
+
+@contextmanager
+def any_text(connection: sqlite3.Connection) -> Generator[None]:
+    """Have *connection* read also text that is not UTF-8."""
+    before = connection.text_factory
+    connection.text_factory = _text
+    try:
+        yield
+    finally:
+        connection.text_factory = before
+
+
+def _record(row: tuple[bytes, int, str, bytes]) -> tuple[str, Entry]:
+    return row[0].decode(), entry(*row[1:])
+
+
+def _judged(
+    connection: sqlite3.Connection, query: str, parameters: Sequence[Any], called: str
+) -> Records:
+    found = Records({}, {})
+    with any_text(connection):
+        for row in connection.execute(query, parameters):
+            try:
+                name, record = _record(row)
+            except (UnicodeDecodeError, AttributeError, TypeError) as error:
+                found.unreadable[called or _shown(row[0])] = _reason(row[0], error)
+            else:
+                found.entries[name] = record
+    return found
+
+
+def _reason(name: object, error: Exception) -> str:
+    if type(name) is not bytes:
+        return f"its name is {_kind(name)}"
+    return str(error) if isinstance(error, TypeError) else "its name is not UTF-8"
+
+
+def _fault(version: object, nonce: object, data: object) -> str:
+    if type(version) is not int:
+        return f"its version is {_kind(version)}"
+    if type(nonce) is not str:
+        return f"its nonce is {_kind(nonce)}"
+    return f"its data is {_kind(data)}"
+
+
+def _kind(value: object) -> str:
+    """Return what SQLite calls the type of *value*."""
+    kinds: dict[type[object], str] = {
+        bytes: "a blob",
+        str: "text",
+        int: "a number",
+        float: "a number",
+    }
+    return kinds.get(type(value), "NULL" if value is None else "text that is not UTF-8")
+
+
+def _shown(name: object) -> str:
+    """Return *name* so that it can be printed, and is no name of a record beside it."""
+    if type(name) is bytes:
+        return name.decode(errors="backslashreplace")
+    return repr(bytes(name) if isinstance(name, bytes) else name)
+
+
+def _text(raw: bytes) -> object:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return _Undecodable(raw)
+
 
 _REV = "SELECT max(rev) FROM change"
 _OLDEST = "SELECT min(rev) FROM change"

@@ -1,22 +1,104 @@
 """Hearing of other processes' changes: by inotify, or by looking often.
 
+The kernel's file notifications (Linux), called through ctypes.
+
 A writer rings *after* its commit, for the bytes of a commit can be seen in the
 log before the commit can be read. It may die in between, so who listens also
 looks from time to time.
 """
 
+import ctypes
+import errno
 import os
 import select
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from typing_extensions import override
 
 from kip30.errors import ConfigError
-from kip30_backends.embedded import inotify
 from kip30_backends.embedded.errors import raised_by_program
+
+CLOSE_WRITE = 0x8
+MODIFY = 0x2
+DELETE = 0x200
+OVERFLOW = 0x4000
+
+_HEAD = struct.Struct("iIII")
+_BUFFER = 64 * 1024
+
+
+class Event(NamedTuple):
+    """Something that happened to a watched file or in a watched directory."""
+
+    watch: int
+    mask: int
+    name: str
+
+
+@cache
+def _libc() -> ctypes.CDLL | None:
+    library = ctypes.CDLL(None, use_errno=True)
+    return library if hasattr(library, "inotify_init1") else None
+
+
+def is_available() -> bool:
+    """Say whether this system has inotify."""
+    return _libc() is not None
+
+
+def start() -> int:
+    """Return the descriptor of a new, empty set of watches.
+
+    Raises:
+        OSError: This system has no inotify, or the user has too many sets already.
+    """
+    library = _libc()
+    if library is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return _checked(library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def watch(descriptor: int, path: Path, mask: int) -> int:
+    """Add *path* to the set *descriptor*; return the number of the watch.
+
+    Raises:
+        OSError: The path is gone, or the user has too many watches.
+    """
+    library = _libc()
+    if library is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return _checked(library.inotify_add_watch(descriptor, os.fsencode(path), mask))
+
+
+def read(descriptor: int) -> list[Event]:
+    """Return what has happened since; empty if nothing has."""
+    try:
+        data = os.read(descriptor, _BUFFER)
+    except BlockingIOError:
+        return []
+    events: list[Event] = []
+    offset = 0
+    while offset < len(data):
+        number, mask, _, length = _HEAD.unpack_from(data, offset)
+        start_of_name = offset + _HEAD.size
+        offset = start_of_name + length
+        name = os.fsdecode(data[start_of_name:offset].rstrip(b"\0"))
+        events.append(Event(number, mask, name))
+    return events
+
+
+def _checked(answer: int) -> int:
+    if answer < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return answer
+
 
 _LOOK_ANYWAY = 0.25
 
@@ -92,11 +174,11 @@ class InotifyEar(Ear):
         """
         super().__init__(_LOOK_ANYWAY)
         try:
-            self._descriptor = inotify.start()
+            self._descriptor = start()
             self._open.append(self._descriptor)
-            inotify.watch(self._descriptor, doorbell, inotify.MODIFY)
-            mask = inotify.CLOSE_WRITE | inotify.DELETE
-            self._sessions = inotify.watch(self._descriptor, sessions, mask)
+            watch(self._descriptor, doorbell, MODIFY)
+            mask = CLOSE_WRITE | DELETE
+            self._sessions = watch(self._descriptor, sessions, mask)
         except BaseException:
             self.close()
             raise
@@ -104,8 +186,8 @@ class InotifyEar(Ear):
 
     @override
     def heard(self) -> Collection[str] | None:
-        events = inotify.read(self._descriptor)
-        if any(event.mask & inotify.OVERFLOW for event in events):
+        events = read(self._descriptor)
+        if any(event.mask & OVERFLOW for event in events):
             return None
         return {event.name for event in events if event.watch == self._sessions}
 
@@ -124,6 +206,6 @@ def must_poll(notify: str) -> bool:
     Raises:
         ConfigError: It asks for what the system does not have.
     """
-    if notify == "inotify" and not inotify.is_available():
+    if notify == "inotify" and not is_available():
         raise ConfigError("plugin.embedded.notify = inotify: not on this system; use poll or auto")
-    return notify == "poll" or not inotify.is_available()
+    return notify == "poll" or not is_available()
