@@ -3,9 +3,9 @@
 from kip30.driver.key_layout import Paths
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import TXN
-from kip30_backends.etcd.election import leader_key
 from kip30_backends.etcd.request import Ask, Calls, acknowledged
 from kip30_backends.etcd.session import Sessions
+from kip30_backends.etcd.snapshots import leader_key
 
 
 class Faults:

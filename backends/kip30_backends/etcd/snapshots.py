@@ -17,10 +17,14 @@ from kip30.names import Key, unescape
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import RANGE
 from kip30_backends.etcd.client.messages import PUT, Event, KeyValue, RangeAnswer
-from kip30_backends.etcd.election import leader_key
 from kip30_backends.etcd.errors import CompactedError
 from kip30_backends.etcd.order import Mark
 from kip30_backends.etcd.request import Ask, Calls
+
+
+def leader_key(paths: Paths, service: str) -> bytes:
+    """Return the key of the leader of *service*."""
+    return f"{paths.service(service)}/leader".encode()
 
 
 def unsealed(found: KeyValue) -> Unsealed:

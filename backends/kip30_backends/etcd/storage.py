@@ -35,10 +35,9 @@ from kip30.names import Key
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import TXN
 from kip30_backends.etcd.client.messages import KeyValue, RangeAnswer, TxnAnswer, only
-from kip30_backends.etcd.election import leader_key
 from kip30_backends.etcd.order import Mark
 from kip30_backends.etcd.request import MAX_OPS, Ask, Calls
-from kip30_backends.etcd.snapshots import States, unsealed
+from kip30_backends.etcd.snapshots import States, leader_key, unsealed
 
 _NEVER = -1
 """A revision that no key has, present or absent."""
