@@ -1,24 +1,33 @@
-"""Renewing, replacing and giving up posts, which members and leaders have in common."""
+"""Renewing, replacing and giving up posts, which members and leaders have in common.
+
+Trying again, as often as others are in the way.
+"""
 
 import contextlib
 import math
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
-from kip30.driver.kit.following import all_of, or_unknown, then
-from kip30.driver.kit.futures import Completed, failed, mapped
+from kip30.driver.kit.following import all_of, attempt, or_unknown, then
+from kip30.driver.kit.futures import Completed, fail, failed, mapped, succeed
 from kip30.driver.records import Claim, Entry
 from kip30.errors import ClosedError
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.posts import Holding, Post, Table
-from kip30_backends.cassandra.renewals import Parcel, parcels
-from kip30_backends.cassandra.session import Session, Sessions
-from kip30_backends.cassandra.turns import Turns, Work
+from kip30_backends.cassandra.partition_queue import Turns, Work
+from kip30_backends.cassandra.request import Answer, Ask, Calls
+from kip30_backends.cassandra.session import (
+    Holding,
+    Parcel,
+    Post,
+    Session,
+    Sessions,
+    Table,
+    parcels,
+)
 
 T = TypeVar("T")
 
@@ -223,4 +232,38 @@ def _resolved(holding: Holding, answer: Answer) -> bool:
     if found is None:
         return False
     holding.entry = found
+    return True
+
+
+def insist(once: Callable[[], Future[T | None]]) -> Future[T]:
+    """Return the first result of *once* that is not None; until then it is called again.
+
+    However often: futures that each wait for the next one would nest as deep.
+    """
+    target: Future[T] = Future()
+
+    def go_on(done: Future[T | None]) -> None:
+        if not _has_ended(done, target):
+            try_()
+
+    def try_() -> None:
+        while (done := attempt(once)).done():
+            if _has_ended(done, target):
+                return
+        done.add_done_callback(go_on)
+
+    try_()
+    return target
+
+
+def _has_ended(done: Future[T | None], target: Future[T]) -> bool:
+    """Give *target* what *done* has, if that is anything."""
+    error = done.exception()
+    if error is not None:
+        fail(target, error)
+        return True
+    result = done.result()
+    if result is None:
+        return False
+    succeed(target, result)
     return True

@@ -1,10 +1,9 @@
 """What a cluster does to its clients, done on purpose: for the conformance suite alone."""
 
 from kip30.driver.kit.following import all_of
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls, acknowledged
 from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.client.library import Row
+from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
 
 
 class Faults:

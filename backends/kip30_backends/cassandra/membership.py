@@ -11,12 +11,10 @@ from kip30.driver.kit.following import or_unknown, then
 from kip30.driver.kit.futures import Completed, failed, mapped
 from kip30.driver.records import Claim, Entry, Version
 from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
-from kip30_backends.cassandra.attempts import insist
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls, acknowledged
-from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.folds import Folds
-from kip30_backends.cassandra.posts import Holding, Post
+from kip30_backends.cassandra.claims import Claims, insist
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
+from kip30_backends.cassandra.session import Holding, Post
 
 _LONG_AGO = float("-inf")
 

@@ -1,4 +1,10 @@
-"""The lease of a backend: as good as the oldest renewal among the posts that it holds.
+"""The lease of a backend: as good as the oldest renewal among the rows that it holds.
+
+What can be claimed: rows with a time to live, and the statements about them.
+
+Renewing many posts: in parcels, and a few parcels at a time, so that others get through.
+
+The lease of a backend: as good as the oldest renewal among the posts that it holds.
 
 Every post is a row with a time to live, renewed on its own. There is one lease over all of them:
 when one post is found to be gone, all are lost, and the next claim begins another session.
@@ -7,17 +13,162 @@ when one post is found to be gone, all are lost, and the next claim begins anoth
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from kip30.driver import Context
+from kip30.driver.kit.following import all_of
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
+from kip30.driver.records import Entry
+from kip30_backends.cassandra.client.library import Statement
+from kip30_backends.cassandra.client.statements import Statements
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.posts import Holding, Post
-from kip30_backends.cassandra.renewals import Parcel, Renew, parcels, renew_all
+from kip30_backends.cassandra.partition_queue import Few
+
+
+class Post(NamedTuple):
+    """A row to be claimed.
+
+    Attributes:
+        kind: ``members`` or ``leaders``.
+        scope: The group or service.
+        name: The id or candidate.
+    """
+
+    kind: str
+    scope: str
+    name: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The partition."""
+        return self.kind, self.scope
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The row: a service has one for all candidates."""
+        return self.place if self.kind == "leaders" else (*self.place, self.name)
+
+
+class Table:
+    """The statements about posts, which live so many whole seconds."""
+
+    def __init__(self, statements: Statements, root: str, seconds: int) -> None:
+        """Speak of the posts below *root*."""
+        self.seconds = seconds
+        self._bind = statements.bind
+        self._root = root
+
+    def write(self, post: Post, entry: Entry, held: str, beat: int) -> Statement:
+        """Return what writes *entry*, all of it and for its whole time, if the nonce is *held*.
+
+        And if the row has a lower *beat*: what was sent before does not come after this, with
+        which the row would end sooner again.
+        """
+        version, nonce, data = entry
+        if post.kind == "leaders":
+            seat = (post.name, nonce, data, beat, self._root, post.scope)
+            return self._bind("renew_seat", self.seconds, *seat, held, beat)
+        member = (version.major, nonce, data, beat, self._root, post.scope, post.name)
+        return self._bind("write_member", self.seconds, *member, held, version.major, beat)
+
+    def insert(self, post: Post, entry: Entry) -> Statement:
+        """Return what writes *entry* of a member if there is no such row."""
+        (rev, _), nonce, data = entry
+        where = (self._root, post.scope, post.name)
+        return self._bind("insert_member", self.seconds, rev, nonce, data, rev, *where)
+
+    def take(
+        self, post: Post, nonce: str, data: bytes, beat: int, birth: int | None = None
+    ) -> Statement:
+        """Return what writes the leader if there is none; with a *birth* if it is still there."""
+        seat = (self.seconds, post.name, nonce, data, beat, self._root, post.scope)
+        if birth is None:
+            return self._bind("take_seat", *seat)
+        return self._bind("take_born_seat", *seat, birth)
+
+    def delete(self, post: Post, held: str) -> Statement:
+        """Return what deletes the row if the nonce is *held*."""
+        if post.kind == "leaders":
+            return self._bind("leave_seat", self._root, post.scope, held)
+        return self._bind("delete_member", self._root, post.scope, post.name, held)
+
+
+@dataclass(eq=False, slots=True)
+class Holding:
+    """A post that is held.
+
+    Attributes:
+        post: What it is.
+        entry: What the row says, as far as is known.
+        sent_at: When the last acknowledged renewal was sent.
+        doubtful: What it may say instead, by nonce, because answers were lost.
+    """
+
+    post: Post
+    entry: Entry
+    sent_at: float
+    doubtful: dict[str, Entry] = field(default_factory=dict[str, Entry])
+
+    def nonces(self) -> set[str]:
+        """Return what the nonce of the row may be."""
+        return {self.entry.nonce, *self.doubtful}
+
+    def renewed(self, entry: Entry, sent_at: float) -> None:
+        """Take note that the row says *entry*, by a request that was sent then.
+
+        Writes that are in doubt name the nonce that they replace: only another one ends them.
+        """
+        if entry.nonce != self.entry.nonce:
+            self.doubtful.clear()
+        self.entry = entry
+        self.sent_at = max(self.sent_at, sent_at)
+
+
+_MOST = 50
+_MOST_BYTES = 256 * 1024
+
+Parcel = Sequence[Holding]
+Renew = Callable[[Parcel], Future[Parcel]]
+"""Renews a parcel; its future has what was found to be gone."""
+
+
+def parcels(held: Iterable[Holding]) -> list[Parcel]:
+    """Return what can be renewed by one statement each, what was renewed longest ago first."""
+    by_place = groupby(sorted(held, key=lambda one: one.post.place), lambda one: one.post.place)
+    made = [parcel for _, there in by_place for parcel in _fitting(there)]
+    return sorted(made, key=lambda parcel: min(one.sent_at for one in parcel))
+
+
+def renew_all(
+    waiting: Iterable[Parcel], renew: Renew, heard: Callable[[Future[Parcel]], None], few: Few
+) -> Future[None]:
+    """Have *renew* renew all parcels, and *heard* hear of each; return what is done after that."""
+    renewals = [few.do(partial(renew, parcel)) for parcel in waiting]
+    for one in renewals:
+        one.add_done_callback(heard)
+    return all_of(renewals)
+
+
+def _fitting(holdings: Iterable[Holding]) -> Iterator[Parcel]:
+    """Yield *holdings* of one place in parcels, those of about the same age together."""
+    parcel: list[Holding] = []
+    size = 0
+    for one in sorted(holdings, key=attrgetter("sent_at")):
+        size += len(one.entry.data)
+        if parcel and (len(parcel) == _MOST or size > _MOST_BYTES):
+            yield parcel
+            parcel, size = [], len(one.entry.data)
+        parcel.append(one)
+    if parcel:
+        yield parcel
+
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import pytest
 
 from kip30 import UnavailableError
 from kip30.driver.kit.futures import Completed, failed
-from kip30_backends.cassandra.attempts import insist
+from kip30_backends.cassandra.claims import insist
 
 MANY = 5000
 

@@ -8,10 +8,9 @@ import pytest
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.driver.kit.timer import Timer
-from kip30_backends.cassandra.call import Answer, Ask, Call, Route
+from kip30_backends.cassandra.client.library import Row
 from kip30_backends.cassandra.errors import Failure
-from kip30_backends.cassandra.library import Row
-from kip30_backends.cassandra.nodes import Nodes
+from kip30_backends.cassandra.request import Answer, Ask, Call, Nodes, Route
 from kip30_conformance.polling import TIME_SCALE, eventually
 
 SECONDS = 5 * TIME_SCALE

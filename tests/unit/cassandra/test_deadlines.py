@@ -9,11 +9,11 @@ from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Condition, Fence, Write, new_nonce
 from kip30.names import Key
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.commits import Commits
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.folds import Folds
-from kip30_backends.cassandra.revisions import Revisions
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.order import Revisions
+from kip30_backends.cassandra.request import Answer, Ask
+from kip30_backends.cassandra.storage import Commits
 
 SECONDS = 5.0
 

@@ -8,7 +8,7 @@ import pytest
 from kip30 import LeaderChange, MembershipChange
 from kip30.driver.clock import ManualClock
 from kip30.driver.records import Entry, Version
-from kip30_backends.cassandra.departed import Departed
+from kip30_backends.cassandra.snapshots import Departed
 from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import Open

@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from kip30.driver.kit.futures import Completed
-from kip30_backends.cassandra.few import Few
+from kip30_backends.cassandra.partition_queue import Few
 
 MOST = 4
 CALLERS = 8

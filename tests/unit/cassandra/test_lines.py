@@ -12,8 +12,7 @@ import pytest
 from kip30 import ClosedError, UnavailableError
 from kip30.driver.kit.futures import Completed, failed
 from kip30.driver.kit.timer import Timer
-from kip30_backends.cassandra.lines import Lines
-from kip30_backends.cassandra.turns import Turns
+from kip30_backends.cassandra.partition_queue import Lines, Turns
 
 SECONDS = 5.0
 A_MOMENT = 0.05

@@ -11,10 +11,9 @@ import pytest
 from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
-from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.namespace_polls import NamespacePoll
-from kip30_backends.cassandra.polls import Rhythm
-from kip30_backends.cassandra.states import Revision
+from kip30_backends.cassandra.partition_queue import Few
+from kip30_backends.cassandra.snapshots import Revision
+from kip30_backends.cassandra.watch import NamespacePoll, Rhythm
 from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import Open

@@ -11,9 +11,9 @@ from kip30 import UnavailableError
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Fence
 from kip30.names import Key
-from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.folds import Folds
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.request import Answer, Ask
 from kip30_backends.cassandra.storage import CassandraStorage
 
 MANY = 1000

@@ -8,9 +8,8 @@ import pytest
 from kip30 import Member, UnavailableError, Version
 from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Entry
-from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.posts import Holding, Post
-from kip30_backends.cassandra.renewals import Parcel, parcels, renew_all
+from kip30_backends.cassandra.partition_queue import Few
+from kip30_backends.cassandra.session import Holding, Parcel, Post, parcels, renew_all
 from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble

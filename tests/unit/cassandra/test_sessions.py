@@ -8,8 +8,7 @@ from kip30.driver import Context
 from kip30.driver.clock import ManualClock
 from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Entry, Version
-from kip30_backends.cassandra.posts import Holding, Post
-from kip30_backends.cassandra.session import Sessions
+from kip30_backends.cassandra.session import Holding, Post, Sessions
 
 A_MOMENT = 0.2
 LONG = 10.0

@@ -9,14 +9,12 @@ import pytest
 
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Kind, Snapshot, Target
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.folds import Folds
-from kip30_backends.cassandra.namespace_polls import NamespacePoll
-from kip30_backends.cassandra.orders import Orders
-from kip30_backends.cassandra.polls import Rhythm
-from kip30_backends.cassandra.states import States
-from kip30_backends.cassandra.watches import CassandraWatch
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.order import Orders
+from kip30_backends.cassandra.partition_queue import Few
+from kip30_backends.cassandra.request import Answer, Ask
+from kip30_backends.cassandra.snapshots import States
+from kip30_backends.cassandra.watch import CassandraWatch, NamespacePoll, Rhythm
 
 VALUE = Target(Kind.VALUE, "n", "k")
 OLD, NEW = 9, 10

@@ -1,22 +1,32 @@
-"""One request: a future that ends in time, over as many attempts and nodes as it takes.
+"""One request to the store: its deadline, its answer, the nodes and attempts that it takes.
+
+Which node is asked: one at a time, and another one when it is down, or does not answer.
+
+One request: a future that ends in time, over as many attempts and nodes as it takes.
 
 Every write of this store is conditional on something that it changes itself. So it can be repeated
 without being done twice; that it may have been done before is told to who reads the answer.
+
+Asking the store: who may, and for how long.
 """
 
+import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from kip30.driver.kit.following import copy
+from kip30.driver.kit.futures import failed
 from kip30.driver.kit.timer import Due, Timer
-from kip30.errors import Kip30Error, OutcomeUnknownError
-from kip30_backends.cassandra.advice import NEVER_SENT
+from kip30.errors import Kip30Error, LifecycleError, OutcomeUnknownError
+from kip30_backends.cassandra.client.library import Row, Statement, Wire
+from kip30_backends.cassandra.client.statements import Statements
 from kip30_backends.cassandra.errors import (
+    NEVER_SENT,
     DeletionsError,
     Failure,
     closed,
@@ -26,8 +36,49 @@ from kip30_backends.cassandra.errors import (
     translate,
     was_never_sent,
 )
-from kip30_backends.cassandra.library import Row, Statement, Wire
-from kip30_backends.cassandra.nodes import Nodes
+from kip30_backends.cassandra.order import Orders, Revisions
+
+
+class Nodes:
+    """The nodes of one cluster as its client has met them. Thread-safe."""
+
+    def __init__(self, plan: Callable[[], Iterable[Any]]) -> None:
+        """Choose from those that *plan* yields, in its order."""
+        self._plan = plan
+        self._current: Any = None
+        self._silent: set[int] = set()
+        self._lock = threading.Lock()
+
+    def choose(self, tried: Collection[int]) -> tuple[Any, int] | None:
+        """Return whom to ask who was not *tried* yet, and how many others there would be.
+
+        Silent nodes come last, but they come: they may be all there is.
+        """
+        up = list(self._plan())
+        talking = [node for node in up if id(node) not in self._silent]
+        untried = _without(tried, talking) or _without(tried, up)
+        if not untried:
+            return None
+        if self._current not in talking:
+            self._current = (talking or up)[0]
+        chosen = self._current if self._current in untried else untried[0]
+        return chosen, len(untried) - 1
+
+    def suspect(self, node: Any) -> None:
+        """Take note that *node* did not answer in time."""
+        with self._lock:
+            self._silent.add(id(node))
+
+    def trust(self, node: Any) -> None:
+        """Take note that *node* has been heard of."""
+        if id(node) in self._silent:
+            with self._lock:
+                self._silent.discard(id(node))
+
+
+def _without(tried: Collection[int], nodes: Iterable[Any]) -> list[Any]:
+    return [node for node in nodes if id(node) not in tried]
+
 
 T = TypeVar("T")
 
@@ -281,3 +332,71 @@ class Call(Future[T]):
 
     def _met_deletions(self, failure: Failure) -> bool:
         return self._ask.scans and met_deletions(failure)
+
+
+class Calls:
+    """Sends requests. Thread-safe.
+
+    Attributes:
+        statements: What can be sent.
+        root: The namespace of the configuration, which is a part of every key.
+        seconds: How long an operation may take, all its requests together.
+        orders: The order of all answers.
+        revisions: What writes are numbered by.
+    """
+
+    def __init__(self, route: Route, statements: Statements, *, seconds: float, root: str) -> None:
+        """Send by *route*."""
+        self.statements = statements
+        self.root = root
+        self.seconds = seconds
+        self.orders = Orders()
+        self.revisions = Revisions()
+        self.pulse = route.pulse
+        self._route = route
+        self._pid = os.getpid()
+        self._closed = False
+        self._open: set[Call[Any]] = set()
+
+    def until(self) -> float:
+        """Return by when what begins now has to end, by the clock of `time.monotonic`."""
+        return time.monotonic() + self.seconds
+
+    def send(self, ask: Ask[T], until: float | None = None) -> Future[T]:
+        """Return the future answer to *ask*, which ends by the operation timeout or *until*."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return failed(refusal)
+        call = Call(self._route, ask, self.until() if until is None else until)
+        self._open.add(call)
+        call.add_done_callback(lambda _: self._open.discard(call))
+        if self._closed:
+            call.close()
+        call.start()
+        return call
+
+    def check(self) -> None:
+        """Raise unless requests can be made here and now.
+
+        Raises:
+            ClosedError: The backend is closed.
+            LifecycleError: It belongs to the parent of this forked process.
+        """
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
+
+    def close(self) -> None:
+        """End all requests, and take no more."""
+        self._closed = True
+        for call in list(self._open):
+            call.close()
+
+    def _refusal(self) -> Kip30Error | None:
+        if os.getpid() != self._pid:
+            return LifecycleError("opened before a fork: open another one in the child")
+        return closed() if self._closed else None
+
+
+def acknowledged(_answer: Answer) -> None:
+    """Learn nothing from an answer but that it came."""

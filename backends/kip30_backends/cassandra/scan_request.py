@@ -8,12 +8,11 @@ from kip30.driver import Context
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.lifecycle import Ending, on_thread_of
 from kip30.errors import StoreError
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls
-from kip30_backends.cassandra.connection import Connection, once_known
-from kip30_backends.cassandra.library import Row, Statement, Wire
+from kip30_backends.cassandra.client.connection import Connection, once_known
+from kip30_backends.cassandra.client.library import Row, Statement, Wire
+from kip30_backends.cassandra.client.statements import Statements
+from kip30_backends.cassandra.request import Answer, Ask, Calls
 from kip30_backends.cassandra.settings import CassandraSettings
-from kip30_backends.cassandra.statements import Statements
 
 _PARTITIONER = "Murmur3Partitioner"
 _COLUMNS = (

@@ -6,13 +6,15 @@ write answers with the columns of its condition, which saves the question why.
 A partition of records has a first row, the head, whose name no key has. It lives as long as the
 partition, so a read of static columns ends there, however many deleted rows follow. Its nonce is a
 new one after each write that may have added or removed a name.
+
+Walking the ring of tokens, by which a table's partitions are ordered.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from string import Template
 from typing import Any
 
-from kip30_backends.cassandra.library import Statement, Wire, bind, together
+from kip30_backends.cassandra.client.library import Row, Statement, Wire, bind, together
 
 _PARTS = {
     "here": "WHERE root = ? AND namespace = ?",
@@ -114,3 +116,35 @@ class Statements:
 def _filled(cql: str, keyspace: str) -> str:
     """Return *cql* with its parts written out."""
     return Template(Template(cql).safe_substitute(_PARTS)).substitute(ks=keyspace)
+
+
+FIRST = -(2**63)
+LAST = 2**63 - 1
+
+
+def walk(
+    read: Callable[[int, int, int], Sequence[Row]],
+    arc: tuple[int, int],
+    limit: Callable[[], int],
+    identify: Callable[[Row], Hashable],
+) -> Iterator[Sequence[Row]]:
+    """Yield what *read* finds in *arc*, both ends included, each row once.
+
+    Args:
+        read: Returns rows in order, from one token to another, no more than so many. Each has its
+            token as ``ring``.
+        arc: The first token and the last one.
+        limit: Returns how many new rows to read next.
+        identify: Tells rows with the same token apart: two partitions may have the same one, and
+            an answer may end between them.
+    """
+    first, last = arc
+    seen = frozenset[Hashable]()
+    while True:
+        most = limit() + len(seen)
+        found = read(first, last, most)
+        yield [row for row in found if identify(row) not in seen] if seen else found
+        if len(found) < most:
+            return
+        first = found[-1]["ring"]
+        seen = frozenset(identify(row) for row in found if row["ring"] == first)

@@ -14,12 +14,10 @@ from kip30.driver.kit.threads import started
 from kip30.driver.kit.timer import Timer
 from kip30.errors import Kip30Error, StoreError, UnavailableError
 from kip30_backends.cassandra import schema
-from kip30_backends.cassandra.call import Route
-from kip30_backends.cassandra.cluster import Patience
-from kip30_backends.cassandra.driver_threads import EventLoopWatchdog
+from kip30_backends.cassandra.client.cluster import Patience
+from kip30_backends.cassandra.client.library import EventLoopWatchdog, Wire, failure_of
 from kip30_backends.cassandra.errors import is_missing, translate
-from kip30_backends.cassandra.library import Wire, failure_of
-from kip30_backends.cassandra.nodes import Nodes
+from kip30_backends.cassandra.request import Nodes, Route
 from kip30_backends.cassandra.settings import CassandraSettings
 
 T = TypeVar("T")

@@ -1,7 +1,13 @@
-"""Lines before partitions: writes on one partition wait for each other in the store as well.
+"""Queues before partitions, and limits of what is done at a time.
+
+Lines before partitions: writes on one partition wait for each other in the store as well.
 
 A client that sends its own requests one after the other gets less in its own way there, and what
 has gathered meanwhile can travel together.
+
+Work on claims, one piece after the other at each partition.
+
+Doing only a few things at a time, so that what somebody waits for gets through in between.
 """
 
 import threading
@@ -9,11 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from kip30.driver.kit.following import attempt
-from kip30.driver.kit.futures import fail
+from kip30.driver.kit.following import all_of, attempt, copy, whatever
+from kip30.driver.kit.futures import Completed, fail
 from kip30.driver.kit.timer import Timer
 from kip30.errors import UnavailableError
 
@@ -133,3 +140,101 @@ def _of_an_age(jobs: list[J], now: float) -> tuple[list[J], list[J]]:
 
 def _too_late() -> UnavailableError:
     return UnavailableError("its turn did not come in time")
+
+
+T = TypeVar("T")
+
+Work = Callable[[float], Future[T]]
+"""What is done in a turn, by the moment that it is told."""
+
+
+@dataclass(eq=False, slots=True)
+class _Turn:
+    work: Work[Any]
+    until: float
+    answer: Future[Any] = field(default_factory=Future[Any])
+
+
+class Turns:
+    """Has every piece of work wait for its turn. Thread-safe."""
+
+    def __init__(self, pulse: Timer) -> None:
+        """Begin with nobody waiting; *pulse* tells when it is too late."""
+        self._lines: Lines[_Turn] = Lines(pulse, _next, _taken)
+
+    def take(self, place: Hashable, work: Work[T], until: float) -> Future[T]:
+        """Return what becomes of *work* when its turn at *place* comes; all by *until*.
+
+        Raises nothing: what *work* raises is the future's.
+        """
+        turn = _Turn(work, until)
+        self._lines.join(place, turn)
+        return turn.answer
+
+    def settled(self, until: float) -> Future[None]:
+        """Return what is done once all that waits now has ended, or at *until*."""
+        return all_of([self.take(place, _nothing, until) for place in self._lines.places()])
+
+
+def _nothing(_until: float) -> Future[None]:
+    return Completed(None)
+
+
+def _next(line: deque[_Turn]) -> list[_Turn]:
+    return [line.popleft()]
+
+
+def _taken(_place: object, turns: Sequence[_Turn], until: float) -> Future[Sequence[_Turn]]:
+    (turn,) = turns
+
+    def ended(done: Future[Any]) -> Future[Sequence[_Turn]]:
+        copy(done, turn.answer)
+        return Completed(())
+
+    return whatever(turn.work(until), ended)
+
+
+_Job = tuple[Callable[[], Future[Any]], Future[Any]]
+
+
+class Few:
+    """Begins work in the order in which it came, so much at a time. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        """Have up to *most* pieces of work under way."""
+        self._free = most
+        self._waiting: deque[_Job] = deque()
+        self._lock = threading.Lock()
+
+    def do(self, work: Callable[[], Future[T]]) -> Future[T]:
+        """Return what becomes of *work*, which may have to wait."""
+        answer: Future[T] = Future()
+        with self._lock:
+            self._waiting.append((work, answer))
+        self._go_on()
+        return answer
+
+    def _go_on(self) -> None:
+        while (job := self._next()) is not None:
+            work, answer = job
+            done = attempt(work)
+            if done.done():
+                self._finish(answer, done)
+            else:
+                done.add_done_callback(partial(self._finish_and_go_on, answer))
+
+    def _next(self) -> _Job | None:
+        with self._lock:
+            if not self._free or not self._waiting:
+                return None
+            self._free -= 1
+            return self._waiting.popleft()
+
+    def _finish(self, answer: Future[Any], done: Future[Any]) -> None:
+        with self._lock:
+            self._free += 1
+        copy(done, answer)
+
+    def _finish_and_go_on(self, answer: Future[Any], done: Future[Any]) -> None:
+        self._finish(answer, done)
+        self._go_on()

@@ -1,31 +1,183 @@
-"""The one place that knows cassandra-driver: its cluster, its session, and how it names failures.
+"""The one place that knows cassandra-driver: its cluster, its session, its threads.
+
+The driver's own threads: started while a lack of them can still be reported, and again later.
+
+The driver starts them when it needs them, deep inside, and does not expect that to fail: an event
+loop whose thread did not start counts as running, and no answer is ever read again.
+
+What a forked child inherits of the driver, and must neither use nor end.
+
+The driver notices a fork only when the child connects, and then closes what it finds: it takes
+locks that a thread of the parent may have held, and calls back requests of the parent. At the end
+of the process it shuts down all clusters, which waits for threads that the child does not have.
+
+Keeping the driver from saying every second that the same node cannot be reached.
+
+The one place that knows cassandra-driver: its cluster, its session, and how it names failures.
 
 The driver keeps the connections. Which node is asked, for how long, and what is done when it does
 not answer is decided in `call`: the driver's own timers go by the time of day, and its own
 repetitions do not know whether a write was done.
 """
 
+import logging
 import re
 import ssl
+import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import cassandra.cluster
 import cassandra.connection
 import cassandra.policies
 import cassandra.query
+from typing_extensions import override
 
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.threads import started
-from kip30_backends.cassandra import driver_threads, inherited
-from kip30_backends.cassandra.advice import NEVER_SENT
-from kip30_backends.cassandra.cluster import EXECUTOR_THREADS, Patience, cluster
-from kip30_backends.cassandra.errors import Failure
-from kip30_backends.cassandra.quiet import Quiet
+from kip30.errors import UnavailableError
+from kip30_backends.cassandra.client.cluster import EXECUTOR_THREADS, Patience, cluster
+from kip30_backends.cassandra.errors import NEVER_SENT, Failure
 from kip30_backends.cassandra.settings import CassandraSettings
 
 _cluster: Any = cassandra.cluster
+
+
+def start_workers(cluster: Any, count: int) -> None:
+    """Start all *count* threads of the executor of *cluster*, which otherwise come as needed.
+
+    Raises:
+        UnavailableError: The system has no thread to spare.
+    """
+    go_on = threading.Event()
+    try:
+        for _ in range(count):
+            cluster.executor.submit(go_on.wait)
+    except RuntimeError as error:
+        raise UnavailableError(f"the driver has no thread to spare: {error}") from error
+    finally:
+        go_on.set()
+
+
+class EventLoopWatchdog:
+    """Starts the thread of the driver's event loop if that could not be started. For one thread."""
+
+    def __init__(self) -> None:
+        """Have seen nothing yet."""
+        self._suspect: threading.Thread | None = None
+        """The thread that was not alive at the last look; the driver may be about to start it."""
+
+    def look(self) -> None:
+        """Start the thread if the last look found it missing as well."""
+        loop: Any = getattr(
+            sys.modules[_cluster.DefaultConnection.__module__], "_global_loop", None
+        )
+        thread: threading.Thread | None = getattr(loop, "_thread", None)
+        if thread is None or thread.is_alive() or not loop._started:  # noqa: SLF001  no public state
+            self._suspect = None
+        elif self._suspect is not thread:
+            self._suspect = thread
+        else:
+            _restart(loop)
+
+
+def _restart(loop: Any) -> None:
+    with loop._lock:  # noqa: SLF001  what the driver's own `maybe_start` takes
+        loop._started = False  # noqa: SLF001  so that it starts again
+    try:
+        loop.maybe_start()
+    except RuntimeError:
+        return  # it is tried again at the next look
+
+
+_loops: list[Any] = []
+"""The event loops of parents; none is ever deleted, for that would end its connections."""
+
+
+def abandon(cluster: Any) -> None:
+    """In a forked child: let go of *cluster* and of the connections, which stay the parent's."""
+    _leave_event_loop()
+    _cluster._discard_cluster_shutdown(cluster)  # noqa: SLF001  there is no other way to say so
+    for one in (cluster, *list(cluster.sessions)):
+        # When it is deleted the driver takes the lock before it looks at the flag.
+        one._lock = threading.RLock()  # noqa: SLF001  a thread of the parent may hold it
+        one.is_shutdown = True
+
+
+def _leave_event_loop() -> None:
+    """Make the driver begin with an event loop of its own, as if it had not been used before."""
+    module: Any = sys.modules[_cluster.DefaultConnection.__module__]
+    loop: Any = getattr(module, "_global_loop", None)
+    if loop is None:
+        return
+    _loops.append(loop)
+    module._global_loop = None  # noqa: SLF001  what the driver does itself, but for the closing
+    for connection in list(getattr(loop, "_live_conns", ())):
+        # Were it kept, the server would not see it end while the child lives.
+        with suppress(Exception):
+            connection._socket.close()  # noqa: SLF001  its own close waits
+
+
+_SOURCES = ("cassandra.cluster", "cassandra.pool")
+_SECONDS = 60.0
+
+
+class Quiet(logging.Filter):
+    """Lets pass what the driver logs of a node once a minute; where it logs for debugging, all.
+
+    Nothing of why no connection came about, which is raised. Concerns the nodes of one connection
+    alone: a program may use the driver for its own ends.
+    """
+
+    def __init__(self, nodes: Callable[[], Iterable[Any]]) -> None:
+        """Look after those that *nodes* returns."""
+        super().__init__()
+        self._nodes = nodes
+        self._connecting: int | None = None
+        self._passed: dict[tuple[str, int], float] = {}
+
+    def begin(self) -> None:
+        """Listen to what the driver logs."""
+        for name in _SOURCES:
+            logging.getLogger(name).addFilter(self)
+
+    def end(self) -> None:
+        """Undo `begin`."""
+        for name in _SOURCES:
+            logging.getLogger(name).removeFilter(self)
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self._is_news(record) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+    @contextmanager
+    def connecting(self) -> Generator[None]:
+        """Take note that what is logged on this thread meanwhile is raised as well."""
+        self._connecting = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._connecting = None
+
+    def _is_news(self, record: logging.LogRecord) -> bool:
+        if record.thread == self._connecting:
+            return False
+        about = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        if not any(about is node for node in self._nodes()):
+            return True
+        return self._is_new(str(record.msg), id(about))
+
+    def _is_new(self, text: str, node: int) -> bool:
+        now = time.monotonic()
+        if now - self._passed.get((text, node), -_SECONDS) < _SECONDS:
+            return False
+        self._passed[text, node] = now
+        return True
+
+
 _connection: Any = cassandra.connection
 _policies: Any = cassandra.policies
 _query: Any = cassandra.query
@@ -65,7 +217,7 @@ class Wire:
     def connect(self) -> None:
         """Connect to the nodes that can be reached; takes as long as the driver likes."""
         self._quiet.begin()
-        driver_threads.start_workers(self._cluster, EXECUTOR_THREADS)
+        start_workers(self._cluster, EXECUTOR_THREADS)
         self._cluster.register_listener(_Listener(self))
         with self._quiet.connecting():
             self._session = self._cluster.connect()
@@ -134,7 +286,7 @@ class Wire:
     def abandon(self) -> None:
         """In a forked child: leave all to the parent, also when the process ends."""
         self._quiet.end()
-        inherited.abandon(self._cluster)
+        abandon(self._cluster)
 
     def _end(self) -> None:
         self._cluster.shutdown()
