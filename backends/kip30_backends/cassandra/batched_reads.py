@@ -15,7 +15,7 @@ from kip30.driver.kit.futures import Completed, fail, succeed
 from kip30.driver.records import Entry, Snapshot, Version
 from kip30.errors import StoreError
 from kip30_backends.cassandra.client.library import Row
-from kip30_backends.cassandra.partition_queue import Lines
+from kip30_backends.cassandra.partition_queue import PartitionQueues
 from kip30_backends.cassandra.request import Answer, Ask, Calls
 
 _NO_VERSION = Version(0)
@@ -32,13 +32,13 @@ class Job:
     answer: Future[list[Entry | None]] = field(default_factory=Future[list[Entry | None]])
 
 
-class Readings:
+class BatchedReads:
     """Reads records, partition by partition, and misses nothing decided. Thread-safe."""
 
     def __init__(self, calls: Calls) -> None:
         """Read with *calls*."""
         self._calls = calls
-        self._lines: Lines[Job] = Lines(calls.pulse, _fitting, self._read)
+        self._lines: PartitionQueues[Job] = PartitionQueues(calls.pulse, _fitting, self._read)
 
     def add(self, namespace: str, names: Sequence[str]) -> Future[list[Entry | None]]:
         """Return the records of up to `MOST` *names*, in their order; None where there is none."""

@@ -17,12 +17,12 @@ from kip30.driver.kit.futures import Completed, fail, failed, mapped, succeed
 from kip30.driver.records import Claim, Entry
 from kip30.errors import ClosedError
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.partition_queue import Turns, Work
+from kip30_backends.cassandra.partition_queue import ClaimQueues, Work
 from kip30_backends.cassandra.request import Answer, Ask, Calls
 from kip30_backends.cassandra.session import (
+    ClaimRow,
     Holding,
     Parcel,
-    Post,
     Session,
     Sessions,
     Table,
@@ -47,7 +47,7 @@ class Claims:
         """Renew every *interval* seconds."""
         self._calls = calls
         self._clock = context.clock
-        self._turns = Turns(calls.pulse)
+        self._turns = ClaimQueues(calls.pulse)
         self._renewal_seconds = context.session_timeout_seconds / 2
         self.sessions = Sessions(context, calls.pulse, self._renewed, interval)
         self.table = Table(calls.statements, calls.root, self.sessions.row_seconds)
@@ -60,7 +60,7 @@ class Claims:
         """Return what becomes of *work*, done when nothing else of ours is done at *place*."""
         return self._turns.take(place, work, min(until, self._calls.until()))
 
-    def again(self, post: Post, nonce: str) -> Claim | None:
+    def again(self, post: ClaimRow, nonce: str) -> Claim | None:
         """Return the claim to *post* that is held under *nonce* already, if any."""
         found = self.sessions.find(post, nonce)
         return None if found is None else self._claim(post.name, *found)

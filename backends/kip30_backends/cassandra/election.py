@@ -35,7 +35,7 @@ from kip30_backends.cassandra.client.library import Row
 from kip30_backends.cassandra.client.statements import FIRST
 from kip30_backends.cassandra.fences import Fences
 from kip30_backends.cassandra.request import Answer, Ask, Calls
-from kip30_backends.cassandra.session import Holding, Post
+from kip30_backends.cassandra.session import ClaimRow, Holding
 
 NO_NAME = ""
 """The service that has the floor as its epoch: none is called that."""
@@ -195,7 +195,7 @@ class Service(NamedTuple):
 
 
 class _Bid(NamedTuple):
-    post: Post
+    post: ClaimRow
     nonce: str
     data: bytes
     until: float
@@ -232,7 +232,7 @@ class CassandraElection(ElectionDriver):
     @override
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
         self._calls.check()
-        post = Post("leaders", service, candidate)
+        post = ClaimRow("leaders", service, candidate)
 
         def work(until: float) -> Future[Claim | Held]:
             again = self._claims.again(post, nonce)

@@ -25,7 +25,7 @@ from kip30_backends.cassandra.client.statements import Statements
 from kip30_backends.cassandra.folding import Folds
 from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
 from kip30_backends.cassandra.settings import CassandraSettings
-from kip30_backends.cassandra.snapshots import Departed, States
+from kip30_backends.cassandra.snapshots import ResurrectedRows, States
 from kip30_backends.cassandra.watch import Watches
 
 _MUCH = 1.0
@@ -126,7 +126,7 @@ class Engine:
         self.claims = Claims(context, self.calls, self._interval)
         self.folds = Folds(self.calls, self.wire, settings.keyspace)
         self.states = States(self.calls, self.folds)
-        departed = partial(Departed, context.clock, context.session_timeout_seconds)
+        departed = partial(ResurrectedRows, context.clock, context.session_timeout_seconds)
         self.watches = Watches(self.states, self.calls, settings.pull_seconds, departed)
 
     def describe(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
 from kip30_backends.cassandra.claims import Claims, insist
 from kip30_backends.cassandra.folding import Folds
 from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
-from kip30_backends.cassandra.session import Holding, Post
+from kip30_backends.cassandra.session import ClaimRow, Holding
 
 _LONG_AGO = float("-inf")
 
@@ -22,7 +22,7 @@ _LONG_AGO = float("-inf")
 class _Bid(NamedTuple):
     """Who wants to be a member, and by when it must be settled."""
 
-    post: Post
+    post: ClaimRow
     nonce: str
     data: bytes
     until: float
@@ -46,7 +46,7 @@ class CassandraMembership(MembershipDriver):
     @override
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
         self._calls.check()
-        post = Post("members", group, member_id)
+        post = ClaimRow("members", group, member_id)
         bid = _Bid(post, nonce, data, self._calls.until())
 
         def work(until: float) -> Future[Claim | None]:

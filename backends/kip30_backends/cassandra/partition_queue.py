@@ -1,6 +1,6 @@
 """Queues before partitions, and limits of what is done at a time.
 
-Lines before partitions: writes on one partition wait for each other in the store as well.
+PartitionQueues before partitions: writes on one partition wait for each other in the store as well.
 
 A client that sends its own requests one after the other gets less in its own way there, and what
 has gathered meanwhile can travel together.
@@ -35,7 +35,7 @@ class Job(Protocol):
 J = TypeVar("J", bound=Job)
 
 
-class Lines(Generic[J]):
+class PartitionQueues(Generic[J]):
     """A line of jobs for each place, of which the first few are done at a time. Thread-safe."""
 
     def __init__(
@@ -155,12 +155,12 @@ class _Turn:
     answer: Future[Any] = field(default_factory=Future[Any])
 
 
-class Turns:
+class ClaimQueues:
     """Has every piece of work wait for its turn. Thread-safe."""
 
     def __init__(self, pulse: Timer) -> None:
         """Begin with nobody waiting; *pulse* tells when it is too late."""
-        self._lines: Lines[_Turn] = Lines(pulse, _next, _taken)
+        self._lines: PartitionQueues[_Turn] = PartitionQueues(pulse, _next, _taken)
 
     def take(self, place: Hashable, work: Work[T], until: float) -> Future[T]:
         """Return what becomes of *work* when its turn at *place* comes; all by *until*.
@@ -197,7 +197,7 @@ def _taken(_place: object, turns: Sequence[_Turn], until: float) -> Future[Seque
 _Job = tuple[Callable[[], Future[Any]], Future[Any]]
 
 
-class Few:
+class ConcurrencyLimit:
     """Begins work in the order in which it came, so much at a time. Thread-safe."""
 
     def __init__(self, most: int) -> None:

@@ -29,10 +29,10 @@ from kip30.driver.records import Entry
 from kip30_backends.cassandra.client.library import Statement
 from kip30_backends.cassandra.client.statements import Statements
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.partition_queue import Few
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 
 
-class Post(NamedTuple):
+class ClaimRow(NamedTuple):
     """A row to be claimed.
 
     Attributes:
@@ -65,7 +65,7 @@ class Table:
         self._bind = statements.bind
         self._root = root
 
-    def write(self, post: Post, entry: Entry, held: str, beat: int) -> Statement:
+    def write(self, post: ClaimRow, entry: Entry, held: str, beat: int) -> Statement:
         """Return what writes *entry*, all of it and for its whole time, if the nonce is *held*.
 
         And if the row has a lower *beat*: what was sent before does not come after this, with
@@ -78,14 +78,14 @@ class Table:
         member = (version.major, nonce, data, beat, self._root, post.scope, post.name)
         return self._bind("write_member", self.seconds, *member, held, version.major, beat)
 
-    def insert(self, post: Post, entry: Entry) -> Statement:
+    def insert(self, post: ClaimRow, entry: Entry) -> Statement:
         """Return what writes *entry* of a member if there is no such row."""
         (rev, _), nonce, data = entry
         where = (self._root, post.scope, post.name)
         return self._bind("insert_member", self.seconds, rev, nonce, data, rev, *where)
 
     def take(
-        self, post: Post, nonce: str, data: bytes, beat: int, birth: int | None = None
+        self, post: ClaimRow, nonce: str, data: bytes, beat: int, birth: int | None = None
     ) -> Statement:
         """Return what writes the leader if there is none; with a *birth* if it is still there."""
         seat = (self.seconds, post.name, nonce, data, beat, self._root, post.scope)
@@ -93,7 +93,7 @@ class Table:
             return self._bind("take_seat", *seat)
         return self._bind("take_born_seat", *seat, birth)
 
-    def delete(self, post: Post, held: str) -> Statement:
+    def delete(self, post: ClaimRow, held: str) -> Statement:
         """Return what deletes the row if the nonce is *held*."""
         if post.kind == "leaders":
             return self._bind("leave_seat", self._root, post.scope, held)
@@ -111,7 +111,7 @@ class Holding:
         doubtful: What it may say instead, by nonce, because answers were lost.
     """
 
-    post: Post
+    post: ClaimRow
     entry: Entry
     sent_at: float
     doubtful: dict[str, Entry] = field(default_factory=dict[str, Entry])
@@ -147,7 +147,10 @@ def parcels(held: Iterable[Holding]) -> list[Parcel]:
 
 
 def renew_all(
-    waiting: Iterable[Parcel], renew: Renew, heard: Callable[[Future[Parcel]], None], few: Few
+    waiting: Iterable[Parcel],
+    renew: Renew,
+    heard: Callable[[Future[Parcel]], None],
+    few: ConcurrencyLimit,
 ) -> Future[None]:
     """Have *renew* renew all parcels, and *heard* hear of each; return what is done after that."""
     renewals = [few.do(partial(renew, parcel)) for parcel in waiting]
@@ -208,7 +211,7 @@ class Sessions:
         self._pulse = pulse
         self._renew = renew
         self._interval = interval
-        self._few = Few(_AT_ONCE)
+        self._few = ConcurrencyLimit(_AT_ONCE)
         self._session: Session | None = None
         self._former: set[Session] = set()
         self._closed = False
@@ -232,7 +235,7 @@ class Sessions:
         self._pulse.after(self._interval, partial(self._round, session))
         return session
 
-    def find(self, post: Post, nonce: str) -> tuple[Session, Holding] | None:
+    def find(self, post: ClaimRow, nonce: str) -> tuple[Session, Holding] | None:
         """Return what *post* is held by under *nonce*, if the session is good."""
         session = self._session
         if session is None or not session.lease.is_valid():

@@ -198,7 +198,7 @@ _Row = tuple[str, Version]
 """The nonce and the version, which only a row that is back has in common with one that had gone."""
 
 
-class Departed:
+class ResurrectedRows:
     """Leaves out who is back from the dead. For one observer."""
 
     def __init__(self, clock: Clock, timeout_seconds: float) -> None:

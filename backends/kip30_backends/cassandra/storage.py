@@ -24,11 +24,11 @@ from kip30.driver.kit.futures import Completed, fail, mapped, succeed
 from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write, new_nonce
 from kip30.errors import StoreError
 from kip30.names import Key
-from kip30_backends.cassandra.batched_reads import MOST, Readings
+from kip30_backends.cassandra.batched_reads import MOST, BatchedReads
 from kip30_backends.cassandra.client.library import Row, Statement
 from kip30_backends.cassandra.fences import Fences, exactly, form, height, refusal
 from kip30_backends.cassandra.folding import SIGNED_SECONDS, Folds, Place
-from kip30_backends.cassandra.partition_queue import Lines
+from kip30_backends.cassandra.partition_queue import PartitionQueues
 from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
 
 _MOST = 100
@@ -54,7 +54,7 @@ class Job:
         return self.write.fence or _NO_FENCE
 
 
-class Commits:
+class BatchedWrites:
     """Does writes, partition by partition. Thread-safe."""
 
     def __init__(self, calls: Calls, fences: Fences, folds: Folds) -> None:
@@ -63,7 +63,7 @@ class Commits:
         self._fences = fences
         self._folds = folds
         self._name = new_nonce()
-        self._lines: Lines[Job] = Lines(calls.pulse, _fitting, self._commit)
+        self._lines: PartitionQueues[Job] = PartitionQueues(calls.pulse, _fitting, self._commit)
 
     def add(self, write: Write) -> Future[Version]:
         """Return the version that *write* will have."""
@@ -262,8 +262,8 @@ class CassandraStorage(StorageDriver):
         """Keep records with *calls*."""
         self._calls = calls
         self._folds = folds
-        self._commits = Commits(calls, fences, folds)
-        self._readings = Readings(calls)
+        self._commits = BatchedWrites(calls, fences, folds)
+        self._readings = BatchedReads(calls)
 
     @override
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:

@@ -28,9 +28,9 @@ from kip30.errors import AuthenticationError, StoreError
 from kip30_backends.cassandra.batched_reads import MOST, snapshot
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.order import Orders
-from kip30_backends.cassandra.partition_queue import Few
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.request import Calls
-from kip30_backends.cassandra.snapshots import Departed, Revision, States
+from kip30_backends.cassandra.snapshots import ResurrectedRows, Revision, States
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Rhythm(NamedTuple):
     """When to look: so many *seconds* after each look, if *few* others do at that moment."""
 
     pulse: Timer
-    few: Few
+    few: ConcurrencyLimit
     seconds: float
 
 
@@ -131,7 +131,9 @@ class Poll:
 class WholePoll(Poll):
     """Reads a group or a service, whose records may expire without a trace."""
 
-    def __init__(self, target: Target, states: States, rhythm: Rhythm, departed: Departed) -> None:
+    def __init__(
+        self, target: Target, states: States, rhythm: Rhythm, departed: ResurrectedRows
+    ) -> None:
         """Read *target* from *states*, without those who are back from *departed*."""
         super().__init__(rhythm)
         self._target = target
@@ -339,14 +341,14 @@ class Watches:
     """All watches of one backend. Those of one namespace share a look. Thread-safe."""
 
     def __init__(
-        self, states: States, calls: Calls, seconds: float, departed: Callable[[], Departed]
+        self, states: States, calls: Calls, seconds: float, departed: Callable[[], ResurrectedRows]
     ) -> None:
         """Look at *states* every so many *seconds*, and keep *departed* for each observer."""
         self._states = states
         self._calls = calls
         self._departed = departed
-        self._rhythm = Rhythm(calls.pulse, Few(_AT_ONCE), seconds)
-        self._shared_rhythm = Rhythm(calls.pulse, Few(_SHARED_AT_ONCE), seconds)
+        self._rhythm = Rhythm(calls.pulse, ConcurrencyLimit(_AT_ONCE), seconds)
+        self._shared_rhythm = Rhythm(calls.pulse, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
         self._polls: dict[Target, Poll] = {}
         self._numbers = Counter[Target]()
         self._watches: dict[CassandraWatch, Target] = {}

@@ -21,7 +21,7 @@ from kip30.driver import Watch
 from kip30.driver.records import Kind, Snapshot
 from kip30.errors import AuthenticationError, ClosedError, Kip30Error
 from kip30_backends.consul import transactions
-from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask, Talk, understood
+from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask, Exchange, understood
 from kip30_backends.consul.client.http import Answer, Wire
 from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.errors import HUNG_UP, Failure, TroubleError, is_lost
@@ -41,7 +41,7 @@ _JITTER = 1 / 16
 _INTERRUPTED = Failure(HUNG_UP, "interrupted")
 
 
-class Patience(NamedTuple):
+class Backoff(NamedTuple):
     """How many seconds a server is to wait for a change, and how many more its answer may take."""
 
     wait: float
@@ -72,7 +72,7 @@ class Ear:
         self._wire: Wire | None = None
         self._interrupted = False
 
-    def ask(self, target: str, patience: Patience) -> Answer:
+    def ask(self, target: str, patience: Backoff) -> Answer:
         """Return what the server answers.
 
         Raises:
@@ -112,7 +112,7 @@ class Ear:
         if wire is not None:
             self._agent.http.connections.drop(wire)
 
-    def _asked(self, agent: Agent, target: str, patience: Patience) -> Answer:
+    def _asked(self, agent: Agent, target: str, patience: Backoff) -> Answer:
         now = time.monotonic()
         wire = self._connected(agent, now + patience.connect)
         answer = agent.http.listen(wire, target, now + patience.all)
@@ -138,13 +138,13 @@ class Ear:
             raise TroubleError(_INTERRUPTED)
 
 
-class Follower:
+class BlockingQuery:
     """Has somebody told of a place now, after every change, and from time to time.
 
     So whatever may have been missed, it is not missed for long.
     """
 
-    def __init__(self, ear: Ear, url: str, patience: Patience, hearer: Callable[[], Hear]) -> None:
+    def __init__(self, ear: Ear, url: str, patience: Backoff, hearer: Callable[[], Hear]) -> None:
         """Ask for *url*; before each question, have *hearer* say who is to hear the answer.
 
         Who does may raise one of kip30's errors; then it is asked again.
@@ -271,7 +271,7 @@ _NEVER_THERE = "/="
 _SINGLE = frozenset({Kind.VALUE, Kind.MEMBER, Kind.SERVICE})
 
 
-def look(watch: ConsulWatch, states: States, talk: Talk) -> None:
+def look(watch: ConsulWatch, states: States, talk: Exchange) -> None:
     """Read what *watch* observes, and tell it."""
     sent = states.mark(watch.place)
     asked = Ask("GET", watch.place.url, watch.understand, answers=OK_OR_ABSENT)
@@ -279,7 +279,7 @@ def look(watch: ConsulWatch, states: States, talk: Talk) -> None:
     watch.tell(states.order(index, sent), content)
 
 
-class Round:
+class SharedPoll:
     """One reading of many watches; each request may take as long as any call."""
 
     def __init__(self, states: States, calls: Calls) -> None:
@@ -364,7 +364,7 @@ class Round:
         except Kip30Error as error:
             self._note(error)
 
-    def _talk(self) -> Talk:
+    def _talk(self) -> Exchange:
         return self._calls.talk(self._calls.seconds)
 
     def _note(self, error: Kip30Error) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from kip30.driver.record_format import seal
 from kip30.driver.records import Claim, Entry, Version
 from kip30_backends.consul import transactions
-from kip30_backends.consul.client.exchange import Talk
+from kip30_backends.consul.client.exchange import Exchange
 from kip30_backends.consul.order import Mark
 from kip30_backends.consul.request import Calls
 from kip30_backends.consul.session import Session, Sessions
@@ -99,7 +99,7 @@ class Claims:
             answers += [done] * len(part)
         return answers
 
-    def _give_up_together(self, held: Sequence[tuple[str, Claim]], talk: Talk) -> None:
+    def _give_up_together(self, held: Sequence[tuple[str, Claim]], talk: Exchange) -> None:
         """Delete all keys in one transaction; those that are refused by themselves.
 
         What was deleted unheard is refused the next time, and then found to be released.
@@ -117,12 +117,12 @@ class Claims:
         for number in refused:
             self._give_up(*held[number], talk)
 
-    def _wait_and_take(self, bid: Bid, talk: Talk) -> Claim | Refused:
+    def _wait_and_take(self, bid: Bid, talk: Exchange) -> Claim | Refused:
         while isinstance(answer := self._take(bid, talk), Delayed):
             talk.pause(DELAYED_SECONDS)
         return answer
 
-    def _take(self, bid: Bid, talk: Talk) -> Claim | Refused | Delayed:
+    def _take(self, bid: Bid, talk: Exchange) -> Claim | Refused | Delayed:
         while True:
             session = self._sessions.current(talk)
             mark = self._calls.orders.mark(bid.place)
@@ -136,7 +136,7 @@ class Claims:
                 if isinstance(answer, Claim | Refused) or outcome.says(_LOCK_DELAY):
                     return answer
 
-    def _held(self, bid: Bid, session: Session, talk: Talk) -> Claim | Refused | Delayed:
+    def _held(self, bid: Bid, session: Session, talk: Exchange) -> Claim | Refused | Delayed:
         """Return who has the key, if it is not free by now."""
         mark = self._calls.orders.mark(bid.key)
         found = talk.ask(at_key(bid.key))
@@ -159,7 +159,7 @@ class Claims:
         entry = bid.entry(record.created)
         return Claim(bid.name, entry, session.lease, order, Hold(session, record.modified))
 
-    def _replace(self, bid: Bid, claim: Claim, talk: Talk) -> Claim | None:
+    def _replace(self, bid: Bid, claim: Claim, talk: Exchange) -> Claim | None:
         hold: Hold | None = claim.handle
         while hold is not None:
             mark = self._calls.orders.mark(bid.place)
@@ -171,7 +171,7 @@ class Claims:
             hold = _held_by_now(bid.key, claim, outcome, talk)
         return None
 
-    def _give_up(self, key: str, claim: Claim, talk: Talk) -> None:
+    def _give_up(self, key: str, claim: Claim, talk: Exchange) -> None:
         hold: Hold | None = claim.handle
         while hold is not None:
             delete = transactions.delete(key)
@@ -191,7 +191,9 @@ def _still_held(key: str, hold: Hold) -> transactions.Operation:
     return transactions.was_modified(key, hold.modified)
 
 
-def _held_by_now(key: str, claim: Claim, outcome: transactions.Outcome, talk: Talk) -> Hold | None:
+def _held_by_now(
+    key: str, claim: Claim, outcome: transactions.Outcome, talk: Exchange
+) -> Hold | None:
     """Return how *claim* holds *key* after all: its record may have been replaced, unheard."""
     if outcome.says(_ABSENT):
         return None

@@ -10,8 +10,8 @@ from kip30.driver.kit import fork_safety
 from kip30.driver.kit.lifecycle import Ending, on_thread_of
 from kip30.driver.kit.threads import start_eventually
 from kip30.errors import AuthenticationError, UnavailableError
-from kip30_backends.consul.blocking_query import Patience
-from kip30_backends.consul.client.exchange import Talk
+from kip30_backends.consul.blocking_query import Backoff
+from kip30_backends.consul.client.exchange import Exchange
 from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.errors import NO_LEADER, TroubleError, translate
 from kip30_backends.consul.request import Calls
@@ -59,7 +59,7 @@ class Engine:
         self.sessions = Sessions(context, self.calls)
         self.states = States(self.paths, self.calls)
         wait = min(max(_LEAST_WAIT_SECONDS, context.session_timeout_seconds), _LONGEST_WAIT_SECONDS)
-        self.watches = Watches(self.states, self.calls, Patience(wait, seconds))
+        self.watches = Watches(self.states, self.calls, Backoff(wait, seconds))
         self.sessions.on_renewed = self.watches.read_members
         self._ending = Ending(on_thread_of("kip30-consul"))
         fork_safety.register(self)
@@ -104,7 +104,7 @@ class Engine:
         self.sessions.join()
         self.watches.join()
 
-    def _connect(self, talk: Talk, *, session: bool) -> None:
+    def _connect(self, talk: Exchange, *, session: bool) -> None:
         """Read something, so that it is known to work, and open a session if one is wanted."""
         try:
             self._read_something(_FOR_READING * talk.left)

@@ -21,15 +21,15 @@ from kip30.driver.kit.futures import failed
 from kip30.driver.records import Entry
 from kip30.errors import ClosedError, Kip30Error, LifecycleError
 from kip30_backends.consul import transactions
-from kip30_backends.consul.client.exchange import Talk
+from kip30_backends.consul.client.exchange import Exchange
 from kip30_backends.consul.client.library import Endpoints
-from kip30_backends.consul.client.thread_pool import CLOSED, Crew
+from kip30_backends.consul.client.thread_pool import CLOSED, ThreadPool
 from kip30_backends.consul.order import Orders
 from kip30_backends.consul.transactions import FILTERED, Record, at_key, entry_of
 
 T = TypeVar("T")
 
-Work = Callable[[Talk], T]
+Work = Callable[[Exchange], T]
 
 
 class Call(Future[T]):
@@ -39,7 +39,7 @@ class Call(Future[T]):
     asks whether it is done, or wants to be told, the crew does it.
     """
 
-    def __init__(self, crew: Crew, talk: Talk, work: Work[T]) -> None:
+    def __init__(self, crew: ThreadPool, talk: Exchange, work: Work[T]) -> None:
         """Have *work* done."""
         super().__init__()
         self._crew = crew
@@ -109,7 +109,7 @@ _MAX_UNDER_WAY = 3
 class Read(Call[list[Entry | None]]):
     """A read of one key: a request of its own for who waits for it at once, else one of a batch."""
 
-    def __init__(self, batches: "Batches", talk: Talk, key: str) -> None:
+    def __init__(self, batches: "Batches", talk: Exchange, key: str) -> None:
         """Read *key*."""
         super().__init__(batches.crew, talk, self._alone)
         self.key = key
@@ -128,7 +128,7 @@ class Read(Call[list[Entry | None]]):
             except Kip30Error as error:
                 self.set_exception(error)
 
-    def _alone(self, talk: Talk) -> list[Entry | None]:
+    def _alone(self, talk: Exchange) -> list[Entry | None]:
         found = talk.ask(at_key(self.key))
         return [entry_of(found.records[0] if found.records else None)]
 
@@ -136,7 +136,7 @@ class Read(Call[list[Entry | None]]):
 class Batches:
     """Has few requests under way at a time; what comes meanwhile goes with the next one."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: ThreadPool) -> None:
         """Have *crew* ask."""
         self.crew = crew
         self._waiting: deque[Read] = deque()
@@ -192,7 +192,7 @@ def _read(reads: Sequence[Read]) -> None:
             read.fail(talk.refusal(FILTERED))
 
 
-def _end(talk: Talk) -> float:
+def _end(talk: Exchange) -> float:
     return talk.until
 
 
@@ -210,7 +210,7 @@ class Calls:
         self.orders = Orders()
         self.seconds = seconds
         self.closing = threading.Event()
-        self.crew = Crew()
+        self.crew = ThreadPool()
         self._batches = Batches(self.crew)
         self._pid = os.getpid()
 
@@ -236,9 +236,9 @@ class Calls:
         refusal = self._refusal()
         return failed(refusal) if refusal else Read(self._batches, self.talk(self.seconds), key)
 
-    def talk(self, seconds: float) -> Talk:
+    def talk(self, seconds: float) -> Exchange:
         """Return a conversation of so many *seconds*."""
-        return Talk(self.endpoints, self.closing, time.monotonic() + seconds)
+        return Exchange(self.endpoints, self.closing, time.monotonic() + seconds)
 
     def check(self) -> None:
         """Raise unless calls can be made here and now.

@@ -22,7 +22,7 @@ from kip30.driver import Context
 from kip30.driver.lease import Lease
 from kip30.errors import ClosedError, ConfigError, Kip30Error, UnavailableError
 from kip30_backends.consul import transactions
-from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask, Talk
+from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask, Exchange
 from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.errors import (
     SESSION_NODE,
@@ -82,7 +82,7 @@ class Grants:
             return told
         return f"{told} (the least that these servers grant)"
 
-    def session(self, talk: Talk) -> Session:
+    def session(self, talk: Exchange) -> Session:
         """Return a new session.
 
         Raises:
@@ -105,7 +105,7 @@ class Grants:
         _log.warning("sessions last %g s, the least that the servers grant", least)
         self.timeout_seconds = least
 
-    def _asked_for(self, talk: Talk) -> Session:
+    def _asked_for(self, talk: Exchange) -> Session:
         """Return a new session, after registering the node of sessions if it is missing."""
         try:
             return self._created(talk)
@@ -113,7 +113,7 @@ class Grants:
             talk.ask(_registration())
         return self._created(talk)
 
-    def _created(self, talk: Talk) -> Session:
+    def _created(self, talk: Exchange) -> Session:
         sent_at = self._context.clock.now()
         wanted: dict[str, Any] = {
             "Name": "kip30",
@@ -189,7 +189,7 @@ class Sessions:
         self._threads: set[threading.Thread] = set()
         self.on_renewed: Callable[[], None] = _idle
 
-    def current(self, talk: Talk) -> Session:
+    def current(self, talk: Exchange) -> Session:
         """Return the session there is, or open one.
 
         Raises:
@@ -244,7 +244,7 @@ class Sessions:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def _clear_away(self, talk: Talk) -> None:
+    def _clear_away(self, talk: Exchange) -> None:
         """End the session before in the store too: what it still has there would be in the way."""
         if self._over is not None:
             _end_in_store(self._over, talk)
@@ -256,7 +256,7 @@ class Sessions:
         except Kip30Error as error:
             _log.debug("the session is left to run out: %s", error)
 
-    def _open(self, talk: Talk) -> Session:
+    def _open(self, talk: Exchange) -> Session:
         if self._closing.is_set():
             raise ClosedError("the backend is closed")
         session = self.grants.session(talk)
@@ -330,7 +330,7 @@ class Sessions:
             session.lease.renewed(sent_at)
         return renewed
 
-    def _is_renewed(self, session: Session, talk: Talk) -> bool:
+    def _is_renewed(self, session: Session, talk: Exchange) -> bool:
         """Have a quorum confirm that *session* exists, and renew it by the same server.
 
         A leader that was cut off or frozen renews sessions alone until it notices. Whoever
@@ -348,7 +348,7 @@ class Sessions:
         return self.grants.timeout_seconds / _RENEWALS_PER_TIMEOUT
 
 
-def _end_in_store(session: Session, talk: Talk) -> None:
+def _end_in_store(session: Session, talk: Exchange) -> None:
     """Free what *session* holds, lest its lock-delay keep others out, and end it."""
     held = list(session.held)
     for at in range(0, len(held), _MOST_FREED):
@@ -360,7 +360,7 @@ def _end_in_store(session: Session, talk: Talk) -> None:
     talk.ask(_destroy(session))
 
 
-def _free(session: Session, keys: list[str], talk: Talk) -> transactions.Outcome:
+def _free(session: Session, keys: list[str], talk: Exchange) -> transactions.Outcome:
     """Delete *keys*, unless another session holds one of them, or none does.
 
     What was deleted unheard is refused the next time: *session* does not hold it any more.

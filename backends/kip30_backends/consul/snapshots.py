@@ -8,7 +8,7 @@ from kip30.driver.key_layout import Paths
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import InvalidNameError, StoreError
 from kip30.names import Key, unescape
-from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask, Talk
+from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask, Exchange
 from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.election import leader_key
 from kip30_backends.consul.membership import group_key
@@ -159,13 +159,13 @@ class States:
         """Return the order of an answer, given `mark` of its place as it was when it was sent."""
         return self._calls.orders.of(index, sent)
 
-    def look(self, place: Place, talk: Talk) -> tuple[int, Content]:
+    def look(self, place: Place, talk: Exchange) -> tuple[int, Content]:
         """Return what is at *place*, and the order of that."""
         sent = self.mark(place)
         index, told = talk.ask(Ask("GET", place.url, _told, answers=OK_OR_ABSENT))
         return self.order(index, sent), place.content(told)
 
-    def read(self, place: Place, talk: Talk) -> Snapshot:
+    def read(self, place: Place, talk: Exchange) -> Snapshot:
         """Return the state of *place*."""
         order, content = self.look(place, talk)
         return Snapshot(order, *content)

@@ -21,7 +21,7 @@ from kip30.errors import (
 )
 from kip30.names import Key
 from kip30_backends.consul import transactions
-from kip30_backends.consul.client.exchange import Talk
+from kip30_backends.consul.client.exchange import Exchange
 from kip30_backends.consul.election import leader_key
 from kip30_backends.consul.request import Calls
 from kip30_backends.consul.snapshots import States
@@ -149,7 +149,7 @@ class ConsulStorage(StorageDriver):
         return key_of(self._paths.value(key))
 
 
-def _read(keys: Sequence[str], talk: Talk) -> list[Entry | None]:
+def _read(keys: Sequence[str], talk: Exchange) -> list[Entry | None]:
     found: list[Record | None] = []
     for at in range(0, len(keys), transactions.MAX_OPS):
         part = talk.ask(transactions.read(keys[at : at + transactions.MAX_OPS]))
@@ -157,14 +157,14 @@ def _read(keys: Sequence[str], talk: Talk) -> list[Entry | None]:
     return [entry_of(one) for one in found]
 
 
-def _write(place: Place, talk: Talk) -> Version:
+def _write(place: Place, talk: Exchange) -> Version:
     outcome = talk.ask(transactions.write(place.operations()))
     if outcome.refusals:
         raise place.refusal({one.number: one.said for one in outcome.refusals})
     return place.version(outcome.records)
 
 
-def _write_each(places: Sequence[Place], talk: Talk) -> list[Version | Exception]:
+def _write_each(places: Sequence[Place], talk: Exchange) -> list[Version | Exception]:
     """Do all writes that are not refused: without those, in another transaction."""
     outcomes: dict[Place, Version | Exception] = {}
     while left := [place for place in places if place not in outcomes]:
@@ -175,7 +175,7 @@ def _write_each(places: Sequence[Place], talk: Talk) -> list[Version | Exception
     return [outcomes[place] for place in places]
 
 
-def _write_together(places: Sequence[Place], talk: Talk) -> dict[Place, Version | Exception]:
+def _write_together(places: Sequence[Place], talk: Exchange) -> dict[Place, Version | Exception]:
     """Return what became of all *places* or, if nothing was done, of those that are refused."""
     operations = [(place, one) for place in places for one in place.operations()]
     first = {place: at for at, (place, _) in reversed(list(enumerate(operations)))}

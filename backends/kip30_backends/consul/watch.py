@@ -22,16 +22,16 @@ from kip30.driver import ObserveDriver, Watch
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
 from kip30_backends.consul.blocking_query import (
+    Backoff,
+    BlockingQuery,
     ConsulWatch,
     Ear,
-    Follower,
     Hear,
-    Patience,
-    Round,
+    SharedPoll,
     Sink,
     look,
 )
-from kip30_backends.consul.client.exchange import Talk, understood
+from kip30_backends.consul.client.exchange import Exchange, understood
 from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.order import Mark
 from kip30_backends.consul.request import Calls
@@ -52,7 +52,7 @@ class Bell:
         """Begin without watches."""
         self.prefix = prefix
         self.watches: set[ConsulWatch] = set()
-        self.follower: Follower | None = None
+        self.follower: BlockingQuery | None = None
 
     @property
     def url(self) -> str:
@@ -63,12 +63,12 @@ class Bell:
 class Watches:
     """All watches of one backend. Thread-safe."""
 
-    def __init__(self, states: States, calls: Calls, patience: Patience) -> None:
+    def __init__(self, states: States, calls: Calls, patience: Backoff) -> None:
         """Read from *states*."""
         self._states = states
         self._calls = calls
         self._patience = patience
-        self._alone: dict[ConsulWatch, Follower] = {}
+        self._alone: dict[ConsulWatch, BlockingQuery] = {}
         self._bells: dict[str, Bell] = {}
         self._rung: dict[ConsulWatch, Bell] = {}
         self._members: set[ConsulWatch] = set()
@@ -122,13 +122,13 @@ class Watches:
         with self._lock:
             watches = list(self._members)
         try:
-            Round(self._states, self._calls).read(watches)
+            SharedPoll(self._states, self._calls).read(watches)
         except Kip30Error as error:
             _log.info("members are read again later: %s", str(error))
         finally:
             self._reads_members = False
 
-    def _share(self, watch: ConsulWatch) -> Follower:
+    def _share(self, watch: ConsulWatch) -> BlockingQuery:
         """Have *watch* read whenever the bell nearest to it rings."""
         prefix = self._nearest(watch.place)
         bell = self._bells.get(prefix) or Bell(prefix)
@@ -159,11 +159,11 @@ class Watches:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def _follow_alone(self, watch: ConsulWatch) -> Follower:
+    def _follow_alone(self, watch: ConsulWatch) -> BlockingQuery:
         return self._follow(watch.place.url, partial(self._hearer, watch))
 
-    def _follow(self, url: str, hearer: Callable[[], Hear]) -> Follower:
-        follower = Follower(Ear(self._calls.endpoints), url, self._patience, hearer)
+    def _follow(self, url: str, hearer: Callable[[], Hear]) -> BlockingQuery:
+        follower = BlockingQuery(Ear(self._calls.endpoints), url, self._patience, hearer)
         try:
             follower.thread.start()
         except RuntimeError as error:
@@ -178,7 +178,7 @@ class Watches:
         index, content = understood(answer, watch.understand)
         watch.tell(self._states.order(index, sent), content)
 
-    def _read_first(self, watch: ConsulWatch, follower: Follower, talk: Talk) -> None:
+    def _read_first(self, watch: ConsulWatch, follower: BlockingQuery, talk: Exchange) -> None:
         try:
             look(watch, self._states, talk)
         except Kip30Error as error:
@@ -194,7 +194,7 @@ class Watches:
             watches = list(bell.watches)
         if says_nothing_is_there(answer):
             watches = [watch for watch in watches if not watch.is_absent]
-        Round(self._states, self._calls).read(watches)
+        SharedPoll(self._states, self._calls).read(watches)
 
     def _forget(self, watch: ConsulWatch) -> None:
         with self._lock:

@@ -103,7 +103,7 @@ def _checked(answer: int) -> int:
 _LOOK_ANYWAY = 0.25
 
 
-class Doorbell:
+class ChangeSignal:
     """What writers ring: one byte of a file, written again."""
 
     def __init__(self, file: Path) -> None:
@@ -125,7 +125,7 @@ class Doorbell:
             os.close(descriptor)
 
 
-class Ear(ABC):
+class SignalReader(ABC):
     """What one thread listens with; any thread may `wake` it."""
 
     def __init__(self, look_seconds: float) -> None:
@@ -163,7 +163,7 @@ class Ear(ABC):
             os.read(self._read_end, 4096)
 
 
-class InotifyEar(Ear):
+class InotifyReader(SignalReader):
     """Hears at once."""
 
     def __init__(self, doorbell: Path, sessions: Path) -> None:
@@ -192,7 +192,7 @@ class InotifyEar(Ear):
         return {event.name for event in events if event.watch == self._sessions}
 
 
-class PollingEar(Ear):
+class PollingReader(SignalReader):
     """Hears nothing and looks often."""
 
     @override

@@ -62,7 +62,7 @@ _FIRST = 0.0002
 _LONGEST = 0.002
 
 
-class Patience:
+class LockBackoff:
     """The time left for one operation."""
 
     def __init__(self, seconds: float) -> None:
@@ -252,11 +252,13 @@ class Database:
         self._commits = -1
         self.look_at = 0.0
 
-    def patience(self) -> Patience:
+    def patience(self) -> LockBackoff:
         """Return the time that one operation may take, beginning now."""
-        return Patience(self._seconds)
+        return LockBackoff(self._seconds)
 
-    def read(self, work: Callable[[sqlite3.Connection], T], patience: Patience | None = None) -> T:
+    def read(
+        self, work: Callable[[sqlite3.Connection], T], patience: LockBackoff | None = None
+    ) -> T:
         """Return what *work* reads.
 
         Raises:
@@ -273,7 +275,7 @@ class Database:
         work: Callable[[Transaction], T],
         *,
         durable: bool = False,
-        patience: Patience | None = None,
+        patience: LockBackoff | None = None,
         urgent: bool = False,
     ) -> T:
         """Do *work* in one transaction and return what it returns; if it raises, undo it.

@@ -6,18 +6,24 @@ import os
 from kip30.driver import Context
 from kip30.driver.kit.lifecycle import Ending
 from kip30_backends.embedded import fork_safety, locks, schema
-from kip30_backends.embedded.change_signal import Doorbell, Ear, InotifyEar, PollingEar, must_poll
+from kip30_backends.embedded.change_signal import (
+    ChangeSignal,
+    InotifyReader,
+    PollingReader,
+    SignalReader,
+    must_poll,
+)
 from kip30_backends.embedded.connections import Connections
-from kip30_backends.embedded.database import Database, Patience, Transaction
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction
 from kip30_backends.embedded.errors import translate
 from kip30_backends.embedded.faults import Faults
-from kip30_backends.embedded.liveness import Peers, Vigil
+from kip30_backends.embedded.liveness import LivenessCheck, Peers
 from kip30_backends.embedded.request import Answers
 from kip30_backends.embedded.schema import refuse_network
 from kip30_backends.embedded.session import Renewal, Sessions
 from kip30_backends.embedded.settings import EmbeddedSettings
 from kip30_backends.embedded.snapshots import States
-from kip30_backends.embedded.watch import Pulse, Watches
+from kip30_backends.embedded.watch import Watches, WatchThread
 
 _log = logging.getLogger(__name__)
 
@@ -63,8 +69,8 @@ class Engine:
         self.root = self._find_root(context)
         self.states = States(self.database, self.root, self.peers)
         self.watches = Watches(self.states, self.faults)
-        vigil = Vigil(self.database, self.peers, context.clock)
-        self.pulse = Pulse(self._make_ear, self.sessions, self.watches, vigil)
+        vigil = LivenessCheck(self.database, self.peers, context.clock)
+        self.pulse = WatchThread(self._make_ear, self.sessions, self.watches, vigil)
         self.renewal = Renewal(self.sessions)
         self.sessions.on_open = self._serve_session
         self.faults.end_session = self._end_session
@@ -101,9 +107,9 @@ class Engine:
         self.connections.close()
         self.doorbell.close()
 
-    def _open_doorbell(self) -> Doorbell:
+    def _open_doorbell(self) -> ChangeSignal:
         try:
-            return Doorbell(self._directory / schema.DOORBELL)
+            return ChangeSignal(self._directory / schema.DOORBELL)
         except BaseException:
             self.connections.close()
             raise
@@ -117,7 +123,7 @@ class Engine:
 
     def _find_root(self, context: Context) -> int:
         name = context.namespace.encode()
-        patience = Patience(context.connect_timeout_seconds)
+        patience = LockBackoff(context.connect_timeout_seconds)
         try:
             schema.skip_lost_revisions(self.database, self.peers.boot, patience)
             return self.database.write(lambda tx: _root(tx, name), patience=patience)
@@ -126,10 +132,10 @@ class Engine:
             self.doorbell.close()
             raise
 
-    def _make_ear(self) -> Ear:
+    def _make_ear(self) -> SignalReader:
         if not self.polls:
             try:
-                return InotifyEar(
+                return InotifyReader(
                     self._directory / schema.DOORBELL, self._directory / schema.SESSIONS
                 )
             except OSError as error:
@@ -137,7 +143,7 @@ class Engine:
                     "no inotify (%s): looking for changes from time to time", error.strerror
                 )
         try:
-            return PollingEar(self._settings.poll_seconds)
+            return PollingReader(self._settings.poll_seconds)
         except OSError as error:
             raise translate(error, self._directory) from error
 

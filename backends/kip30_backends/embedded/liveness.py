@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kip30.driver.clock import Clock
 from kip30.driver.records import Kind
-from kip30_backends.embedded.database import Database, Patience, Transaction
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction
 from kip30_backends.embedded.locks import Locks
 
 _SESSION = "SELECT boot, deadline FROM session WHERE id = ?"
@@ -115,7 +115,7 @@ _SUSPECT_TIMES = 20
 _SHARE_OF_TIME = 50
 
 
-class Vigil:
+class LivenessCheck:
     """Looks whether other sessions live, as often as that is cheap."""
 
     def __init__(self, database: Database, peers: Peers, clock: Clock) -> None:
@@ -145,7 +145,7 @@ class Vigil:
 
     def _look(self, every: float, *, at_all: bool) -> None:
         started = time.monotonic()
-        rows = self._database.read(self._peers.sessions, Patience(_SHORT))
+        rows = self._database.read(self._peers.sessions, LockBackoff(_SHORT))
         dead = [
             row[0]
             for row in rows
@@ -153,7 +153,7 @@ class Vigil:
         ]
         if dead:
             bury = partial(self._peers.spare_living, sessions=dead)
-            self._database.write(bury, patience=Patience(_SHORT))
+            self._database.write(bury, patience=LockBackoff(_SHORT))
         living = {session: deadline for session, _, deadline in rows if session not in dead}
         self._suspects = {
             session: left - 1

@@ -28,7 +28,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kip30.errors import StoreError
-from kip30_backends.embedded.database import Database, Patience, Transaction
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction
 from kip30_backends.embedded.locks import held_off
 from kip30_backends.embedded.settings import default_directory
 
@@ -60,7 +60,7 @@ def boot_id() -> str:
         return ""
 
 
-def skip_lost_revisions(database: Database, boot: str, patience: Patience) -> None:
+def skip_lost_revisions(database: Database, boot: str, patience: LockBackoff) -> None:
     """Leave revisions out unless that was done since the start called *boot*.
 
     Raises:
@@ -253,7 +253,7 @@ def _create_or_wait(file: Path, seconds: float) -> None:
     """Create *file*, or wait until another process has created it."""
     lock = file.with_name(LOCK)
     _make_file(lock, b"")
-    patience = Patience(seconds)
+    patience = LockBackoff(seconds)
     while not _try_to_create(file, lock):
         patience.pause(f"{lock} stayed locked by another process")
 
@@ -306,7 +306,7 @@ def _sync(directory: Path) -> None:
 def _check(file: Path, seconds: float) -> None:
     if file.stat().st_size < _SMALLEST:
         raise StoreError(f"{file} is cut short: move it away, or restore it from a copy")
-    Patience(seconds).through(lambda: _check_marks(file))
+    LockBackoff(seconds).through(lambda: _check_marks(file))
 
 
 def check_marks(connection: sqlite3.Connection, file: Path) -> None:

@@ -30,7 +30,7 @@ from kip30.errors import (
     UnsupportedError,
     UsageError,
 )
-from kip30_backends.embedded.database import Database, Patience, Transaction, Turn, WriteQueue
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction, Turn, WriteQueue
 from kip30_backends.embedded.faults import Faults
 from kip30_backends.embedded.liveness import Peers
 from kip30_backends.embedded.locks import Locks
@@ -88,7 +88,7 @@ class Sessions:
             ClosedError: The backend is closed. Nothing was done.
             UnavailableError: No session could be kept for as long as it takes. Nothing was done.
         """
-        patience = Patience(self._context.operation_timeout_seconds)
+        patience = LockBackoff(self._context.operation_timeout_seconds)
         while True:
             session = self._current(patience)
             try:
@@ -126,7 +126,7 @@ class Sessions:
             return
         self._end_if_replaced(session)
         if not session.lease.is_valid():
-            self.end(session, "not renewed in time", Patience(_SHORT))
+            self.end(session, "not renewed in time", LockBackoff(_SHORT))
         elif self._clock.now() >= self._renew_at and not self._faults.renewals_paused:
             self._renew(session)
 
@@ -136,7 +136,7 @@ class Sessions:
             return None
         return self._renew_at - self._clock.now()
 
-    def end(self, session: Session, reason: str, patience: Patience | None = None) -> None:
+    def end(self, session: Session, reason: str, patience: LockBackoff | None = None) -> None:
         """End *session* and free what it holds, at once if the store can be reached.
 
         Else the others see by its lock that it is gone.
@@ -190,7 +190,7 @@ class Sessions:
             turn.over = True
             self._opening.leave(turn)
         if session is not None:
-            self.end(session, "closed", Patience(_SHORT))
+            self.end(session, "closed", LockBackoff(_SHORT))
 
     def abandon(self) -> None:
         """In a forked child: forget the parent's session; `locks` has closed its descriptor."""
@@ -199,7 +199,7 @@ class Sessions:
         self.session = None
         self._closed = True
 
-    def _current(self, patience: Patience) -> Session:
+    def _current(self, patience: LockBackoff) -> Session:
         while True:
             session = self._found_or_opened(patience)
             if session.lease.is_valid():
@@ -207,7 +207,7 @@ class Sessions:
             self.end(session, "not renewed in time", patience)
             patience.pause("each new session ended before it could be used")
 
-    def _found_or_opened(self, patience: Patience) -> Session:
+    def _found_or_opened(self, patience: LockBackoff) -> Session:
         turn = Turn()
         try:
             # Another thread has the turn for as long as it takes to open a session.
@@ -229,14 +229,14 @@ class Sessions:
             self._opening.leave(turn)
         return session
 
-    def _open(self, patience: Patience) -> Session:
+    def _open(self, patience: LockBackoff) -> Session:
         while True:
             try:
                 return self._try_to_open(patience)
             except SessionLostError:
                 patience.pause("other processes took each new session for a dead one")
 
-    def _try_to_open(self, patience: Patience) -> Session:
+    def _try_to_open(self, patience: LockBackoff) -> Session:
         ident = secrets.token_hex(8)
         file = self._peers.lock_file(ident)
         descriptor = self._locks.hold(file)
@@ -266,10 +266,10 @@ class Sessions:
 
     def _renew(self, session: Session) -> None:
         extend = partial(self._extend, session)
-        patience = Patience(_RENEWAL_PATIENCE)
+        patience = LockBackoff(_RENEWAL_PATIENCE)
         sent_at = self._database.write(extend, patience=patience, urgent=True)
         if sent_at is None:
-            self.end(session, "the store ended the session", Patience(_SHORT))
+            self.end(session, "the store ended the session", LockBackoff(_SHORT))
         elif session.lease.renewed(sent_at):
             self._schedule(sent_at)
 
@@ -278,7 +278,7 @@ class Sessions:
         try:
             self._database.connections.check_file()
         except StoreError as error:
-            self.end(session, str(error), Patience(_SHORT))
+            self.end(session, str(error), LockBackoff(_SHORT))
             raise
 
     def _extend(self, session: Session, tx: Transaction) -> float | None:

@@ -23,7 +23,7 @@ from kip30.errors import (
     VersionConflictError,
 )
 from kip30.names import Key
-from kip30_backends.embedded.database import Database, Patience, Transaction
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction
 from kip30_backends.embedded.errors import raised_by_program
 from kip30_backends.embedded.liveness import Peers
 from kip30_backends.embedded.request import Answers
@@ -120,7 +120,9 @@ class EmbeddedStorage(StorageDriver):
         except TypeError as error:
             raise foreign(f"the record of {str(key)!r}", error) from None
 
-    def _write_together(self, writes: Sequence[Write], patience: Patience) -> list[Future[Version]]:
+    def _write_together(
+        self, writes: Sequence[Write], patience: LockBackoff
+    ) -> list[Future[Version]]:
         """Do *writes* in one transaction, in which each is refused or done by itself."""
         done = self._answers.give(
             "storage.write_many",

@@ -22,9 +22,9 @@ from kip30.driver import ObserveDriver, Watch
 from kip30.driver.kit.threads import started
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
-from kip30_backends.embedded.change_signal import Ear
+from kip30_backends.embedded.change_signal import SignalReader
 from kip30_backends.embedded.faults import Faults
-from kip30_backends.embedded.liveness import Vigil
+from kip30_backends.embedded.liveness import LivenessCheck
 from kip30_backends.embedded.request import Answers
 from kip30_backends.embedded.session import Sessions
 from kip30_backends.embedded.snapshots import States
@@ -161,11 +161,15 @@ _LONGEST = 0.25
 _AFTER_TROUBLE = 0.02
 
 
-class Pulse:
+class WatchThread:
     """Starts, feeds and ends the thread. Thread-safe."""
 
     def __init__(
-        self, make_ear: Callable[[], Ear], sessions: Sessions, watches: Watches, vigil: Vigil
+        self,
+        make_ear: Callable[[], SignalReader],
+        sessions: Sessions,
+        watches: Watches,
+        vigil: LivenessCheck,
     ) -> None:
         """Listen with what *make_ear* returns, for as long as there is something to do."""
         self._make_ear = make_ear
@@ -174,7 +178,7 @@ class Pulse:
         self._vigil = vigil
         self._stopped = False
         self._orphaned: Callable[[], None] | None = None
-        self._ear: Ear | None = None
+        self._ear: SignalReader | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -223,7 +227,7 @@ class Pulse:
         if ear is not None:
             ear.close()
 
-    def _start(self, ear: Ear) -> None:
+    def _start(self, ear: SignalReader) -> None:
         try:
             self._ear = ear
             self._thread = threading.Thread(
@@ -237,18 +241,18 @@ class Pulse:
             self._give_up(ear)
             raise UnavailableError("the system has no thread to spare: nothing was done")
 
-    def _give_up(self, ear: Ear) -> None:
+    def _give_up(self, ear: SignalReader) -> None:
         """Have no thread. If it runs all the same, it ends before it uses *ear* (`_goes_on`)."""
         self._ear = self._thread = None
         ear.close()
 
-    def _run(self, ear: Ear) -> None:
+    def _run(self, ear: SignalReader) -> None:
         closed: Collection[str] | None = None
         while self._goes_on(ear):
             well = self._beat(closed, ear)
             closed = ear.wait(self._pause(ear) if well else _AFTER_TROUBLE)
 
-    def _goes_on(self, ear: Ear) -> bool:
+    def _goes_on(self, ear: SignalReader) -> bool:
         if self._orphaned is not None:
             self._orphaned()
         with self._lock:
@@ -261,7 +265,7 @@ class Pulse:
             ear.close()
         return False
 
-    def _beat(self, closed: Collection[str] | None, ear: Ear) -> bool:
+    def _beat(self, closed: Collection[str] | None, ear: SignalReader) -> bool:
         well = True
         if self._watches.on_claims:
             well = self._try(lambda: self._vigil.look(closed, ear.look_seconds))
@@ -277,7 +281,7 @@ class Pulse:
             _log.exception("a sink or a lease callback raised")
         return True
 
-    def _pause(self, ear: Ear) -> float:
+    def _pause(self, ear: SignalReader) -> float:
         pauses = [_LONGEST]
         if self._watches:
             pauses.append(ear.look_seconds)
@@ -289,7 +293,9 @@ class Pulse:
 class EmbeddedObserve(ObserveDriver):
     """Whole targets, read once or watched."""
 
-    def __init__(self, states: States, watches: Watches, pulse: Pulse, answers: Answers) -> None:
+    def __init__(
+        self, states: States, watches: Watches, pulse: WatchThread, answers: Answers
+    ) -> None:
         """Read from *states*; what *watches* are told is told by *pulse*."""
         self._states = states
         self._watches = watches

@@ -149,7 +149,7 @@ _log = logging.getLogger(__name__)
 _EVERY_SECONDS = 5.0
 
 
-class Vigil:
+class StreamWatchdog:
     """Closes a stream once its server does not answer a call on the same channel either."""
 
     def __init__(self, stream: Stream, calls: Calls, pulse: Timer) -> None:
@@ -343,7 +343,7 @@ class Watches:
         for watch in watches:
             self._begin(watch, stream)
         if not stream.channel.is_ours:
-            Vigil(stream, self._calls, self._pulse).keep()
+            StreamWatchdog(stream, self._calls, self._pulse).keep()
         if watches and not self._stopped:
             stream.run()
         with self._changed:

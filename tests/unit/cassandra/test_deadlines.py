@@ -13,7 +13,7 @@ from kip30_backends.cassandra.fences import Fences
 from kip30_backends.cassandra.folding import Folds
 from kip30_backends.cassandra.order import Revisions
 from kip30_backends.cassandra.request import Answer, Ask
-from kip30_backends.cassandra.storage import Commits
+from kip30_backends.cassandra.storage import BatchedWrites
 
 SECONDS = 5.0
 
@@ -65,4 +65,4 @@ def test_a_write_with_a_fence() -> None:
 
 def _write(calls: Any, fence: Fence | None) -> None:
     write = Write(Key("n", "k"), new_nonce(), b"", Condition.ANY, fence)
-    Commits(calls, Fences(calls), Folds(calls, calls, "ks")).add(write).result(1)
+    BatchedWrites(calls, Fences(calls), Folds(calls, calls, "ks")).add(write).result(1)

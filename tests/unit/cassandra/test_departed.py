@@ -8,7 +8,7 @@ import pytest
 from kip30 import LeaderChange, MembershipChange
 from kip30.driver.clock import ManualClock
 from kip30.driver.records import Entry, Version
-from kip30_backends.cassandra.snapshots import Departed
+from kip30_backends.cassandra.snapshots import ResurrectedRows
 from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
@@ -43,12 +43,12 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def departed(clock: ManualClock) -> Departed:
-    return Departed(clock, SESSION_SECONDS)
+def departed(clock: ManualClock) -> ResurrectedRows:
+    return ResurrectedRows(clock, SESSION_SECONDS)
 
 
 def test_what_was_missed_is_left_out_for_two_sessions_and_a_second(
-    clock: ManualClock, departed: Departed
+    clock: ManualClock, departed: ResurrectedRows
 ) -> None:
     old, other = {"m": Entry(Version(1), "old", b"")}, {"n": Entry(Version(2), "other", b"")}
     assert departed.left_out(old) == old
@@ -59,7 +59,7 @@ def test_what_was_missed_is_left_out_for_two_sessions_and_a_second(
     assert departed.left_out({**old, **other}) == {**old, **other}
 
 
-def test_who_claims_again_under_the_same_nonce_is_told(departed: Departed) -> None:
+def test_who_claims_again_under_the_same_nonce_is_told(departed: ResurrectedRows) -> None:
     old, new = ({"m": Entry(Version(number), "same", b"")} for number in (1, 2))
     assert departed.left_out(old) == old
     assert departed.left_out({}) == {}
@@ -67,7 +67,7 @@ def test_who_claims_again_under_the_same_nonce_is_told(departed: Departed) -> No
     assert departed.left_out(old) == {}
 
 
-def test_a_version_that_begins_again_is_told(departed: Departed) -> None:
+def test_a_version_that_begins_again_is_told(departed: ResurrectedRows) -> None:
     for nonce in ("before all was lost", "after"):
         entries = {"m": Entry(Version(1), nonce, b"")}
         assert departed.left_out(entries) == entries

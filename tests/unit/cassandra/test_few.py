@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from kip30.driver.kit.futures import Completed
-from kip30_backends.cassandra.partition_queue import Few
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 
 MOST = 4
 CALLERS = 8
@@ -34,7 +34,7 @@ class Works:
 
 
 def test_many_threads_and_never_more_than_so_much() -> None:
-    few = Few(MOST)
+    few = ConcurrencyLimit(MOST)
     with ThreadPoolExecutor(2 * MOST) as ending, ThreadPoolExecutor(CALLERS) as calling:
         works = Works(ending)
 
@@ -50,7 +50,7 @@ def test_many_threads_and_never_more_than_so_much() -> None:
 
 
 def test_what_is_done_at_once_does_not_pile_up() -> None:
-    few = Few(1)
+    few = ConcurrencyLimit(1)
     first: Future[int] = Future()
     held = few.do(lambda: first)
     waiting = [few.do(lambda: Completed(1)) for _ in range(10_000)]

@@ -12,7 +12,7 @@ import pytest
 from kip30 import ClosedError, UnavailableError
 from kip30.driver.kit.futures import Completed, failed
 from kip30.driver.kit.timer import Timer
-from kip30_backends.cassandra.partition_queue import Lines, Turns
+from kip30_backends.cassandra.partition_queue import ClaimQueues, PartitionQueues
 
 SECONDS = 5.0
 A_MOMENT = 0.05
@@ -26,15 +26,15 @@ def pulse() -> Iterator[Timer]:
 
 
 @pytest.fixture
-def turns(pulse: Timer) -> Turns:
-    return Turns(pulse)
+def turns(pulse: Timer) -> ClaimQueues:
+    return ClaimQueues(pulse)
 
 
 def soon() -> float:
     return time.monotonic() + SECONDS
 
 
-def test_one_after_the_other(turns: Turns) -> None:
+def test_one_after_the_other(turns: ClaimQueues) -> None:
     begun, first = list[str](), Future[str]()
 
     def work(name: str, answer: Future[str]) -> Future[str]:
@@ -50,7 +50,7 @@ def test_one_after_the_other(turns: Turns) -> None:
     assert begun == ["one", "there", "two"]
 
 
-def test_a_failure_is_its_own(turns: Turns) -> None:
+def test_a_failure_is_its_own(turns: ClaimQueues) -> None:
     assert type(turns.take("here", lambda _: failed(ClosedError()), soon()).exception()) is (
         ClosedError
     )
@@ -58,7 +58,7 @@ def test_a_failure_is_its_own(turns: Turns) -> None:
     assert isinstance(turns.take("here", _raise, soon()).exception(), ZeroDivisionError)
 
 
-def test_whose_turn_comes_too_late_does_nothing(turns: Turns) -> None:
+def test_whose_turn_comes_too_late_does_nothing(turns: ClaimQueues) -> None:
     first, begun = Future[int](), threading.Event()
 
     def begin(_: float) -> Future[int]:
@@ -73,7 +73,7 @@ def test_whose_turn_comes_too_late_does_nothing(turns: Turns) -> None:
     assert not begun.is_set()
 
 
-def test_who_waits_ends_by_its_own_time(turns: Turns) -> None:
+def test_who_waits_ends_by_its_own_time(turns: ClaimQueues) -> None:
     first = turns.take("here", lambda _: Future[int](), soon())
     late = turns.take("here", lambda _: Completed(1), time.monotonic() + A_MOMENT)
     with pytest.raises(UnavailableError):
@@ -89,7 +89,7 @@ def test_who_is_nearly_out_of_time_takes_nobody_along(pulse: Timer) -> None:
         done.append(list(jobs))
         return first if len(done) == 1 else Completed(())
 
-    lines: Lines[Job] = Lines(pulse, _all, do)
+    lines: PartitionQueues[Job] = PartitionQueues(pulse, _all, do)
     jobs = [Job(time.monotonic() + SECONDS * part) for part in (1, 0.1, 0.9, 0.12, 1)]
     for job in jobs:
         lines.join("here", job)
@@ -97,7 +97,7 @@ def test_who_is_nearly_out_of_time_takes_nobody_along(pulse: Timer) -> None:
     assert done == [[jobs[0]], [jobs[1], jobs[3]], [jobs[2], jobs[4]]]
 
 
-def test_a_long_line_takes_no_deep_stack(turns: Turns) -> None:
+def test_a_long_line_takes_no_deep_stack(turns: ClaimQueues) -> None:
     first = Future[int]()
     turns.take("here", lambda _: first, soon())
     waiting = [turns.take("here", lambda _: Completed(1), soon()) for _ in range(5000)]

@@ -11,7 +11,7 @@ import pytest
 from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
-from kip30_backends.cassandra.partition_queue import Few
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.snapshots import Revision
 from kip30_backends.cassandra.watch import NamespacePoll, Rhythm
 from kip30_conformance.clients.recorder import Recorder
@@ -73,7 +73,7 @@ def pulse() -> Iterator[Timer]:
 def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Timer) -> None:
     states: Any = Divided()
     watcher = Watcher()
-    poll = NamespacePoll("n", states, Rhythm(pulse, Few(1), 0.001))
+    poll = NamespacePoll("n", states, Rhythm(pulse, ConcurrencyLimit(1), 0.001))
     poll.add(watcher)
     eventually(lambda: watcher.told and watcher.told.entries["k"] == NEW, what="the new one")
     for _ in range(10):

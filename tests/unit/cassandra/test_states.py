@@ -11,7 +11,7 @@ from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30_backends.cassandra.folding import Folds
 from kip30_backends.cassandra.order import Orders
-from kip30_backends.cassandra.partition_queue import Few
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.request import Answer, Ask
 from kip30_backends.cassandra.snapshots import States
 from kip30_backends.cassandra.watch import CassandraWatch, NamespacePoll, Rhythm
@@ -61,7 +61,7 @@ class World:
         self.asked = asked
         self.told = list[Snapshot]()
         self.states = States(asked, Folds(asked, asked, "ks"))
-        self.poll = NamespacePoll("n", self.states, Rhythm(pulse, Few(1), 0.01))
+        self.poll = NamespacePoll("n", self.states, Rhythm(pulse, ConcurrencyLimit(1), 0.01))
         self.watch = CassandraWatch(
             VALUE, self.told.append, asked.orders, lambda _: self.poll.remove(self.watch)
         )

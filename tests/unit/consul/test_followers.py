@@ -11,7 +11,7 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.blocking_query import Ear, Follower, Hear, Patience
+from kip30_backends.consul.blocking_query import Backoff, BlockingQuery, Ear, Hear
 from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.errors import TroubleError
@@ -23,7 +23,7 @@ from .admin import Admin
 
 SECONDS = 5.0
 SOON = SECONDS * TIME_SCALE
-PATIENCE = Patience(wait=20 * SOON, answer=4 * SOON)
+PATIENCE = Backoff(wait=20 * SOON, answer=4 * SOON)
 NAME = "slow.invalid"
 
 
@@ -139,9 +139,9 @@ def test_there_and_back_while_it_connects(
 
 
 @contextmanager
-def _following(endpoints: Endpoints, url: str, hear: Hear) -> Iterator[Follower]:
+def _following(endpoints: Endpoints, url: str, hear: Hear) -> Iterator[BlockingQuery]:
     """Yield one that begins when it is told to."""
-    one = Follower(Ear(endpoints), url, PATIENCE, lambda: hear)
+    one = BlockingQuery(Ear(endpoints), url, PATIENCE, lambda: hear)
     try:
         yield one
     finally:
@@ -163,9 +163,9 @@ def test_a_follower_is_closed_while_it_connects(
     assert not _open(endpoints)
 
 
-@pytest.mark.parametrize(("end", "times"), [(Follower.again, 2), (Follower.close, 1)])
+@pytest.mark.parametrize(("end", "times"), [(BlockingQuery.again, 2), (BlockingQuery.close, 1)])
 def test_a_follower_is_interrupted_while_it_tells(
-    endpoints: Endpoints, namespace: str, end: Callable[[Follower], None], times: int
+    endpoints: Endpoints, namespace: str, end: Callable[[BlockingQuery], None], times: int
 ) -> None:
     endpoints.leave(endpoints.current)
     heard: list[Answer] = []

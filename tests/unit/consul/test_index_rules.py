@@ -9,7 +9,7 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.blocking_query import Ear, Follower, Patience
+from kip30_backends.consul.blocking_query import Backoff, BlockingQuery, Ear
 from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.transactions import index_of
@@ -58,8 +58,8 @@ class Listener:
         self.heard: list[int] = []
         agents = [Agent(server.address, ConsulSettings(), 1.0) for _ in range(2)]
         self.endpoints = Endpoints(agents)
-        ear, patience = Ear(self.endpoints), Patience(3.0, 1.0)
-        self.follower = Follower(ear, URL, patience, lambda: self._hear)
+        ear, patience = Ear(self.endpoints), Backoff(3.0, 1.0)
+        self.follower = BlockingQuery(ear, URL, patience, lambda: self._hear)
         self.follower.thread.start()
 
     def _hear(self, answer: Answer) -> None:

@@ -9,8 +9,8 @@ from kip30 import UnavailableError
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.names import Key
 from kip30_backends.consul import ConsulBackend
-from kip30_backends.consul.client.exchange import Talk
-from kip30_backends.consul.client.thread_pool import Crew
+from kip30_backends.consul.client.exchange import Exchange
+from kip30_backends.consul.client.thread_pool import ThreadPool
 from kip30_backends.consul.session import Session
 from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
@@ -42,7 +42,7 @@ def _lose(backend: ConsulBackend) -> None:
 
 
 def test_a_crew_without_threads_says_so_and_has_them_later() -> None:
-    crew, done = Crew(), threading.Event()
+    crew, done = ThreadPool(), threading.Event()
     with no_threads():
         for _ in range(TIMES):
             with pytest.raises(UnavailableError, match="can't start new thread"):
@@ -53,7 +53,7 @@ def test_a_crew_without_threads_says_so_and_has_them_later() -> None:
 
 
 def test_a_crew_with_one_thread_does_all_with_it() -> None:
-    crew, go, done = Crew(), threading.Event(), threading.Semaphore(0)
+    crew, go, done = ThreadPool(), threading.Event(), threading.Semaphore(0)
     crew.do(lambda: go.wait(SOON))
     with no_threads():
         for _ in range(TIMES):
@@ -64,7 +64,7 @@ def test_a_crew_with_one_thread_does_all_with_it() -> None:
 
 
 def test_a_crew_outlives_what_its_work_raises(caplog: pytest.LogCaptureFixture) -> None:
-    crew, done = Crew(), threading.Event()
+    crew, done = ThreadPool(), threading.Event()
 
     def fail() -> None:
         raise ValueError("of no kind")
@@ -152,7 +152,7 @@ def test_a_session_is_renewed_after_what_nobody_thought_of(
     assert session is not None
     trouble = [ValueError("of no kind")]
 
-    def sometimes(session: Session, talk: Talk) -> bool:
+    def sometimes(session: Session, talk: Exchange) -> bool:
         if trouble:
             raise trouble.pop()
         return renewed(session, talk)

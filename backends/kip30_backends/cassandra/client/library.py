@@ -125,7 +125,7 @@ _SOURCES = ("cassandra.cluster", "cassandra.pool")
 _SECONDS = 60.0
 
 
-class Quiet(logging.Filter):
+class LogFilter(logging.Filter):
     """Lets pass what the driver logs of a node once a minute; where it logs for debugging, all.
 
     Nothing of why no connection came about, which is raised. Concerns the nodes of one connection
@@ -210,7 +210,7 @@ class Wire:
         self._policy = _policies.DCAwareRoundRobinPolicy(local_dc=settings.datacenter or "")
         self._cluster = cluster(settings, patience, self._policy)
         self._session: Any = None
-        self._quiet = Quiet(self.known)
+        self._quiet = LogFilter(self.known)
         self.on_up: Callable[[Node], None] = _nothing
         fork_safety.register(self)
 

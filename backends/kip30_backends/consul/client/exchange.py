@@ -41,7 +41,7 @@ class Ask(NamedTuple, Generic[T]):
     answers: frozenset[int] = _OK
 
 
-class Talk:
+class Exchange:
     """Asks the server in use, by *until* at the latest. One thread uses it at a time.
 
     Attributes:

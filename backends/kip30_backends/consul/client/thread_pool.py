@@ -17,7 +17,7 @@ _MOST = 4
 _IDLE_SECONDS = 2.0
 
 
-class Crew:
+class ThreadPool:
     """Does work on threads of its own. Thread-safe. What work raises is logged."""
 
     def __init__(self) -> None:

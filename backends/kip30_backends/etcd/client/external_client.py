@@ -15,14 +15,14 @@ _KEY = "plugin.etcd.client"
 _SERVER = "the server of the caller's own client"
 
 
-class Borrowed(NamedTuple):
+class ExternalClient(NamedTuple):
     """A channel that is not ours to close, and what its owner sends with every call."""
 
     channel: Channel
     metadata: Metadata
 
 
-def borrow(reference: str) -> Borrowed:
+def borrow(reference: str) -> ExternalClient:
     """Return what the function at *reference*, ``package.module:function``, has to lend.
 
     Raises:
@@ -42,7 +42,7 @@ def borrow(reference: str) -> Borrowed:
         raise ConfigError(
             f"{_KEY}: {reference} returned a {kind}; it must return an etcd3.Etcd3Client"
         ) from error
-    return Borrowed(Channel(_SERVER, channel, is_ours=False), tuple(metadata or ()))
+    return ExternalClient(Channel(_SERVER, channel, is_ours=False), tuple(metadata or ()))
 
 
 def _found(reference: str) -> Any:
