@@ -142,6 +142,12 @@ def test_a_rejoin_that_ends_while_the_handle_is_closed_is_released(
         def release(self) -> None:
             busy.release()
 
+        def __enter__(self) -> None:
+            busy.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            busy.release()
+
     monkeypatch.setattr(lifecycle, "_busy", TakenOnceTheRejoinHasEnded())
     group.close()
     assert ids(client) == frozenset()
