@@ -1,7 +1,4 @@
-"""Reads of records, as they travel: all that wait for one partition together.
-
-Reads of many small partitions, as they travel: all that wait go in one request.
-"""
+"""Reads that travel together: of one partition, or of many small ones in one request."""
 
 import threading
 from collections import defaultdict, deque

@@ -1,7 +1,4 @@
-"""Renewing, replacing and giving up posts, which members and leaders have in common.
-
-Trying again, as often as others are in the way.
-"""
+"""Renewing, replacing and giving up claims, which members and leaders have in common."""
 
 import contextlib
 import math

@@ -1,18 +1,16 @@
 """Leaders: a partition per service, with an epoch that stays and a seat with a time to live.
 
-Removing what is left of services that are not led any more: a partition with the last epoch.
-
-An epoch must never come again, for a write that was fenced with it may still be on its way. So the
-*floor* of a root comes first: the epoch of the service without a name, raised above all that are
-removed. Then the fences of the service are raised above its last epoch, as before a claim; then
-its partition is deleted, unless it was claimed or fenced meanwhile. Each of these steps leaves
-everything right if the next one is never done.
+An epoch must never come again, because a write that was fenced with it may still be on its way. So
+before a partition that is not used any more is pruned, the *floor* of the root is raised: the epoch
+of the service without a name, above all that are removed. Then the fences of the service are raised
+above its last epoch, as before a claim; then its partition is deleted, unless it was claimed or
+fenced meanwhile. Each of these steps leaves everything right if the next one is never done.
 
 A conditional write sees one partition, so no claim can compare the floor. Therefore the first claim
-of a service of which nothing is there is made in three steps, see `election`: it marks the
-partition with a random number, its *birth*, reads the floor, and takes the next epoch on the
-condition that the birth is still there. While it is, nothing that was led has been pruned of it; so
-the floor that was read after the birth is above all its epochs.
+of a service without a partition takes three steps: it marks the partition with a random number, its
+*birth*, reads the floor, and takes the next epoch on the condition that the birth is still there.
+While it is, no partition of that service has been pruned; so the floor that was read after the
+birth is above all its epochs.
 """
 
 import secrets

@@ -1,6 +1,6 @@
 """What the drivers of one backend share, put together, and taken apart in the right order.
 
-What time it is at each node: a row ends by the clock of the node that is asked for it.
+A row ends by the clock of the node that is asked for it, so `describe` compares the nodes' clocks.
 """
 
 import logging

@@ -1,12 +1,8 @@
 """From what Cassandra and its driver say to kip30's errors, and what an operator can do.
 
-What an operator can do about a failure, by what Cassandra and its driver say of it.
-
-From what Cassandra and its driver say to kip30's errors: one table of what is certain.
-
-Whatever the table does not name may have been done, or may still be: a write's outcome is then
-unknown, and a read was not to be had. That holds for ``Unavailable`` too, since a coordinator
-whose first proposal met another one may say it of its second.
+Errors that are not listed here are ambiguous: a write raises `OutcomeUnknownError`, a read
+`UnavailableError`. That holds for ``Unavailable`` too, because a coordinator whose first proposal
+met another one may say it of its second.
 """
 
 from typing import NamedTuple

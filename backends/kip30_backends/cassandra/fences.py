@@ -1,13 +1,9 @@
-"""Fences and conditions: how they are put to the servers, and what a refusal means.
+"""Fences and conditions of writes, and what a refusal means.
 
-Fences: the newest epoch of a service, kept in each partition of records it has fenced off.
-
-A conditional write sees one partition. So a leader that writes with a fence first has its service
-note the namespace, then raises the fence there; and who wants to lead next raises all fences that
-are noted to the next epoch before it claims that. It does so only once nobody leads, so it harms
-nobody; and the claim fails if a namespace was noted meanwhile.
-
-What must hold for a write: how it is put to the server, and what a refusal means.
+A conditional write sees one partition. So a leader that writes with a fence first notes the
+namespace in its service, then raises the fence there. A candidate first raises the fence to the
+next epoch in every noted namespace, then claims that epoch, and only while the service has no
+leader. The claim fails if a namespace was noted meanwhile.
 """
 
 from collections.abc import Iterable, Mapping

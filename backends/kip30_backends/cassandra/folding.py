@@ -1,18 +1,12 @@
-"""Folding deletions: many deleted rows, which each read would have to pass, become ranges.
-
-Names between others, in the order in which Cassandra keeps text.
-
-Folding one partition: what is deleted in it, statement by statement.
-
-Folding deletions: many deleted rows, which each read would have to pass, become one range.
+"""Folding deletions: many deleted rows, which each read would have to pass, become one range.
 
 Cassandra keeps a tombstone for each deleted row, for ten days by default, and fails a read that
 meets too many of them. A range that is deleted replaces all tombstones in it that are older. So
-between two rows that are there, all of what was before a moment can be deleted as a range.
+between two rows that are there, everything from before a moment can be deleted as a range.
 
 That moment is the timestamp of a conditional write of the same partition. All that is decided later
-has a greater one, since timestamps of decisions grow in a partition. All that was decided before is
-seen by the serial reads that follow. So nothing can be lost that is there or will be there, and
+has a greater one, because timestamps of decisions grow in a partition. All that was decided before
+is seen by the serial reads that follow. So nothing can be lost that is there or will be there, and
 these deletions need no condition.
 
 Ranges are kept as long as other deletions are: a node may be away for as long as before.

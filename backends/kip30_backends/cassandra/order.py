@@ -1,4 +1,4 @@
-"""The order of answers.
+"""The order of answers, and the revisions of writes.
 
 Partitions are not ordered among each other, and an expiry changes no number in the store. So the
 order is the client's own: a read has that of the moment it was sent, and what was read before
@@ -6,8 +6,6 @@ cannot follow it; a claim has that of its answer, so that only what was read lat
 
 Of two reads of one target that overlap, the one that was sent first may see the later state. So a
 read whose answer differs from that of an overlapping one is repeated.
-
-The revisions that writes give to partitions: numbers that only grow.
 """
 
 import itertools

@@ -1,13 +1,8 @@
-"""Queues before partitions, and limits of what is done at a time.
+"""Queues before partitions, and limits of how much is done at a time.
 
-PartitionQueues before partitions: writes on one partition wait for each other in the store as well.
-
-A client that sends its own requests one after the other gets less in its own way there, and what
-has gathered meanwhile can travel together.
-
-Work on claims, one piece after the other at each partition.
-
-Doing only a few things at a time, so that what somebody waits for gets through in between.
+Writes on one partition wait for each other in the store as well. A client that sends its own
+requests one after the other conflicts less with itself, and requests that have queued meanwhile
+travel together. Limits let urgent requests through between many others.
 """
 
 import threading

@@ -1,13 +1,8 @@
-"""One request to the store: its deadline, its answer, the nodes and attempts that it takes.
+"""One request to the store: its deadline, its answer, the nodes and retries that it takes.
 
-Which node is asked: one at a time, and another one when it is down, or does not answer.
-
-One request: a future that ends in time, over as many attempts and nodes as it takes.
-
-Every write of this store is conditional on something that it changes itself. So it can be repeated
-without being done twice; that it may have been done before is told to who reads the answer.
-
-Asking the store: who may, and for how long.
+One node is asked at a time, and another one when it is down or does not answer. Every write is
+conditional on something that it changes itself, so it is idempotent and safe to retry.
+`Answer.is_sure` is false if an earlier attempt may have been applied.
 """
 
 import os

@@ -1,10 +1,6 @@
 """Reading kip30's own tables whole, partition by partition, in the order of the ring.
 
-Reading one of kip30's tables whole: partition by partition, in the order of the ring.
-
-Where a table is cut: in a partition that is large, between others that are small.
-
-What kip30 keeps in its own tables, as records: values, and claims.
+A table is cut into spans inside partitions that are large, and between others that are small.
 """
 
 import json

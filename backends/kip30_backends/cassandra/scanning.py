@@ -1,6 +1,6 @@
 """Reading a keyspace in bulk, at a quorum: without a session, and without making anything.
 
-One table of another program, with a key and a value: by arcs of the ring, as it is.
+A table of another program, with a key and a value, is read as it is, by arcs of the ring.
 """
 
 import json

@@ -1,7 +1,5 @@
 """The keyspace and its tables: what they are, making them, and which nodes know them.
 
-When a keyspace was made or altered, from which the ids of its tables follow.
-
 Cassandra lets two nodes make two tables of one name, with two ids, and later takes one of them for
 the table, and the rows of the other one are lost. So clients that make tables at once have to
 choose the same ids. But an id that follows from the name alone is that of the former table, too,
@@ -9,22 +7,16 @@ when a keyspace was dropped and made again: a node that was away meanwhile bring
 
 The moment at which the keyspace's own row was written into the schema is the same for all clients,
 and another one each time. A client that finds an old keyspace without a table alters it first (to
-what it is), for the table may have been dropped alone.
-and another one each time. Who finds a keyspace that has been there for long, without a table,
-alters it first (to what it is), for the table may have been dropped alone.
+what it is), because the table may have been dropped alone.
 
-A node may not hear of any of this, or tell it to no other: the latest moment counts once most nodes
-have it, for it is the one that is left when all have heard. Until then a node that has not got it
-makes the keyspace itself, or alters it, and tells those that it can talk to.
+A node may miss the news of any of this, or pass it to no other node. The latest moment counts once
+most nodes have it, because it is the one that is left when all have it. Until then a node that
+lacks it makes the keyspace itself, or alters it, and tells those that it can reach.
 
-The keyspace and its tables: what they are, making them, and which servers may hold them.
-
-Having every node know the tables, also one that word of them did not reach.
-
-A node that has just started may take others for dead that are not. What they tell it by then is
-lost, and it does not ask them again for up to a minute; meanwhile it refuses all requests, and
-fails those that others pass on to it. It is told to make what the others have: the same in every
-detail, for of two definitions of a table the later one wins, and may be an administrator's.
+A node that has just started may take others for dead that are not. It loses what they send by then,
+and does not ask again for up to a minute; meanwhile it refuses all requests, and fails those that
+others pass on to it. Such a node is made to create what the others have: the same in every detail,
+because of two definitions of a table the later one wins, and may be an administrator's.
 """
 
 import logging

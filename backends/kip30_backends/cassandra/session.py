@@ -1,13 +1,8 @@
 """The lease of a backend: as good as the oldest renewal among the rows that it holds.
 
-What can be claimed: rows with a time to live, and the statements about them.
-
-Renewing many posts: in parcels, and a few parcels at a time, so that others get through.
-
-The lease of a backend: as good as the oldest renewal among the posts that it holds.
-
-Every post is a row with a time to live, renewed on its own. There is one lease over all of them:
-when one post is found to be gone, all are lost, and the next claim begins another session.
+Every claim is a row with a time to live, renewed on its own, in parcels and a few parcels at a
+time, so that other requests get through. There is one lease over all of them: when one row is found
+to be gone, all are lost, and the next claim begins another session.
 """
 
 import logging

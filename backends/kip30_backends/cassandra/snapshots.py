@@ -1,14 +1,12 @@
-"""Whole targets, read at once.
-
-Who was seen to have gone, and may be seen again although nobody believes in it any more.
+"""Reading targets whole, and rows that may be seen again after they were missed.
 
 A conditional write judges what has expired by the time at which it began. So a renewal that a node
 held up can bring back a row which a read has missed already. By then its holder has given it up:
 the lease ends before the row can be missed, and a lease that has ended is not renewed again.
 
-A row that is back has the nonce and the version that were missed. A nonce alone does not tell: who
-does not know what became of a claim claims again with the same one, and gets a greater version. Nor
-does a version: in a cluster that lost everything they begin again.
+A row that is back has the nonce and the version that were missed. A nonce alone does not identify
+it: a client that does not know what became of a claim claims again with the same nonce, and gets a
+greater version. Nor does a version: in a cluster that lost everything they begin again.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

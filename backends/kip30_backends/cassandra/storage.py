@@ -1,13 +1,12 @@
 """Records: a partition per namespace, whose revision becomes the version of what is written.
 
-Writes of records, as they travel: all that wait for one partition together.
+Writes that wait for one partition travel together. A refused batch answers with every row that it
+met. Writes that are refused by that have their answer; the others, which only travelled with them
+or met a higher revision, are sent again under a new revision.
 
-A refused statement of many answers with every row that it met. What fails by that has its answer;
-the others, which only travelled with it or met a higher revision, are sent again under a new one.
-
-Each statement is signed: it leaves its revision in the partition, beside the name of the client. A
+Each batch is signed: it leaves its revision in the partition, beside the name of the client. A
 client has one under way at a time, so if an answer was lost the signature tells what became of it,
-whoever has written since.
+whatever other clients have written since.
 """
 
 from collections import defaultdict, deque

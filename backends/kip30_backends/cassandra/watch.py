@@ -1,12 +1,6 @@
-"""Observing targets: looking again and again, since Cassandra notifies of no change.
+"""Observing targets: looking again and again, because Cassandra notifies of no change.
 
-Looking at partitions again and again, since Cassandra tells nobody of a change.
-
-Looking at a namespace: at its marks, and at what is watched of it when these have moved.
-
-The running observations of one backend, and what each has been told.
-
-Snapshots and watches of values, namespaces, groups and services.
+A namespace is looked at by its marks, and what is watched of it is read when these have moved.
 """
 
 import logging

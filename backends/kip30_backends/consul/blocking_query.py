@@ -1,12 +1,8 @@
 """Blocking queries: one for each observation, or one that many share.
 
-Blocking queries: each on a thread and over a connection of its own, again and again.
-
-Consul answers one as soon as something has changed since the index that it is sent.
-
-One observation, and what it has told.
-
-Reading one after the other what shares a query: what fails keeps nobody else from it.
+Consul answers one as soon as something has changed since the index that it is sent. Each runs on a
+thread and over a connection of its own. Observations that share a query are read one after the
+other, and one that fails keeps no other from being read.
 """
 
 import logging

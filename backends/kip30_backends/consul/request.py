@@ -1,10 +1,6 @@
-"""One request to the store: its deadline, its answer, and reads that travel together.
+"""One operation as a future, done by the thread that waits for it, or else by the thread pool.
 
-One operation as a future: done by whoever waits for it, or else by the crew.
-
-Reads of single keys that are asked for while others are on their way: they travel together.
-
-Asking the store: who may, for how long, and on which thread.
+A read of a single key that is requested while others are under way joins the next batch.
 """
 
 import os

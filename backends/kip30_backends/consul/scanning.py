@@ -1,8 +1,6 @@
 """Reading the keys of a cluster in bulk: all names in one answer, then prefix by prefix.
 
-Cutting a sorted list of keys into spans: prefixes that together cover it, none in another.
-
-What a bulk reading covers, and what its records are to who reads them.
+Spans are prefixes that together cover the sorted names, none inside another.
 """
 
 import json

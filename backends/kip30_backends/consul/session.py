@@ -1,8 +1,6 @@
 """The session of a backend: opened with it, renewed until closed, and opened anew once lost.
 
-Asking for sessions: how long they last, and what servers have to say to that.
-
-Consul keeps a session for exactly twice its TTL, so half the session timeout is asked for.
+Consul keeps a session for exactly twice its TTL, so half the session timeout is requested.
 
 It ends all sessions of a node at once when that node leaves the catalog, and a server is removed
 from there seconds after the others lose contact with it (Autopilot). A client that was cut off

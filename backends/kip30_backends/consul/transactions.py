@@ -1,9 +1,4 @@
-"""Keys and transactions: how records are read, checked and written in one request.
-
-Keys of Consul's store: what they are called, how they are read, and what is told of them.
-
-Transactions: what is checked and what is written, in one request, all of it or nothing.
-"""
+"""Keys and transactions: how records are read, and how they are checked and written at once."""
 
 import json
 import re

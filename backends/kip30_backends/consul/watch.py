@@ -1,13 +1,9 @@
 """Observing targets: a blocking query each, or one for many.
 
-The running observations of one backend: a blocking query each, or one for many.
-
 A server takes so many connections of one machine and no more. So only the first few observations
 have one each. The others share some that tell whether anything has changed near them: one for each
 of the first namespaces, groups and services, then one for all of a kind. Members have none: their
 own records are read together whenever the session is renewed.
-
-Snapshots and watches of values, namespaces, groups and services.
 """
 
 import logging

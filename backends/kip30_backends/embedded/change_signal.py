@@ -1,10 +1,8 @@
-"""Hearing of other processes' changes: by inotify, or by looking often.
+"""Notices what other processes change: by inotify, or by looking often.
 
-The kernel's file notifications (Linux), called through ctypes.
-
-A writer rings *after* its commit, for the bytes of a commit can be seen in the
-log before the commit can be read. It may die in between, so who listens also
-looks from time to time.
+A writer signals *after* its commit, because the bytes of a commit are in the log before the commit
+can be read. It may die in between, so a process that waits for the signal also looks from time to
+time. The kernel's file notifications (Linux) are called through ctypes.
 """
 
 import ctypes

@@ -1,14 +1,15 @@
 """Transactions: one way to read, one queue to write, and a log that stays short.
 
-Waiting for a lock that others hold: jittered, and never longer than was agreed.
+A process that is stopped in the middle of a commit keeps the others from writing until it goes on
+or dies; they answer `UnavailableError` meanwhile. Between two attempts at a transaction no lock is
+held, and the process may fork. A transaction begins inside the block at whose end C code ends it. A
+signal handler may raise in the main thread when a Python function begins, so none is called between
+an error and the rollback.
 
-SQLite's own waiting backs off without jitter and lets a late comer starve.
-
-The order in which the threads of one process write.
-
-SQLite has one writer at a time and no queue: each thread that asks for the lock in vain sleeps and
-asks again, so that with many threads some starve, a session's renewal among them. Here they queue,
-and only the thread whose turn it is asks SQLite, in competition with other processes alone.
+SQLite has one writer at a time and no queue: a thread that asks for the lock in vain sleeps and
+asks again, without jitter. With many threads some starve, a session's renewal among them. So the
+threads of one process queue here (`WriteQueue`), only the thread whose turn it is asks SQLite, and
+it waits for other processes with jitter (`LockBackoff`).
 
 A signal handler can raise in the main thread, also while it leaves the queue. CPython runs handlers
 where a Python function begins, after a call and at the end of a round of a loop. So the main thread
@@ -21,16 +22,6 @@ gives its turn up by an assignment (`Turn.over`), and other threads finish what 
     finally:
         turn.over = True  # first: no handler can run before it
         queue.leave(turn)
-
-Transactions: one way to read and one to write, and a log that stays short.
-
-A process that is stopped in the middle of a commit keeps the others from
-writing until it goes on or dies; they answer `UnavailableError` meanwhile.
-
-Between two attempts at a transaction no lock is held, and the process may fork.
-
-A transaction begins inside the block at whose end C code ends it. A signal handler may raise in the
-main thread when a Python function begins, so none is called between an error and the rollback.
 """
 
 import random

@@ -1,18 +1,16 @@
 """Forks: a child inherits no SQLite state of an open store.
 
-Recognising a file by its inode number, which the system may give to another file.
+SQLite keeps for each process which locks it holds on a file, with mutexes and a mapping of the
+shared index. A forked child inherits that record but not the locks, so another process may delete
+the log while the child writes to it. Therefore the process closes all connections before it forks,
+and opens none until the fork is done. Threads of the parent connect again with their next
+statement. A child for which that failed is *unclean*, and so are its own children: they must not
+open any embedded store.
 
-It does so once a file is removed and no descriptor is left of it: the file that takes its place is
-then taken for the old one. A descriptor keeps the number. It is opened by O_PATH (Linux): SQLite
-has its record locks on the same file, and closing a descriptor of any other kind releases them.
-
-SQLite keeps per process which locks it holds on a file, with mutexes and a mapping of the shared
-index. A forked child inherits that record but not the locks, so another process may delete the log
-while the child writes to it. Therefore the process closes all connections before it forks, and
-opens none until the fork is done. Threads of the parent connect again with their next statement.
-
-A child for which that failed is *unclean*, and so are its own children: they must not open any
-embedded store.
+A `Pin` recognises a file by its inode number. The system gives that number to another file once the
+file is removed and no descriptor of it is left, so a pin keeps one. It is opened by O_PATH (Linux):
+SQLite has its record locks on the same file, and closing a descriptor of any other kind releases
+them.
 """
 
 import fcntl

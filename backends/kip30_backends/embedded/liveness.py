@@ -1,11 +1,9 @@
 """Which sessions live, and taking from the dead what they held.
 
-A session lives while its row has a deadline to come and the kernel still holds
-its lock, which it drops when the process dies or the machine is started again. A client that
-notices that one of these has ended takes its claims away in a transaction, so that at any
-time the database alone says who holds what.
-
-Noticing that other processes have died or hang, while somebody watches what they hold.
+A session lives while its row has a deadline to come and the kernel still holds its lock, which it
+drops when the process dies or the machine starts again. A client that notices the end of one takes
+its claims away in a transaction, so at any time the database alone says who holds what. While a
+client watches what others hold, it checks that they live (`LivenessCheck`).
 """
 
 import os

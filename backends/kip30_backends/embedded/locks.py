@@ -1,18 +1,13 @@
-"""File locks that the kernel drops when their holder dies, and the files they are on.
+"""File locks that the kernel drops when their holder dies: how sessions show that they live.
 
-Short blocks of work that no fork may interrupt.
+Two kinds exclude each other, so processes may differ in which they use. An open-file-description
+lock lives until the last copy of its descriptor is closed. A record lock belongs to the process and
+is lost as soon as the process closes *any* descriptor of the file, by whichever path it was opened;
+so a file that this process has locked is never opened again.
 
 A child that is forked while another thread opens a connection or a lock file inherits a descriptor,
 a mutex or a lock that nothing in the child knows of. Such work is done inside
-``with held_off.lock:``; the hooks in `forks` wait for its end before the process forks.
-
-File locks that the kernel drops when their holder dies: how sessions show that they live.
-
-Two kinds exclude each other, so processes may differ in which they use. An
-open-file-description lock lives until the last copy of its descriptor is closed.
-A record lock belongs to the process and is lost as soon as the process closes
-*any* descriptor of the file, by whichever path it was opened; so a file that this
-process has locked is never opened again.
+``with held_off.lock:``; the hooks in `fork_safety` wait for its end before the process forks.
 """
 
 import fcntl

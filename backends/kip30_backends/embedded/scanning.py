@@ -1,12 +1,9 @@
 """Reading the database in bulk, from copies pinned at one revision.
 
-A copy of the database as it is at one moment, which many processes can read.
-
 SQLite reads a point in time within one transaction of one process. Such a transaction would keep
 the log from being restarted for as long as it lasts, and no other process could join it. A copy
 has neither fault. It is made by ``VACUUM INTO``, in a process of its own: this one then has no
-SQLite state of the live file, which a fork in the middle of the copy would break (see `forks`).
-
+SQLite state of the live file, which a fork in the middle of the copy would break (`fork_safety`).
 The live file is copied and never read here, so a scan delays no writer and no fork harms it.
 """
 

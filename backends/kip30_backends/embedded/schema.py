@@ -1,21 +1,13 @@
-"""The database file: whole or not at all, on a file system and in a folder that can be trusted.
+"""The database file: made whole or not at all, in a folder and on a file system it can trust.
 
-Starts of the machine, after which what was not synchronised may be missing.
+SQLite and the kernel follow links. In a directory that another user prepared, the signal file could
+be any file of this user, and the folder of sessions any folder. The directory is checked first: if
+only this user and root may write it, its entries cannot change after they are checked. The
+directories above it are trusted, because their owners decide where this one is.
 
 With ``synchronous = normal`` a power failure undoes the last transactions. Their revisions would be
 given out again, and a version that a client remembers would be that of another write. So the first
 startup after a start of the machine leaves out more revisions than can have been lost.
-
-Checks of owner, mode and links: no other user may direct kip30 to files of their choice.
-
-SQLite and the kernel follow links. In a directory that another user prepared, the doorbell could be
-any file of this user, and the folder of sessions any folder. The directory is checked first: if
-only this user and root may write it, its entries cannot change after they are checked. The
-directories above it are trusted, because their owners decide where this one is.
-
-The database file: making it whole or not at all, and refusing what is not ours untouched.
-
-Which file system a directory is on, and whether SQLite's locks work there.
 """
 
 import fcntl

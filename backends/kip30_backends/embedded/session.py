@@ -1,12 +1,8 @@
 """The session of a backend: a locked file and a row with a deadline, renewed until closed.
 
-It is opened by the first claim and shared by all claims. When it is lost, the
-next claim opens a new one.
-
-The thread that renews the session.
-
-It does nothing else, so that neither slow watches nor a look at other processes delay a renewal;
-and its writes go before all others of this process (`WriteQueue`).
+The first claim opens it, and all claims share it. When it is lost, the next claim opens a new one.
+A thread of its own renews it, so that neither slow watches nor checks of other processes delay a
+renewal; and its writes go before all others of this process (`WriteQueue`).
 """
 
 import logging

@@ -1,15 +1,11 @@
 """Reading targets, and which of them have changed.
 
-Entries that differ little from earlier ones, without a copy of them.
-
 A watch hands a state over for each change of a group or a namespace, and states do not change
-afterwards. Of ten thousand entries each copy takes longer than all the rest of an event.
+afterwards. Of ten thousand entries a copy takes longer than all the rest of an event, so a state
+that differs little from an earlier one refers to it (`Layered`).
 
-Rows as records. Another program may write others: those are set apart, and hide no record.
-
-SQLite checks no types: a column of blobs may hold text or numbers, and text that is not UTF-8.
-
-Reading whole targets, and which of them have changed.
+SQLite checks no types: in a row of another program a column of blobs may hold text or numbers, and
+text that is not UTF-8. Such a row is set apart and hides no record.
 """
 
 import sqlite3

@@ -1,13 +1,7 @@
 """Observing targets, and the thread that notices what has changed.
 
-The running observations of one backend, and telling them what has changed.
-
-The thread of a backend that buries dead sessions and tells watches.
-
-It runs while there is a session or a watch. None of its steps waits for long, so
-that none delays the others. The session is renewed by another thread (`renewal`).
-
-Snapshots and watches of values, namespaces, groups and services.
+It runs while there is a session or a watch, and removes dead sessions. None of its steps waits for
+long, so none delays the others. Another thread renews the session (`session.Renewal`).
 """
 
 import logging

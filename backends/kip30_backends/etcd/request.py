@@ -1,10 +1,7 @@
-"""One request to the store: its deadline, its answer, and reads that travel together.
+"""One request to the store: a future that ends in time, and reads that travel together.
 
-One call: a future that ends in time, sent once unless it is certain that nothing was done.
-
-Reads of single keys that are asked for while others are on their way: they travel together.
-
-Asking the store: who may, for how long, and with what all calls share.
+A request is sent once, unless it is certain that nothing was done. A read of a single key that is
+requested while others are under way joins the next batch.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Reading a cluster in bulk: everything as of one revision, which etcd keeps until compaction.
 
-The changes of a range of keys between two revisions, by a watch that ends.
+What changed between two revisions comes from a watch that ends (`Feed`).
 """
 
 import json

@@ -1,7 +1,4 @@
-"""Whole targets: which keys they are, and what their state is.
-
-What is in the value of a key that kip30 wrote.
-"""
+"""Reading a target at one revision: which keys it consists of, and what is in their values."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future

@@ -1,12 +1,10 @@
-"""Many writes in few transactions, each of which is done or refused on its own.
+"""Records: one key per key, whose version is the revision it was last written at.
 
-A write as etcd sees it: comparisons, operations, and what the answers mean.
-
-Creations by one fence, or by none, travel as one flat transaction: if all keys are absent, it puts
-them, else it says which are there. Those are refused, and the others follow in a second one. Other
-writes travel as a transaction of transactions, which costs client and server several times as much.
-
-Records: one key per key, whose version is the revision it was last written at.
+A write is a transaction of comparisons and operations (`Place`). Many writes travel in few
+transactions, and each is done or refused on its own. Creations by one fence, or by none, travel as
+one flat transaction: if all keys are absent, it puts them, else it says which are there. Those are
+refused, and the others follow in a second one. Other writes travel as a transaction of
+transactions, which costs client and server several times as much.
 """
 
 import time

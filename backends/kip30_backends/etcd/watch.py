@@ -1,12 +1,7 @@
 """Observing targets: read, then listen; after a gap read again.
 
-One stream of a server, over which all watches of a backend hear of changes.
-
-Noticing that a server fell silent, where pings are not ours to choose: asking it something.
-
-The running observations of one backend: read, then listen; after a gap read again.
-
-Snapshots and watches of values, namespaces, groups and services.
+All watches of a backend share one stream of a server. Where the program brought its own channel, no
+pings notice a server that fell silent; then the watchdog sends it a request.
 """
 
 import itertools

@@ -1,6 +1,6 @@
-"""What runs below the drivers of one backend. It does not refer to the backend itself.
+"""What runs below the drivers of one backend, its timer thread included.
 
-The clock of one backend: a thread that ends what is late and keeps the session alive.
+It does not refer to the backend itself. The thread ends what is late and keeps the session alive.
 """
 
 import logging

@@ -1,11 +1,7 @@
 """Reads for a scan: many nodes a request, all of states that are not before a position.
 
-The names of the children of nodes that have many, which the spans of a plan share.
-
-ZooKeeper has no answer with part of the names. Without this, each span of a namespace would have
-the server list, and the client sort, all of it: for n spans n times.
-
-Parts of a tree, and how its nodes are visited.
+ZooKeeper has no answer with part of the names. So the names of a node with many children are listed
+once and kept for all spans of a plan, or n spans would have them listed and sorted n times.
 
 Nodes are ordered by the segments of their paths, each before what is below it. As text, ``/a-b``
 would come between ``/a`` and ``/a/b``; a *place* is a path written so that its order as text is

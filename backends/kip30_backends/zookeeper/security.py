@@ -1,12 +1,8 @@
 """Access: credentials, the access lists of kip30's nodes and of the nodes above them.
 
-The access lists of the nodes that kip30's nodes are made in.
-
 A node that was there before may be another client's, and its access list may let others delete what
 kip30 puts into it. A service's epoch could be deleted there and begin again, and with it the fences
 of former leaders. So each parent is checked before a backend first uses it.
-
-Who the servers are, who we are to them, and whom our nodes belong to.
 """
 
 import base64

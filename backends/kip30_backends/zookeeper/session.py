@@ -1,11 +1,7 @@
 """The session of a backend: opened, kept and replaced, over one connection at a time.
 
-The lines to the servers that sessions live on.
-
-Opening, keeping and replacing the session of one backend.
-
 The lease says when a session is over. It is renewed by what a quorum agreed on, not by what a
-server that is cut off from the others still says, be it their former leader. What is over stays
+server that is cut off from the others still says, even if it was their leader. What is over stays
 over: it is closed on the server, should the server still know it, before another one is opened.
 """
 

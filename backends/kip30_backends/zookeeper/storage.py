@@ -1,8 +1,4 @@
-"""Records: one node per key.
-
-Writes that may be sent as one transaction.
-
-Proofs that a key was not deleted and re-created since a version of it was seen.
+"""Records: one node per key; writes that may travel together are one transaction.
 
 ZooKeeper counts a node's versions from 0 in every life of the node, so a write at a version alone
 could meet a later life. Every deletion therefore also writes the namespace's node, whose version

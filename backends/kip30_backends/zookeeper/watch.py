@@ -1,9 +1,4 @@
-"""Observing targets: armed on the server, read again at every event.
-
-The running observations of one backend: armed on the server, read again at every event.
-
-Snapshots and watches of values, namespaces, groups and services.
-"""
+"""Observing targets: armed on the server, read again at every event."""
 
 import logging
 import threading

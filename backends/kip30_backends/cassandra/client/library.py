@@ -1,23 +1,19 @@
 """The one place that knows cassandra-driver: its cluster, its session, its threads.
 
-The driver's own threads: started while a lack of them can still be reported, and again later.
+The driver keeps the connections. Which node is asked, for how long, and what is done when it does
+not answer is decided in `request`: the driver's own timers go by the time of day, and its own
+retries do not know whether a write was done.
 
-The driver starts them when it needs them, deep inside, and does not expect that to fail: an event
-loop whose thread did not start counts as running, and no answer is ever read again.
-
-What a forked child inherits of the driver, and must neither use nor end.
+The driver starts its threads when it needs them, deep inside, and does not expect that to fail: an
+event loop whose thread did not start counts as running, and no answer is ever read again. So they
+are started while a lack of them can still be reported, and again later.
 
 The driver notices a fork only when the child connects, and then closes what it finds: it takes
 locks that a thread of the parent may have held, and calls back requests of the parent. At the end
-of the process it shuts down all clusters, which waits for threads that the child does not have.
+of the process it shuts down all clusters, which waits for threads that the child does not have. So
+a child must neither use nor end what it inherits.
 
-Keeping the driver from saying every second that the same node cannot be reached.
-
-The one place that knows cassandra-driver: its cluster, its session, and how it names failures.
-
-The driver keeps the connections. Which node is asked, for how long, and what is done when it does
-not answer is decided in `call`: the driver's own timers go by the time of day, and its own
-repetitions do not know whether a write was done.
+It also logs every second that the same node cannot be reached; `LogFilter` keeps the first.
 """
 
 import logging

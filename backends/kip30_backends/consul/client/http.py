@@ -1,11 +1,4 @@
-"""HTTP/1.1 to one server: finding it, connections that are kept, answers by a deadline.
-
-Connecting to what a name stands for, by one deadline for finding and trying its addresses.
-
-One connection that speaks HTTP/1.1, whose answers are there by a deadline or not at all.
-
-The connections to one server: those in use, and some that are kept for the next request.
-"""
+"""HTTP/1.1 to one server: addresses, connections that are kept, answers by a deadline."""
 
 import contextlib
 import io

@@ -1,12 +1,11 @@
 """The one place that knows the `consul` module: its HTTP, over connections of our own.
 
 Both py-consul and python-consul let a program bring its own HTTP, as their `HTTPClient` has it.
-Ours keeps connections open, gives every request a deadline, and sends the token as a header.
+Ours keeps connections open, gives every request a deadline, and sends the token as a header. Of
+several servers one is used at a time, and the next one when it fails.
 
 Their clients work with it, and are not made here: all of them look into the environment, and
 python-consul's cannot be made with a `CONSUL_HTTP_ADDR` that Consul's own programs understand.
-
-Which of several servers is used: one at a time, and the next one when it fails.
 """
 
 import json

@@ -1,13 +1,9 @@
 """One gRPC channel to one server, and the calls it offers.
 
-The client's private key as gRPC takes it: never encrypted.
-
-gRPC's thread that serves the calls of a channel, and its start when there was none to spare.
-
-gRPC starts that thread with the first of several calls, and counts the call before it does. If the
-system has no thread to spare, the call stays counted and no thread serves it: no later call starts
-the thread, so none would ever end, and closing the channel waits for them without a limit. gRPC
-offers no remedy, so what it does inside is done again here.
+gRPC starts the thread that serves the calls of a channel with the first of several calls, and
+counts the call before it does. If the system has no thread to spare, the call stays counted and no
+thread serves it: no later call starts the thread, so none would ever end, and closing the channel
+waits for them without a limit. gRPC offers no remedy, so what it does inside is done again here.
 """
 
 import logging

@@ -1,10 +1,8 @@
 """Which of several servers is used, and the token that stands for user and password.
 
-Which of several servers is used: one at a time, and the next one when it fails.
-
-A server whose TLS files have changed since is tried once more with the new ones.
-
-The token that stands for user and password: had at the start, and again when it is refused.
+One server at a time, and the next one when it fails. A server whose TLS files have changed since is
+tried once more with the new ones. The token is requested at the start, and again when it is
+refused.
 """
 
 import threading

@@ -1,10 +1,8 @@
-"""The messages of etcd's version 3 API, as far as they are used, made when this is imported.
+"""The messages of etcd's version 3 API, as far as they are used, and how requests are made of them.
 
 The numbers are those of etcd's ``rpc.proto`` and ``kv.proto``; what is not listed is skipped when
 it is received. The messages live in a pool of their own, so they meet no others of the same
 process, and nothing here depends on the version of a compiler.
-
-Making requests: ranges, and transactions of comparisons and operations.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""What is sent and received over one connection, from the end of the handshake on.
-
-Cutting what arrives into the frames that it was sent in.
-"""
+"""Sends and receives over one connection, from the end of the handshake on, frame by frame."""
 
 import select
 import socket

@@ -1,11 +1,4 @@
-"""How kazoo's client is set up: its servers, its thread, its sockets, its session.
-
-What kazoo runs on: one thread, sockets with our TLS settings, and no callbacks.
-
-A session: what the servers know it by, and how long it holds.
-
-How servers are reached, and kazoo's client for that.
-"""
+"""How kazoo's client is set up: its servers, one thread, sockets with our TLS, no callbacks."""
 
 import logging
 import random
