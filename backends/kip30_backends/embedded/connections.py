@@ -1,7 +1,7 @@
 """One connection per thread, for as long as the thread lives and the database is open.
 
 A thread holds the lock of its slot during each attempt at a transaction, and only then. So a fork
-can wait for all attempts and close all connections; the threads connect again (see `forks`).
+can wait for all attempts and close all connections; the threads connect again (see `fork_safety`).
 """
 
 import ctypes

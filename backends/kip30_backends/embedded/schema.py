@@ -197,7 +197,7 @@ def prepare(directory: Path, seconds: float) -> Path:
 
     Raises:
         StoreError: There is something else in its place, which stays as it is, byte by byte; or
-            another user may change it (see `ownership`).
+            another user may change it (see `refuse_untrusted`).
         UnavailableError: Another program kept it locked for *seconds*.
     """
     make_directory(directory)
