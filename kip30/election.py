@@ -102,7 +102,7 @@ class LeaderElection(Handle, Generic[T]):
     def resign(self, candidate: str) -> None:
         """End the leadership and the candidacy of *candidate*; nominate again to return.
 
-        The leadership is over locally as soon as this is called, whatever follows.
+        The leadership is over locally as soon as this is called.
 
         Raises:
             NotNominatedError: It is not nominated here.

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class _Lifeline:
-    """Held by the locator and all it hands out; the connection closes when nobody holds it."""
+    """Held by the locator and all it hands out; the connection closes when none of them is left."""
 
 
 class PluginLocator(Closing):

@@ -118,9 +118,9 @@ class Storage(Handle, Generic[T]):
         return self._settled(self._creation(key, value, fence))
 
     def update(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
-        """Replace the value of *key*, whatever it is, and return the new version.
+        """Replace the present value of *key*, and return the new version.
 
-        An equal value counts: the version grows and listeners are told.
+        An equal value counts: the version grows and listeners are notified.
 
         Raises:
             KeyMissingError: There is no such key. None is created.
@@ -159,7 +159,7 @@ class Storage(Handle, Generic[T]):
     ) -> None:
         """Delete *key*; with *expected*, only at that version.
 
-        After a lost answer a deletion cannot be told from someone else's: if the key is
+        After a lost answer a deletion cannot be distinguished from another client's: if the key is
         gone by then, `OutcomeUnknownError` is raised.
 
         Raises:

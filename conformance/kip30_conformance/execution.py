@@ -1,4 +1,4 @@
-"""Running checks with pytest, untouched by whatever configures pytest where the user stands."""
+"""Running checks with pytest, untouched by a configuration of pytest in the current directory."""
 
 import os
 import random
@@ -84,7 +84,7 @@ def _prepared(plugin: Conformance) -> Generator[None]:
 
 @contextmanager
 def _interrupted_by_signal(plugin: Conformance) -> Generator[None]:
-    """Have *plugin* take note of Ctrl-C, unless whoever called us deals with that."""
+    """Have *plugin* take note of Ctrl-C, unless the caller deals with that."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

@@ -139,7 +139,7 @@ def _only(real: Callable[..., Any], write: object) -> Future[Any]:
 
 
 def _unanswered(done: Future[Any], operation: str) -> Future[Any]:
-    """Return a future that fails when *done* is over, whatever came of it."""
+    """Return a future that fails when *done* is over."""
     answer: Future[Any] = Future()
 
     def lose(_: Future[Any]) -> None:

@@ -68,7 +68,7 @@ class Conformance:
             raise KeyboardInterrupt
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Remember that somebody wanted it to end."""
+        """Remember that the user wanted it to end."""
         self.interrupted = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -1,4 +1,4 @@
-"""What comes before all checks: that the clients of a store meet, whatever process they are in."""
+"""What comes before all checks: that the clients of a store meet across processes."""
 
 from kip30 import StoreError
 from kip30_conformance.clients.peer import PeerError

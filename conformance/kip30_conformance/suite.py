@@ -59,7 +59,7 @@ class Evidence:
 
 
 class Suite(Sealed):
-    """Base of all suites. Whoever runs one supplies the fixture ``harness``."""
+    """Base of all suites. Its subclass supplies the fixture ``harness``."""
 
     @pytest.fixture
     def root(self, harness: Harness) -> str:

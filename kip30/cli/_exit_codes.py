@@ -36,5 +36,5 @@ class Status(IntEnum):
 
 
 def after_signal(number: int) -> int:
-    """Return the exit code of a command that was told to end by signal *number*."""
+    """Return the exit code of a command that signal *number* asked to end."""
     return _SIGNALLED + number

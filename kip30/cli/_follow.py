@@ -1,4 +1,4 @@
-"""Watches: what listeners are told, handed to the main thread until a signal says stop."""
+"""Watches: events of listeners, handed to the main thread until a signal ends that."""
 
 import select
 import signal
@@ -25,7 +25,7 @@ class _End(NamedTuple):
 
 
 def watch(listen: Listen[E], show: Show[E]) -> int:
-    """Do as `stay`, but end with `Status.OK` when nobody reads stdout any more."""
+    """Do as `stay`, but end with `Status.OK` when stdout is closed."""
     events = SimpleQueue[E | _End]()
     threading.Thread(target=_await_hangup, args=(events.put,), daemon=True).start()
     return _stay(events, listen, show)

@@ -1,4 +1,4 @@
-"""Ending a command by a signal as by an error: whatever is open is closed on the way."""
+"""Ending a command by a signal as by an error: everything open is closed on the way."""
 
 import _weakrefset
 import signal

@@ -87,7 +87,7 @@ def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
 @_output.as_json
 @opens_store
 def watch_group(choice: StoreChoice, group: str, *, as_json: bool) -> int:
-    """Print the members of GROUP now and whatever changes, until interrupted.
+    """Print the members of GROUP now and all changes, until interrupted.
 
     A line is "+", "-" or "~", for one who joined, left or changed, an id and its data.
     """

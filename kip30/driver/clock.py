@@ -46,7 +46,7 @@ class SystemClock(Clock):
 
 
 class ManualClock(Clock):
-    """A clock that moves only when told to, for tests of timing rules."""
+    """A clock that moves only on request, for tests of timing rules."""
 
     def __init__(self, start: float = 1000.0) -> None:
         """Begin at *start* seconds."""
@@ -65,7 +65,7 @@ class ManualClock(Clock):
         condition.wait(0.05 if timeout is not None else None)
 
     def advance(self, seconds: float) -> None:
-        """Move on by *seconds* and wake whoever waits on this clock."""
+        """Move on by *seconds* and wake the threads that wait on this clock."""
         with self._lock:
             self._now += seconds
             waiting = list(self._waiting)

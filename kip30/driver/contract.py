@@ -142,7 +142,7 @@ class StorageDriver(ABC):
     def write(self, write: Write) -> Future[Version]:
         """Write one record; answer its version (of a deleted one, the last it had, or a later one).
 
-        Deleting what is not there is refused whatever the condition.
+        Deleting what is not there is refused under every condition.
 
         Raises: `FencedError`, decided before the condition; `KeyExistsError`, `KeyMissingError`,
         `VersionConflictError` by condition (`KeyMissingError` also for an expected version).
@@ -249,7 +249,7 @@ class Backend(ABC):
 
     @abstractmethod
     def describe(self) -> Mapping[str, str]:
-        """Ask the store who it is: ``version`` and whatever helps an operator. For `doctor`."""
+        """Ask the store for its ``version``, and what else helps an operator. For `doctor`."""
 
     def prune(self, unused_seconds: float, *, dry_run: bool, after: str = "") -> Future[Pruned]:
         """Remove what is left of things of this namespace of the configuration that are not used.

@@ -94,7 +94,7 @@ class Lease:
     def on_end(self, callback: Callable[[], None]) -> None:
         """Have *callback* called once when the lease ends; at once if it has.
 
-        It is called on whatever thread ends the lease, so it must be quick and must not raise.
+        It is called on the thread that ends the lease, so it must be quick and must not raise.
         """
         with self._lock:
             if self._ended is None:

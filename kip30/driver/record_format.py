@@ -38,7 +38,7 @@ def unseal(stored: bytes, where: str) -> Unsealed:
     """Return what `seal` was given; *where* names the place in the error.
 
     Raises:
-        StoreError: Somebody else wrote *stored*, or a newer version of kip30 did.
+        StoreError: Another program wrote *stored*, or a newer version of kip30 did.
     """
     if len(stored) < OVERHEAD_BYTES:
         raise _foreign(where)

@@ -28,7 +28,7 @@ class Violation:
     """The shortest beginning of a history that has no order, reduced to where it breaks.
 
     Attributes:
-        blamed: The operation that cannot have had its answer, whatever the order.
+        blamed: The operation that cannot have had its answer in any order.
         window: What ran since the last change that was over when *blamed* was called.
         states: What the object can have been after all that had returned before *blamed*
             did, in words; some of it if there is more than fits.

@@ -42,7 +42,7 @@ class Exact:
 
 
 class Outcome(Enum):
-    """What the caller was told."""
+    """What the caller learned."""
 
     OK = "ok"
     FAIL = "fail"

@@ -2,7 +2,7 @@
 
 The runner holds the election; a guard process, started before it is needed, holds the command.
 
-* Runner killed: the kernel kills the command's process group at once, the guard whatever else
+* Runner killed: the kernel kills the command's process group at once, the guard everything else
   descends from it, and only then is the lease let go that runner and guard share. In the grace
   the guard lets the grace go on instead, until the lease, as the guard last saw it, can end.
 * Guard killed: the kernel does the same, the runner inherits the rest and kills it.

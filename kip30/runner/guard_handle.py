@@ -32,7 +32,7 @@ class GuardHandle(Closing):
     """
 
     def __init__(self, job: Job) -> None:
-        """Start a guard that will run the command of *job* once told to.
+        """Start a guard that will run the command of *job* on request.
 
         Raises:
             OSError: It cannot be started.
@@ -63,7 +63,7 @@ class GuardHandle(Closing):
         """Say whether the guard process is there, if only stopped; false once it was killed.
 
         Raises:
-            ChildProcessError: It gave up by itself, and has told why on standard error.
+            ChildProcessError: It gave up by itself, and printed why on standard error.
         """
         status = self._process.poll()
         if status is not None and status > 0:

@@ -37,7 +37,7 @@ class OrphanReaper:
         kernel.set_subreaper(on=self._was_subreaper)
 
     def clear(self) -> dict[int, int]:
-        """Kill whatever was adopted, with all its descendants, and wait until all are gone.
+        """Kill every adopted process, with all its descendants, and wait until all are gone.
 
         Returns:
             The wait statuses of the reaped, by process id.

@@ -1,4 +1,4 @@
-"""What a runner needs of an election: somebody who contests a service for it.
+"""What a runner needs of an election: an object that contests a service for it.
 
 `kip30.election` is adapted to this in the command line; the runner itself knows no store.
 """
@@ -27,11 +27,11 @@ class Term(Protocol):
 
     @property
     def lost(self) -> threading.Event:
-        """Set once the term is known to be over, whatever the deadline says."""
+        """Set once the term is known to be over, even before its deadline."""
         ...
 
     def is_valid(self) -> bool:
-        """Say whether nobody else can have been elected yet."""
+        """Say whether no other candidate can have been elected yet."""
         ...
 
 
@@ -59,7 +59,7 @@ class Contest(Protocol):
         """Return a descriptor that keeps the lease of the present term while it is open.
 
         It stays the contest's own: the runner hands a duplicate to the guard and closes
-        nothing. None if a lease ends with its timeout only, whoever is alive, or is over.
+        nothing. None if a lease ends with its timeout only, or is over.
         """
         ...
 

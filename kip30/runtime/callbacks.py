@@ -36,7 +36,7 @@ class Callbacks:
             self._dispatcher.task(partial(self._run, function), "callback of a future").wake()
 
     def close(self) -> None:
-        """Call what the closed dispatcher has not: somebody may wait for it."""
+        """Call what the closed dispatcher has not: a caller may wait for it."""
         with self._lock:
             self._closed = True
             waiting = list(self._waiting)

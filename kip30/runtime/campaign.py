@@ -2,7 +2,7 @@
 
 Everything that talks to the store happens in one task, `Campaign._step`, which
 compares what is wanted (the nominations) with what is (the newest snapshot, the
-leases) and takes the next step. Whatever happens only wakes it: a nomination, a
+leases) and takes the next step. Every event only wakes it: a nomination, a
 resignation, a change of leader, the end of a lease, a timer.
 
 That a term is over is found out by a task of its own, `Campaign._watch_terms`,
@@ -157,7 +157,7 @@ class Campaign:
     def retire(self) -> list[Future[None]]:
         """Withdraw all candidates and take no more; the campaign ends itself when that is done.
 
-        Nobody's listeners are told.
+        No listener is called.
         """
         with self._lock:
             self._retired = True

@@ -93,7 +93,7 @@ class LeaseBound:
             raise self.lost_error(f"{self!r} has ended: {reason}")
 
     def end(self, reason: str) -> None:
-        """Stop claiming, locally and at once; the store is told by whoever calls this."""
+        """Stop claiming, locally and at once; the caller must release the claim in the store."""
         with self._ending:
             self._reason = self._reason or reason
             over = self._over

@@ -1,4 +1,4 @@
-"""The leases a client lives by: each is ended by its own clock, and its loss is told."""
+"""The leases a client lives by: each is ended by its own clock, and listeners are notified."""
 
 import threading
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from kip30.runtime.dispatcher import Delivery, Dispatcher, Task
 
 
 class SessionLost(NamedTuple):
-    """A lease of this client ended although nobody closed it.
+    """A lease of this client ended although it was not closed.
 
     Members re-join and candidates are nominated again by themselves.
     """
@@ -32,7 +32,7 @@ class LeaseTracker:
         self._closed = False
 
     def adopt(self, lease: Lease) -> None:
-        """See to it that *lease* ends by its own clock and that its loss is told."""
+        """Have *lease* end by its own clock, and listeners notified of its loss."""
         with self._lock:
             if lease in self._leases or lease.ended is not None or self._closed:
                 return
@@ -55,7 +55,7 @@ class LeaseTracker:
             delivery.close()
 
     def close(self) -> None:
-        """Tell nobody of what ends from now on."""
+        """Notify of nothing that ends from now on."""
         with self._lock:
             self._closed = True
 

@@ -1,4 +1,4 @@
-"""What became of a write whose answer was lost, told by the nonce in the record.
+"""What became of a write whose answer was lost: the nonce in the record shows it.
 
 A write is never simply repeated: the repetition could meet its own first
 success and report a false conflict. The record is read again instead:
@@ -11,7 +11,7 @@ success and report a false conflict. The record is read again instead:
 * A write without a condition (`Storage.set`) is never sent a second time. If its nonce is not in
   the record, it may have been applied and then replaced by another client, whose newer value the
   repetition would overwrite; or it may still be on its way.
-* Anything else cannot be told apart from "written, then overwritten": it stays unknown.
+* Anything else looks the same as "written, then overwritten": it stays unknown.
 """
 
 import contextlib
@@ -69,10 +69,10 @@ def insist(ask: Callable[[], T], wait: Wait, attempts: int = _ATTEMPTS) -> T:
 
 
 def given_back(release: Callable[[], object], lease: Lease) -> bool:
-    """Have a claim under *lease* released; false if nobody confirms it, but the lease is over.
+    """Have a claim under *lease* released; false if that is not confirmed, but the lease is over.
 
     Raises:
-        Kip30Error: Nobody confirms it, and the lease goes on.
+        Kip30Error: It is not confirmed, and the lease goes on.
     """
     try:
         release()
@@ -87,7 +87,7 @@ def write_and_settle(driver: StorageDriver, write: Write, wait: Wait) -> Version
     """Write once, and find out what happened if the answer is lost.
 
     Raises:
-        OutcomeUnknownError: Nobody can tell, or the store does not answer.
+        OutcomeUnknownError: The record does not show it, or the store does not answer.
         DefiniteError: Nothing was written.
     """
     try:
@@ -100,7 +100,7 @@ def settle(driver: StorageDriver, write: Write, wait: Wait, error: OutcomeUnknow
     """Find out what became of *write*, whose answer was lost with *error*.
 
     Raises:
-        OutcomeUnknownError: Nobody can tell, or the store does not answer.
+        OutcomeUnknownError: The record does not show it, or the store does not answer.
     """
     for _ in range(_ATTEMPTS):
         entry = _read(driver, write, wait, error)

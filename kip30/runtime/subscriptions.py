@@ -1,4 +1,4 @@
-"""One watch per observed thing, however many look at it, and what each has been told.
+"""One watch per target, however many listeners it has, and what each has received.
 
 Delivery is level-triggered: a subscription compares the newest state with the
 last one it delivered, so states in between may be merged and the final one
@@ -117,7 +117,7 @@ class Feed:
             self.tasks[task] = None
 
     def remove(self, task: Task) -> bool:
-        """Stop waking *task*; say whether nobody looks any more."""
+        """Stop waking *task*; say whether no task is left."""
         with self._lock:
             self.tasks.pop(task, None)
             return not self.tasks

@@ -179,7 +179,7 @@ class Service(NamedTuple):
     birth: int | None = None
 
     def admits(self, other: "Service") -> bool:
-        """Say whether a claim that knew *other* can be granted once nobody leads."""
+        """Say whether a claim that knew *other* can be granted once the service has no leader."""
         mine = (self.epoch, self.fenced, self.birth)
         return mine == (other.epoch, other.fenced, other.birth)
 
@@ -327,7 +327,7 @@ class CassandraElection(ElectionDriver):
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
     def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held | None]:
-        """Go on from what was met: our own claim, somebody else's, or none."""
+        """Go on from what was met: our own claim, another client's, or none."""
         if not met.is_readable:
             self._known.pop(bid.post.scope, None)  # it may be removed meanwhile
             checked(unreadable(_place(bid.post.scope)))

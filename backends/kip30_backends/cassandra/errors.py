@@ -176,7 +176,7 @@ def is_missing(failure: Failure) -> bool:
 
 
 def was_never_sent(failure: Failure) -> bool:
-    """Say whether another node may be asked the same, whatever it is."""
+    """Say whether any request may be sent to another node."""
     return failure.kind == NEVER_SENT
 
 

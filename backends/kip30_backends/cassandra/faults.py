@@ -15,7 +15,7 @@ class Faults:
         self._claims = claims
 
     def expire_session(self) -> None:
-        """Delete all that is held, as if it had expired; nobody here is told."""
+        """Delete all that is held, as if it had expired, without notifying this client."""
         all_of([self._claims.delete(one) for one in self._claims.sessions.held()]).result()
 
     def delete_leader(self, service: str) -> None:

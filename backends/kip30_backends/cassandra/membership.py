@@ -99,7 +99,7 @@ class CassandraMembership(MembershipDriver):
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
     def _refused(self, bid: _Bid, rev: int, sent_at: float, answer: Answer) -> Future[Claim | None]:
-        """Go on from what was met: our own row, somebody else's, or none."""
+        """Go on from what was met: our own row, another client's, or none."""
         met = answer.rows[0]
         found = next((row for row in answer.rows if row.get("nonce")), None)
         if found is None:

@@ -30,7 +30,7 @@ class Orders:
         self.told = 0
 
     def next(self) -> int:
-        """Return the order of this moment, for whoever watches."""
+        """Return the order of this moment, for watches."""
         return next(self._numbers)
 
     def tell(self) -> int:

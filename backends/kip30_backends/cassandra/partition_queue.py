@@ -41,8 +41,8 @@ class PartitionQueues(Generic[J]):
     ) -> None:
         """Have *choose* take jobs off the front of a line, and *do* do them at their place.
 
-        *do* is told by when. Its future has those jobs that must be done again. By *pulse* those
-        end whose time is up before their turn.
+        *do* receives the deadline; its future has the jobs that must be done again. *pulse* ends
+        those whose time is up before their turn.
         """
         self._pulse = pulse
         self._choose = choose
@@ -154,7 +154,7 @@ class ClaimQueues:
     """Has every piece of work wait for its turn. Thread-safe."""
 
     def __init__(self, pulse: Timer) -> None:
-        """Begin with nobody waiting; *pulse* tells when it is too late."""
+        """Begin with an empty queue; *pulse* ends what is too late."""
         self._lines: PartitionQueues[_Turn] = PartitionQueues(pulse, _next, _taken)
 
     def take(self, place: Hashable, work: Work[T], until: float) -> Future[T]:

@@ -26,7 +26,7 @@ class Table(NamedTuple):
 
     Attributes:
         name: Of the table.
-        scope: What its partitions are told apart by, beside the root.
+        scope: What distinguishes its partitions, beside the root.
         row: What their rows are ordered by.
         least: Less than any value of *row*.
         number: A static column that only grows; ``rev`` is that of versions.

@@ -359,7 +359,7 @@ def spread(wire: Wire, settings: CassandraSettings) -> None:
     """Have nodes that lack tables make them, if others do not tell them soon.
 
     Raises:
-        Exception: Whatever the driver raises, or `ensure`; some nodes may have them by then.
+        Exception: Any error of the driver, or of `ensure`; some nodes may have them by then.
     """
     model = _model(wire, settings)
     if model is None:

@@ -239,7 +239,7 @@ class Sessions:
         return (session, holding) if holding and holding.entry.nonce == nonce else None
 
     def former(self, nonce: str) -> Holding | None:
-        """Return what an ended session held under *nonce*: nobody believes in that any more."""
+        """Return what an ended session held under *nonce*: its holder no longer believes in it."""
         with self._lock:
             held = [one for session in self._former for one in session.holdings.values()]
         return next((one for one in held if nonce in one.nonces()), None)
@@ -248,7 +248,7 @@ class Sessions:
         """Take *holding* up in *session*; false if it must be renewed before that is safe.
 
         Its row may be older than the renewal that the lease is dated from, or the session over.
-        Whatever was held of that row before is known to be gone.
+        A claim that held that row before is known to be gone.
         """
         with self._lock:
             if session is not self._session or holding.sent_at < session.since:

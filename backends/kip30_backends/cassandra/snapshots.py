@@ -200,7 +200,7 @@ class ResurrectedRows:
     """Leaves out who is back from the dead. For one observer."""
 
     def __init__(self, clock: Clock, timeout_seconds: float) -> None:
-        """Have seen nobody; sessions last *timeout_seconds*."""
+        """Have seen no row; sessions last *timeout_seconds*."""
         self._clock = clock
         self._seconds = _LASTS * timeout_seconds + _MORE_SECONDS
         self._there: set[_Row] = set()

@@ -42,7 +42,7 @@ class Watcher(Protocol):
         ...
 
     def knows(self) -> Snapshot | None:
-        """Return the state that was told last, if any."""
+        """Return the state that was delivered last, if any."""
         ...
 
 
@@ -58,7 +58,7 @@ class Poll:
     """Looks at one place for as long as anybody watches. Thread-safe."""
 
     def __init__(self, rhythm: Rhythm) -> None:
-        """Look in that *rhythm*, and sooner after news or when somebody comes."""
+        """Look in that *rhythm*, and sooner after news or for a new watcher."""
         self._rhythm = rhythm
         self._watchers: set[Watcher] = set()
         self._looking = False
@@ -84,7 +84,7 @@ class Poll:
         raise NotImplementedError
 
     def _begin(self, turn: int | None = None) -> None:
-        """Look, unless somebody does just now, or *turn* is not the next one any more."""
+        """Look, unless a look is under way, or *turn* is not the next one any more."""
         with self._lock:
             if turn not in {None, self._turn}:
                 return
@@ -309,7 +309,7 @@ class CassandraWatch(Watch):
         self._lock = threading.RLock()
 
     def take(self, snapshot: Snapshot) -> bool:
-        """Tell of a state if it is news, or if an answer elsewhere has overtaken what was told."""
+        """Deliver a state if it is news, or if an answer elsewhere is newer than the last one."""
         with self._lock:
             told = self._told
             if self._closed or (told is not None and snapshot.order <= told.order):
@@ -321,7 +321,7 @@ class CassandraWatch(Watch):
             return news
 
     def knows(self) -> Snapshot | None:
-        """Return the state that was told last, if any."""
+        """Return the state that was delivered last, if any."""
         return self._told
 
     @override
@@ -405,7 +405,7 @@ class CassandraObserve(ObserveDriver):
     """Whole targets, read once or watched."""
 
     def __init__(self, states: States, watches: Watches) -> None:
-        """Read from *states* and be told by *watches*."""
+        """Read from *states* and be notified by *watches*."""
         self._states = states
         self._watches = watches
 

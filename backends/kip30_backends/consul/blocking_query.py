@@ -135,9 +135,9 @@ class Ear:
 
 
 class BlockingQuery:
-    """Has somebody told of a place now, after every change, and from time to time.
+    """Notifies of a place now, after every change, and from time to time.
 
-    So whatever may have been missed, it is not missed for long.
+    So a change that was missed is not missed for long.
     """
 
     def __init__(self, ear: Ear, url: str, patience: Backoff, hearer: Callable[[], Hear]) -> None:
@@ -153,7 +153,7 @@ class BlockingQuery:
         self.thread = threading.Thread(target=self._run, name="kip30-consul-watch", daemon=True)
 
     def again(self) -> None:
-        """Have it told once more, whether anything has changed or not."""
+        """Notify once more, whether anything has changed or not."""
         self._ear.interrupt()
 
     def move(self) -> None:
@@ -204,7 +204,7 @@ _UNTOLD = -1
 
 
 class ConsulWatch(Watch):
-    """One observation, and what it has told last."""
+    """One observation, and what it delivered last."""
 
     def __init__(
         self, place: Place, course: Course, sink: Sink, forget: Callable[["ConsulWatch"], None]
@@ -286,7 +286,7 @@ class SharedPoll:
         self._alone: list[ConsulWatch] = []
 
     def read(self, watches: Sequence[ConsulWatch]) -> None:
-        """Read all *watches*: single keys together, and whatever else by itself.
+        """Read all *watches*: single keys together, everything else by itself.
 
         Raises:
             Kip30Error: Something was not to be had just now. What the token may not read is no
@@ -324,7 +324,7 @@ class SharedPoll:
     def _read_together(self, watches: Sequence[ConsulWatch]) -> list[ConsulWatch]:
         """Read keys in few transactions; return those that are absent.
 
-        Which keys may be read is not told either: if any may not, each is read alone.
+        Nor does Consul say which keys may be read: if any may not, each is read alone.
         """
         absent: list[ConsulWatch] = []
         for at in range(0, len(watches), transactions.MAX_OPS):

@@ -61,7 +61,7 @@ class Refused(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """Nobody has the key, and nobody can have it before a lock-delay is over."""
+    """The key is free, and no client can take it before a lock-delay is over."""
 
     order: int
 
@@ -75,7 +75,7 @@ class Claims:
         self._sessions = sessions
 
     def try_to_take(self, bid: Bid, meaning: Callable[[Claim | Refused | Delayed], T]) -> Future[T]:
-        """Take a key if nobody has it; *meaning* makes the answer of what came of it."""
+        """Take a key if it is free; *meaning* makes the answer of what came of it."""
         return self._calls.on_demand(lambda talk: meaning(self._take(bid, talk)))
 
     def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:

@@ -5,7 +5,7 @@ store lost its data, and when it forgets what was deleted long ago. Then another
 place, which is later than all of the one before.
 
 What is known of a place is kept while it is watched, or anything is asked about it. Should it be
-asked for again later, it begins with an era that nobody has had: what is sent from then on is
+asked for again later, it begins with an era that was never used: what is sent from then on is
 answered after everything that was forgotten.
 
 One member is a place of its own within that of its group, because its record tells of an earlier

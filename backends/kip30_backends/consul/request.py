@@ -29,7 +29,7 @@ Work = Callable[[Exchange], T]
 
 
 class Call(Future[T]):
-    """Something to be asked, once somebody wants to know.
+    """A request that is sent once a caller wants its answer.
 
     Who waits for it does it on the waiting thread, which saves two changes of thread; if somebody
     asks whether it is done, or wants to be told, the crew does it.
@@ -44,7 +44,7 @@ class Call(Future[T]):
         self._unsent = threading.Lock()
 
     def start(self) -> None:
-        """Have it done by the crew unless somebody does it."""
+        """Have the thread pool do it unless a thread does."""
         if self._unsent.acquire(blocking=False):
             self._send()
 
@@ -75,7 +75,7 @@ class Call(Future[T]):
         self.start()
 
     def _here(self, timeout: float | None) -> None:
-        """Do it on this thread, unless somebody does or this must not wait that long."""
+        """Do it on this thread, unless another one does or this must not wait that long."""
         if timeout is not None and time.monotonic() + timeout < self.talk.until:
             self.start()
         elif self._unsent.acquire(blocking=False):
@@ -211,7 +211,7 @@ class Calls:
         self._pid = os.getpid()
 
     def on_demand(self, work: Work[T]) -> Future[T]:
-        """Return the future of *work*, which begins once somebody wants to know.
+        """Return the future of *work*, which begins once a caller wants to know.
 
         Who asks for a write does want to know.
         """
@@ -227,7 +227,7 @@ class Calls:
     def batch(self, key: str) -> Future[list[Entry | None]]:
         """Return the future of the record at *key*, which may share a round trip with others.
 
-        It is read once somebody wants to know, and alone if that waits for it at once.
+        It is sent alone if the caller blocks on it, otherwise batched with other pending reads.
         """
         refusal = self._refusal()
         return failed(refusal) if refusal else Read(self._batches, self.talk(self.seconds), key)

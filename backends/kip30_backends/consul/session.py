@@ -94,7 +94,7 @@ class Grants:
         return self._asked_for(talk)
 
     def _accept(self, least: float, error: TooShortError) -> None:
-        """Do with the shortest timeout there is, unless somebody asked for another one."""
+        """Use the shortest timeout there is, unless another one was configured."""
         if self._context.session_timeout_was_asked:
             raise ConfigError(
                 f"plugin.session.timeout.ms is below {least * 1000:g}, which is the least these"
@@ -219,7 +219,7 @@ class Sessions:
         session.lease.end(reason)
 
     def expire(self) -> None:
-        """End the session in the store, as if it had run out there; nobody here is told."""
+        """End the session in the store, as if it had run out; this client is not notified."""
         session = self._session
         if session is not None:
             self._calls.talk(self._calls.seconds).ask(_destroy(session))

@@ -39,7 +39,7 @@ class Record(NamedTuple):
     flags: int = 0
 
     def unsealed(self) -> Unsealed:
-        """Return what is in it; raises `StoreError` if somebody else wrote it."""
+        """Return what is in it; raises `StoreError` if another program wrote it."""
         return unseal(self.sealed, self.key)
 
 
@@ -117,7 +117,7 @@ def marked(body: bytes) -> bytes:
     """Return JSON in which `UNREADABLE` stands for each byte of a text that is not UTF-8.
 
     Consul writes the replacement character for it, as six characters of ASCII. Where that is part
-    of a text it is three bytes of UTF-8, so the two can be told apart.
+    of a text it is three bytes of UTF-8, so the two differ.
     """
     return _REPLACED.sub(_MARK, body) if _REPLACEMENT in body else body
 
@@ -176,7 +176,7 @@ def record(told: Any) -> Record:
 
 
 def entry_of(found_there: Record | None) -> Entry | None:
-    """Return the value that a record holds; raises `StoreError` if somebody else wrote it."""
+    """Return the value that a record holds; raises `StoreError` if another program wrote it."""
     if found_there is None:
         return None
     nonce, _, data = found_there.unsealed()
@@ -285,7 +285,7 @@ def write(operations: Sequence[Operation]) -> Ask[Outcome]:
 
 
 def clear(operations: Sequence[Operation]) -> Ask[Outcome]:
-    """Return the same for what is in the way: it may be asked again if nobody answers.
+    """Return the same for what is in the way: it may be sent again if there is no answer.
 
     So *operations* have to be harmless however often they are done.
     """

@@ -218,7 +218,7 @@ class ConsulObserve(ObserveDriver):
     """Whole targets, read once or watched."""
 
     def __init__(self, calls: Calls, states: States, watches: Watches) -> None:
-        """Read from *states* and be told by *watches*."""
+        """Read from *states* and be notified by *watches*."""
         self._calls = calls
         self._states = states
         self._watches = watches

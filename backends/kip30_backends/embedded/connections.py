@@ -57,7 +57,7 @@ class Tie:
     """What a thread holds its slot by; when the thread ends, so does the connection.
 
     Nothing else refers to it for long, so that it goes with the thread. The slot may stay: the
-    traceback of an error that somebody keeps refers to it.
+    traceback of an error that is kept refers to it.
     """
 
     slot: Slot | None = None

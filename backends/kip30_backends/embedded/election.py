@@ -41,7 +41,7 @@ class Bid(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A service; the last four are None while nobody leads it."""
+    """A service; the last four are None while it has no leader."""
 
     epoch: int = 0
     rev: int = 0

@@ -35,7 +35,7 @@ class Engine:
     """An open directory. Nothing in it refers to the backend, so that one can be dropped.
 
     Attributes:
-        polls: Whether observers look from time to time instead of being told.
+        polls: Whether observers look from time to time instead of being notified.
     """
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
@@ -82,7 +82,7 @@ class Engine:
         self._ending.once(self._close)
 
     def drop(self) -> None:
-        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        """Close, because nothing refers to this any more; on any thread."""
         if not self.pulse.leave_orphaned(self.close):
             self.close()
 

@@ -66,11 +66,11 @@ class Faults:
     Attributes:
         armed: Whether any fault is waiting to happen.
         renewals_paused: While true, the session is not renewed, as in a hung process.
-        telling: Held while watches are told of what has changed.
+        telling: Held while watches are notified of what has changed.
     """
 
     def __init__(self, patience_seconds: float) -> None:
-        """Begin without any; whoever is cut off is answered after *patience_seconds*."""
+        """Begin without any; a client that is cut off is answered after *patience_seconds*."""
         self._patience = patience_seconds
         self._struck = 0
         self.armed = False
@@ -86,7 +86,7 @@ class Faults:
     def watches_paused(self) -> bool:
         """Whether no watch hears of anything; what it missed comes after.
 
-        What is being told when this is set has been told by the time that it is.
+        What is being delivered when this is set has been delivered by the time that it is.
         """
         return self._watches_paused
 

@@ -138,7 +138,7 @@ class LivenessCheck:
             self._look(every, at_all=at_all)
 
     def seconds_to_look(self) -> float:
-        """Return how long until someone may be dead whom nobody will hear of."""
+        """Return how long until a session may be dead without a signal of that."""
         return _SUSPECT_EVERY if self._suspects else self._earliest - self._clock.now()
 
     def _look(self, every: float, *, at_all: bool) -> None:

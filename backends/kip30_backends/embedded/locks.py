@@ -102,7 +102,7 @@ class Locks(ABC):
             _held.pop(file, None)
 
     def is_held(self, file: str) -> bool:
-        """Say whether a living process holds the lock of *file*; if it cannot be told, yes."""
+        """Say whether a living process holds the lock of *file*; in doubt, yes."""
         if file in _held:
             return True
         try:

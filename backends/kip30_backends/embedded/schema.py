@@ -214,7 +214,7 @@ def prepare(directory: Path, seconds: float) -> Path:
 
 
 def make_directory(directory: Path) -> None:
-    """Make *directory* for its owner alone, whatever the umask; leave one that exists as it is."""
+    """Make *directory* for its owner alone, under any umask; leave one that exists as it is."""
     if directory.is_dir():
         return
     if directory == default_directory():

@@ -156,7 +156,7 @@ class Sessions:
         self._renew_at = 0.0
 
     def expire(self) -> None:
-        """Take everything from the session as others do to a dead one; it is not told."""
+        """Take everything from the session as others do to a dead one, without notifying it."""
         session = self.session
         if session is not None:
             self._database.write(lambda tx: self._peers.end(tx, session.ident))
@@ -296,7 +296,7 @@ class Sessions:
 
 
 def _nothing() -> None:
-    """Stand in until somebody wants to know."""
+    """Stand in until a caller sets the callback."""
 
 
 _log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ _UNTOLD = -1
 
 
 class EmbeddedWatch(Watch):
-    """One observation, and the order of what it was told last."""
+    """One observation, and the order of what was delivered last."""
 
     def __init__(
         self, target: Target, sink: Sink, forget: Callable[["EmbeddedWatch"], None]
@@ -57,7 +57,7 @@ class EmbeddedWatch(Watch):
 
 
 class Watches:
-    """All watches of one backend, told by one thread. Adding and closing is thread-safe."""
+    """All watches of one backend, notified by one thread. Adding and closing is thread-safe."""
 
     def __init__(self, states: States, faults: Faults) -> None:
         """Read from *states*; be deaf while *faults* say so."""
@@ -92,9 +92,9 @@ class Watches:
         return watch
 
     def tell(self) -> None:
-        """Read what has changed and tell whoever watches it.
+        """Read what has changed and notify its watches.
 
-        If that fails half-way, the next call begins again; nobody is told twice.
+        If that fails half-way, the next call begins again; no watch is notified twice.
         """
         with self._faults.telling:
             if not self._faults.watches_paused and self._by_target:
@@ -108,7 +108,7 @@ class Watches:
             watch.close()
 
     def abandon(self) -> None:
-        """In a forked child: nobody is told anything here."""
+        """In a forked child: nothing is delivered here."""
         self._lock = threading.Lock()
         self._by_target = {}
         self._told = {}
@@ -290,7 +290,7 @@ class EmbeddedObserve(ObserveDriver):
     def __init__(
         self, states: States, watches: Watches, pulse: WatchThread, answers: Answers
     ) -> None:
-        """Read from *states*; what *watches* are told is told by *pulse*."""
+        """Read from *states*; *pulse* notifies *watches*."""
         self._states = states
         self._watches = watches
         self._pulse = pulse

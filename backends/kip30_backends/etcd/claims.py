@@ -57,7 +57,7 @@ class Claims:
         self._sessions = sessions
 
     def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
-        """Take a key if nobody has it; *meaning* makes the answer of what came of it."""
+        """Take a key if it is free; *meaning* makes the answer of what came of it."""
         return self._sessions.within(partial(self._take, bid, meaning))
 
     def replace(self, bid: Bid, claim: Claim) -> Future[Claim | None]:

@@ -79,7 +79,7 @@ class Engine:
         self._ending.once(self._close)
 
     def drop(self) -> None:
-        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        """Close, because nothing refers to this any more; on any thread."""
         thread = threading.Thread(target=self.close, name="kip30-etcd-drop", daemon=True)
         start_eventually(thread)
 

@@ -71,7 +71,7 @@ class Route(NamedTuple):
 class Call(Future[T]):
     """One call, over one or more attempts.
 
-    It is sent when somebody wants its answer: who waits for it sends it from the waiting thread,
+    It is sent when a caller wants its answer: a caller that waits sends it from its own thread,
     which saves two changes of thread, and waits no longer than it means to; if somebody asks
     whether it is done, or wants to be told, it is left to gRPC's own thread.
     """
@@ -362,7 +362,7 @@ class Calls:
     def send(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
         """Return the future answer to *ask*, which ends by the operation timeout or *seconds*.
 
-        What writes is sent at once, anything else once somebody wants the answer.
+        Writes are sent at once, reads once a caller wants the answer.
         """
         answer = self.on_demand(ask, seconds)
         if ask.writes:
@@ -370,14 +370,14 @@ class Calls:
         return answer
 
     def on_demand(self, ask: Ask[T], seconds: float | None = None) -> Future[T]:
-        """Return the same, but have also a write sent only once somebody wants the answer."""
+        """Return the same, but send also a write only once a caller wants the answer."""
         refusal = self._refusal()
         return failed(refusal) if refusal else Call(self._route, ask, seconds or self.seconds)
 
     def batch(self, key: bytes, read: Callable[[RangeAnswer], T]) -> Future[T]:
         """Return the future of *key*, which may share a round trip with others.
 
-        It is sent once somebody wants the answer, and alone if that waits for it at once.
+        It is sent alone if the caller blocks on it, otherwise batched with other pending reads.
         """
         refusal = self._refusal()
         return failed(refusal) if refusal else Read(self._route, self._batches, key, read)

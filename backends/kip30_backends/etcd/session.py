@@ -70,7 +70,7 @@ class Sessions:
     def within(self, work: Work[T]) -> Future[T]:
         """Return what becomes of *work* in a session.
 
-        It is told how many seconds it has, and what to do instead if the store knows the session
+        It receives how many seconds it has, and what to do instead if the store knows the session
         no more: try in another one.
         """
         until = time.monotonic() + self._calls.seconds
@@ -103,7 +103,7 @@ class Sessions:
         return current is not None and current is not session
 
     def expire(self) -> None:
-        """End the lease in the store, as if it had run out there; nobody here is told."""
+        """End the lease in the store, as if it had run out there, without notifying this client."""
         session = self._session
         if session is not None:
             self._revoke(session).result()

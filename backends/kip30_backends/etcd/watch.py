@@ -181,7 +181,7 @@ _UNTOLD = -1
 
 
 class EtcdWatch(Watch):
-    """One observation, and the state it has told last."""
+    """One observation, and the state it delivered last."""
 
     def __init__(
         self, place: Place, sink: Sink, orders: Orders, forget: Callable[["EtcdWatch"], None]
@@ -238,7 +238,7 @@ class EtcdWatch(Watch):
 
 
 class Watches:
-    """All watches of one backend, told by one thread. Thread-safe."""
+    """All watches of one backend, notified by one thread. Thread-safe."""
 
     def __init__(self, states: States, calls: Calls, pulse: Timer) -> None:
         """Read from *states*; try again with *pulse*."""
@@ -396,14 +396,14 @@ def _itself(page: Page) -> Page:
 
 
 def _nothing() -> None:
-    """Stand in for a watch that nobody listens for yet."""
+    """Stand in for a watch without a listener."""
 
 
 class EtcdObserve(ObserveDriver):
     """Whole targets, read once or watched."""
 
     def __init__(self, states: States, watches: Watches) -> None:
-        """Read from *states* and be told by *watches*."""
+        """Read from *states* and be notified by *watches*."""
         self._states = states
         self._watches = watches
 

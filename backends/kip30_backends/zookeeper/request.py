@@ -143,7 +143,7 @@ class Operation(Generic[T]):
         fail(self.future, error)  # unless who waited has cancelled it
 
     def in_doubt(self) -> bool:
-        """Say whether something may have been written that nobody knows of."""
+        """Say whether something may have been written without an answer."""
         return self.sent and self.ask.writes
 
     def _go_on(self, answer: Answer | None) -> None:

@@ -50,7 +50,7 @@ class Line(Owner):
         era: int,
         lost: Callable[["Line", str], None],
     ) -> None:
-        """Be about to connect; *lost* is told when the session is over.
+        """Prepare to connect; *lost* is called when the session is over.
 
         Answers are ordered after those of earlier eras: a server may have lost its past.
         """

@@ -124,7 +124,7 @@ class States:
         return Leader(node.stat.owner, Snapshot(answer.order, {name: entry}), answer)
 
     def epoch(self, service: str) -> Steps[int | None]:
-        """Read the newest epoch of *service*; None if nobody ever stood for election."""
+        """Read the newest epoch of *service*; None if the service never had a candidate."""
         answer = yield Ask((GetData(self._tree.epoch(service)),))
         node = _found(answer.outcomes[0])
         return None if node is None else node.stat.version

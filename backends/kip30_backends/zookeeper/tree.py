@@ -134,7 +134,7 @@ def leader_of(node: Node, path: str) -> tuple[str, Entry]:
     """Return the candidate that leads, and its record.
 
     Raises:
-        StoreError: Somebody else wrote it.
+        StoreError: Another program wrote it.
     """
     name, entry = entry_of(node, Version(0), path)
     if len(entry.data) < _EPOCH.size:
@@ -157,7 +157,7 @@ def entry_of(node: Node, version: Version, path: str) -> tuple[str, Entry]:
     """Return the name that is kept in a node, and its record.
 
     Raises:
-        StoreError: Somebody else wrote it.
+        StoreError: Another program wrote it.
     """
     found = unseal(node.data or b"", path)
     return found.name, Entry(version, found.nonce, found.data)

@@ -26,7 +26,7 @@ _MOST_CHANGED = 500
 
 
 class ZookeeperWatch(Watch):
-    """One observation, and the order of what it was told last."""
+    """One observation, and the order of what was delivered last."""
 
     def __init__(self, sink: Sink, forget: Callable[["ZookeeperWatch"], None]) -> None:
         """Tell *sink*; call *forget* in the end."""
@@ -187,7 +187,7 @@ class Watches:
         return state
 
     def _changed(self, outlook: Outlook, era: int) -> Steps[Snapshot | None]:
-        """Read only what events told of, if that is enough; None if it is not.
+        """Read only what events were about, if that is enough; None if it is not.
 
         An answer may be newer than events that come before it: another reader may have seen what
         those are about. So the state is complete only if none came meanwhile.

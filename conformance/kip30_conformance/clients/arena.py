@@ -62,7 +62,7 @@ class Runner:
 
     @property
     def said(self) -> str:
-        """What it has told its operator so far."""
+        """What it has printed for its operator so far."""
         return self._told.read_text()
 
     def holds(self) -> tuple[int, int]:
@@ -182,7 +182,7 @@ class Arena:
             assert max(earlier).at < min(later).at
 
     def close(self) -> None:
-        """End all runners, and whatever of their commands outlived them."""
+        """End all runners, and those of their commands that outlived them."""
         for runner in self._runners.values():
             runner.end()
         for process in self._leftovers():

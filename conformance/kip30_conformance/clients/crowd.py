@@ -14,7 +14,7 @@ T = TypeVar("T")
 def together(works: Sequence[Callable[[], T]]) -> list[T]:
     """Do all *works* at the same time, each on its own thread, and return their results.
 
-    Whatever one of them raises is raised here, after all have ended.
+    An error of one of them is raised here, after all have ended.
     """
     barrier = threading.Barrier(len(works))
 

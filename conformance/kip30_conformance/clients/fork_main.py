@@ -155,7 +155,7 @@ def _await(probe: Callable[[], bool]) -> None:
 
 
 def stand_by(properties: Properties) -> None:
-    """Lead and be a member while a child lives that does nothing; close when told to."""
+    """Lead and be a member while a child lives that does nothing; close on request."""
     client = PluginLocator().startup(properties)
     client.leader_election(_PARENT_SERVICE).nominate("parent", "")
     client.group_membership("g").join("parent", "")

@@ -89,7 +89,7 @@ class Child:
         os.close(writing)
 
     def wait(self) -> dict[str, Any]:
-        """Return what it told, and how long it took; end it if it hangs."""
+        """Return what it printed, and how long it took; end it if it hangs."""
         told = self._told()
         hung = not self._is_gone()
         if hung:

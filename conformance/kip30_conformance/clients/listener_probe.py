@@ -1,4 +1,4 @@
-"""What the listeners of one client are told, of everything there is to listen to."""
+"""What the listeners of one client receive, of everything there is to listen to."""
 
 from kip30 import (
     KeySetChange,
@@ -17,7 +17,7 @@ class ListenerProbe:
     """Listens to ``n/k``, to the namespace ``n``, to the group ``g`` and to the service ``s``.
 
     Attributes:
-        sessions: The lost sessions it was told of.
+        sessions: The lost sessions it was notified of.
     """
 
     def __init__(self, client: PluginLocator) -> None:
@@ -35,11 +35,11 @@ class ListenerProbe:
         client.add_session_listener(self.sessions)
 
     def expect_value(self, value: ValueChange[str], *, within: float = 10.0) -> None:
-        """Wait until this was told last of ``n/k``."""
+        """Wait until this is the last event of ``n/k``."""
         eventually(lambda: self._values.events[-1:] == [value], within=within, what=f"{value}")
 
     def expect_keys(self, *names: str, within: float = 10.0) -> None:
-        """Wait until it was told last that these are the keys of ``n``."""
+        """Wait until these are the keys of ``n`` in the last event."""
         eventually(
             lambda: [set(event.keys) for event in self._keys.events[-1:]] == [set(names)],
             within=within,
@@ -47,7 +47,7 @@ class ListenerProbe:
         )
 
     def expect_members(self, *names: str, within: float = 10.0) -> None:
-        """Wait until it was told last that these are the members."""
+        """Wait until these are the members in the last event."""
         eventually(
             lambda: [set(event.members) for event in self._members.events[-1:]] == [set(names)],
             within=within,
@@ -55,7 +55,7 @@ class ListenerProbe:
         )
 
     def expect_leader(self, term: Leadership, *, within: float = 10.0) -> None:
-        """Wait until it was told last that this is the term of the leader."""
+        """Wait until this is the term of the leader in the last event."""
         eventually(
             lambda: (
                 [_told_of(event) for event in self._leaders.events[-1:]]

@@ -1,4 +1,4 @@
-"""Clients that keep working in the background, and whether what they were told adds up."""
+"""Clients that keep working in the background, and whether their events add up."""
 
 import itertools
 import random
@@ -103,7 +103,7 @@ def expect_linearizable(rows: Sequence[Operation], faults: int | None = None) ->
     """Require one order of all operations in *rows* to explain every answer, key by key.
 
     Raises:
-        NoEvidenceError: They prove nothing, whatever is made of them.
+        NoEvidenceError: They prove nothing.
     """
     model = StorageRegister()
     reasons = missing_evidence(rows, model, faults=faults)

@@ -55,7 +55,7 @@ class Inhabitant:
         self.election.nominate(self.name, "")
 
     def has_heard(self, beat: Version, leader: tuple[str, int], members: set[str]) -> bool:
-        """Say whether its listeners were told of *beat*, and last of *leader* and *members*."""
+        """Say whether its listeners received *beat*, and last *leader* and *members*."""
         told = self.leaders.events[-1].leader
         return (
             any(event.version and event.version >= beat for event in self.values.events)
@@ -65,7 +65,7 @@ class Inhabitant:
         )
 
     def check(self) -> None:
-        """Require what its listeners were told to be in order."""
+        """Require the events of its listeners to be in order."""
         epochs = [event.leader.epoch for event in self.leaders.events if event.leader]
         versions = [event.version for event in self.values.events if event.version]
         assert epochs == sorted(set(epochs))
@@ -135,7 +135,7 @@ class MixedWorkload:
             eventually(partial(_certainly, holds), within=left, what=what)
 
     def _beat(self, within: float) -> Version:
-        """Write what the listeners are to be told of, and return its version."""
+        """Write what the listeners are to be notified of, and return its version."""
         writer = self.inhabitants[0].storage
         return eventually(partial(_written, writer), within=within, what="a beat is written")
 
@@ -163,7 +163,7 @@ class MixedWorkload:
 
 
 class MixedWorkloadSuite(ServerSuite):
-    """Base of the suites in which life goes on whatever happens to the servers."""
+    """Base of the suites in which clients go on working while servers fail."""
 
     @pytest.fixture
     def life(self, open_linked: OpenLinked) -> Iterator[MixedWorkload]:

@@ -120,7 +120,7 @@ class Peer:
         self._process.wait()
 
     def end(self) -> None:
-        """End the process by whatever means; nothing happens if it is gone."""
+        """End the process; nothing happens if it is gone."""
         if self._process.poll() is None:
             with contextlib.suppress(OSError):
                 self.resume()

@@ -1,4 +1,4 @@
-"""The process behind `Peer`: does what it is told, line by line, until its input ends."""
+"""The process behind `Peer`: obeys, line by line, until its input ends."""
 
 import json
 import sys
@@ -67,7 +67,7 @@ class _Client:
         return self._group(group).member(member_id) is not None
 
     def still_joined(self, member_id: str) -> bool:
-        """Say whether the membership that `join` answered holds, whatever came after it."""
+        """Say whether the membership that `join` answered is still held."""
         return self._joined[member_id].is_valid()
 
     def nominate(self, service: str, candidate: str, data: str = "") -> bool:
@@ -147,7 +147,7 @@ class _Client:
         return lost
 
     def history(self) -> list[dict[str, Any]]:
-        """Return what the callbacks were told so far."""
+        """Return what the callbacks have received so far."""
         with self._lock:
             return list(self._log)
 

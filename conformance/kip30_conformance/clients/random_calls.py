@@ -9,7 +9,7 @@ from kip30.history.recorder import Recorder
 
 
 class Worker:
-    """One process of a history: it does one thing after the other, whatever comes of it."""
+    """One process of a history: it does one thing after the other."""
 
     def __init__(
         self,

@@ -125,7 +125,7 @@ class ElectionFaultTests(Suite):
         evidence: Evidence,
         shift: dict[str, float],
     ) -> None:
-        """Whatever the leader's wall clock does, its term goes on and nobody takes over."""
+        """When the leader's wall clock jumps, its term goes on and no other takes over."""
         election, leader = client.leader_election("s"), peer()
         epoch = _lead_in(leader)
         election.nominate("rival", "")
@@ -199,7 +199,7 @@ class ElectionFaultTests(Suite):
     def test_L19_leader_deleted_externally(
         self, open_client: OpenClient, harness: Harness, root: str, evidence: Evidence
     ) -> None:
-        """A leader whose record is removed is told; the next one has a greater epoch (L08)."""
+        """A leader whose record is removed is notified; the next one has a greater epoch (L08)."""
         clients = [open_client().leader_election("s") for _ in range(2)]
         logs = [_Log(), _Log()]
         term = logs[0].nominate(clients[0], "a")
@@ -221,7 +221,7 @@ class ElectionFaultTests(Suite):
     def test_L20_session_expiry_no_regain(
         self, open_client: OpenClient, harness: Harness, evidence: Evidence
     ) -> None:
-        """After an expiry the old term is over for good; whoever leads then has a new epoch."""
+        """After an expiry the old term is over for good; the next one has a new epoch."""
         client, log = open_client(), _Log()
         faults, election = faults_of(client, harness), client.leader_election("s")
         term = log.nominate(election, "c")
@@ -298,7 +298,7 @@ class ElectionFaultTests(Suite):
 
 
 class _Log:
-    """What a candidate is told."""
+    """What the callbacks of a candidate receive."""
 
     def __init__(self) -> None:
         self.elected = Recorder[Leadership]()

@@ -75,7 +75,7 @@ class LinkFaultTests(MixedWorkloadSuite):
         life.expect_well(within=recovery_seconds(harness))
 
     def test_L23_flapping(self, life: MixedWorkload, harness: Harness, evidence: Evidence) -> None:
-        """Whoever leads loses its connection, again and again: never two lead, and one does."""
+        """The leader loses its connection, again and again: never two lead, and one does."""
         for _ in range(_DROPS):
             (leader,) = eventually(
                 life.rivals.leading, within=recovery_seconds(harness), what="one leads"

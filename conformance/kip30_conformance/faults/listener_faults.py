@@ -14,7 +14,7 @@ from kip30_conformance.suites.listeners import ListenerSuite
 
 @pytest.mark.fault
 class ListenerFaultTests(ListenerSuite):
-    """Whatever was missed in between, the final state arrives, and listeners stay alive."""
+    """The final state arrives after changes that were missed, and listeners stay alive."""
 
     def test_R21_reconnect_catch_up(
         self, harness: Harness, client: PluginLocator, storage: Storage[str], evidence: Evidence
@@ -40,7 +40,7 @@ class ListenerFaultTests(ListenerSuite):
     def test_R22_session_loss_resubscribe(
         self, harness: Harness, client: PluginLocator, storage: Storage[str], evidence: Evidence
     ) -> None:
-        """After the session was lost, and that was told, listeners are live as before."""
+        """After a lost session, once listeners were notified of it, they are live as before."""
         values, keys = _listen(client)
         lost = Recorder[SessionLost]()
         client.add_session_listener(lost)

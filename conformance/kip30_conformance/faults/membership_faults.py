@@ -15,7 +15,7 @@ from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, fault
 
 @pytest.mark.fault
 class MembershipFaultTests(Suite):
-    """The dead are gone in time, the living stay, and who was away too long is told first."""
+    """The dead are gone in time, the living stay, one that was away too long notices first."""
 
     def test_M08_crash_leave(
         self, client: PluginLocator, peer: OpenPeer, harness: Harness, evidence: Evidence
@@ -37,7 +37,7 @@ class MembershipFaultTests(Suite):
     def test_M10_pause_shorter_than_ttl(
         self, client: PluginLocator, peer: OpenPeer, harness: Harness, evidence: Evidence
     ) -> None:
-        """A member stopped for less than half its timeout stays, and nobody is told anything."""
+        """A member stopped for less than half its timeout stays, and no listener is called."""
         sleeper = _joined(peer)
         group, changes = _watched(client)
         sleeper.stop()
@@ -88,9 +88,9 @@ class MembershipFaultTests(Suite):
     def test_M12_rejoin_after_expiry(
         self, open_client: OpenClient, harness: Harness, evidence: Evidence
     ) -> None:
-        """After a lost session a member re-joins as one new incarnation, and is told of the loss.
+        """After a lost session a member re-joins as one new incarnation, and knows of the loss.
 
-        Observers are told too, though id and data are the same.
+        Observers are notified too, though id and data are the same.
         """
         client = open_client()
         faults, group, lost = faults_of(client, harness), client.group_membership("g"), _lost()

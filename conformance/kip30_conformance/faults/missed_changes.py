@@ -1,4 +1,4 @@
-"""What listeners are told of that happened while their client was cut off: R21 to R23."""
+"""Changes while a listener's client was cut off: R21 to R23."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -101,7 +101,7 @@ def _cut(linked: Linked, evidence: Evidence) -> Generator[None]:
 
 
 def _change(client: PluginLocator) -> Callable[[ListenerProbe], None]:
-    """Change everything there is to hear of, and return what expects it to be told."""
+    """Change everything there is to observe, and return what expects the events."""
     storage, election = client.storage(), client.leader_election("s")
     storage.update("n/k", "between")
     version = storage.update("n/k", "last")

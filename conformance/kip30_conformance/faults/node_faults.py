@@ -30,7 +30,7 @@ _WRITERS = 3
 
 @pytest.mark.fault
 class NodeFaultTests(MixedWorkloadSuite):
-    """Nothing acknowledged is lost, nobody leads twice, and life goes on once it can."""
+    """Nothing acknowledged is lost, never two lead, and clients go on once they can."""
 
     def test_F01_rolling_restart(
         self, servers: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
@@ -57,7 +57,7 @@ class NodeFaultTests(MixedWorkloadSuite):
     def test_F03_kill_majority_then_heal(
         self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
-        """Without a majority nothing is written and nobody leads for long; then all is well."""
+        """Without a majority nothing is written and no term lasts for long; then all is well."""
         victims = three.nodes[1:]
         evidence.saw("killed servers", [node.kill() for node in victims])
         eventually(
@@ -116,7 +116,7 @@ class NodeFaultTests(MixedWorkloadSuite):
     def test_F18_leader_change_during_writes(
         self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
-        """The servers change leaders under load; every outcome told is explained by one order."""
+        """The servers change leaders under load; one order explains every outcome."""
         for _ in range(3):
             before = three.leader()
             life.load.await_progress(within=recovery_seconds(harness))
@@ -130,7 +130,7 @@ class NodeFaultTests(MixedWorkloadSuite):
     def test_F19_liveness(
         self, three: Ensemble, life: MixedWorkload, harness: Harness, evidence: Evidence
     ) -> None:
-        """Whatever single server is lost, writes are acknowledged again soon after."""
+        """After the loss of any single server, writes are acknowledged again soon."""
         for node in three.nodes:
             evidence.saw("killed server", node.kill())
             life.load.await_progress(within=recovery_seconds(harness))

@@ -61,7 +61,7 @@ class PartitionFaultTests(ServerSuite):
     def test_L21_ensemble_restart_empty(
         self, servers: Ensemble, open_linked: OpenLinked, harness: Harness, evidence: Evidence
     ) -> None:
-        """When all comes back empty the old term ends, one new one begins, and all is told."""
+        """When all comes back empty the old term ends, one new one begins, and listeners know."""
         clients = [open_linked(), open_linked()]
         storage = clients[0].client.storage()
         storage.put("n/k", "before")

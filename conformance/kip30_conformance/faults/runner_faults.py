@@ -18,7 +18,7 @@ _ROUNDS = [4, pytest.param(100, marks=_HEAVY)]
 
 @pytest.mark.fault
 class RunnerFaultTests(RunnerSuite):
-    """Whoever is killed or stopped, no two commands run at once, and the next one follows."""
+    """When runners are killed or stopped, no two commands run at once, and the next follows."""
 
     @pytest.mark.parametrize("rounds", _ROUNDS)
     def test_W03_runner_killed(self, arena: Arena, evidence: Evidence, rounds: int) -> None:
@@ -59,7 +59,7 @@ class RunnerFaultTests(RunnerSuite):
         arena.expect_no_overlap()
 
     def test_W06_store_frozen(self, arena: Arena, harness: Harness, evidence: Evidence) -> None:
-        """If the store does not answer the leader, its command is told, and killed in time.
+        """If the store does not answer the leader, its command is signalled, and killed in time.
 
         When the store answers again there is a next term.
         """
@@ -112,7 +112,7 @@ class RunnerFaultTests(RunnerSuite):
 
 
 def _strike_again_and_again(arena: Arena, strike: Callable[[Runner], None], rounds: int) -> None:
-    """Have two runners compete, and strike whoever leads, so many times."""
+    """Have two runners compete, and strike the leader, so many times."""
     for _ in range(2):
         arena.start(*arena.ticker("tree"))
     epoch = 0

@@ -139,7 +139,7 @@ class StorageFaultTests(Suite):
     def test_S29_update_own_success(
         self, harness: Harness, client: PluginLocator, storage: Storage[str], evidence: Evidence
     ) -> None:
-        """So does an update, when nobody has overwritten it."""
+        """So does an update that was not overwritten."""
         faults = faults_of(client, harness)
         faults.lose_answers("storage.write")
         version = storage.update("there", "w")

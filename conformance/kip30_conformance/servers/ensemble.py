@@ -125,7 +125,7 @@ class Ensemble:
         self._supervisor.ask("heal")
 
     def mend(self) -> None:
-        """End whatever befell the nodes and what is between them, and wait until all serve."""
+        """End all faults of the nodes and of what is between them, and wait until all serve."""
         for node in self.nodes:
             if not node.is_alive():
                 node.restart()

@@ -53,7 +53,7 @@ class Counts:
 
 
 def counts_from(told: Mapping[str, Any]) -> Counts:
-    """Return what the supervisor has *told* about one route."""
+    """Return what the supervisor reported about one route: *told*."""
     client, server = told["to_client"], told["to_server"]
     return Counts(
         connections=told["connections"],
@@ -90,7 +90,7 @@ class Link:
     def cut(self, *, nodes: Collection[int] | None = None) -> None:
         """Lose everything, both ways and in silence; who connects is accepted and not answered.
 
-        Connections that have lost something are reset by `heal`, since nobody repeats what was
+        Connections that have lost something are reset by `heal`, because nothing repeats what was
         lost; those that were idle go on.
         """
         self._strike("cut", nodes)

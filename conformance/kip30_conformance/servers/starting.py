@@ -1,4 +1,4 @@
-"""Starting ensembles of whatever store is asked for."""
+"""Starting ensembles of any store."""
 
 import tempfile
 from collections import ChainMap
@@ -40,7 +40,7 @@ def start(  # noqa: PLR0913  each says one thing about the servers
 ) -> Ensemble:
     """Start servers and wait until all of them serve.
 
-    They listen on the loopback interface, on ports that nobody else had, and are killed when this
+    They listen on the loopback interface, on unused ports, and are killed when this
     process ends, however it does.
 
     Args:
@@ -50,7 +50,7 @@ def start(  # noqa: PLR0913  each says one thing about the servers
             they go to a temporary folder that is removed in the end.
         version: Without one, the newest that is installed.
         secure: Have the clients' port speak TLS, with certificates that *extra* names.
-        extra: What else the server is told: lines of ``zoo.cfg`` or ``cassandra.yaml``, or options
+        extra: Other settings of the server: lines of ``zoo.cfg`` or ``cassandra.yaml``, or options
             of etcd or Consul. ``{folder}`` and ``{index}`` stand for the node's own.
         environment: Variables for the servers, such as ``JAVA_TOOL_OPTIONS``.
         within: Seconds they may take.

@@ -1,6 +1,6 @@
 """The process that owns an ensemble's servers and proxies: ``python -m`` this module.
 
-It is told what to do in JSON lines on its standard input, one request at a time, and answers
+It reads requests in JSON lines on its standard input, one at a time, and answers
 each on its standard output. When the input ends, or the process that started it, it kills all
 servers; when it is itself killed, the kernel does.
 """

@@ -1,4 +1,4 @@
-"""The clients of a storm, seen from outside: started, killed, stopped and told what to do."""
+"""The clients of a storm, seen from outside: started, killed, stopped, and given orders."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class ClientProcess:
     Attributes:
         link: The way of this client alone.
         pids: Of all its processes, in their order.
-        deaths: Processes that ended although nobody ended them.
+        deaths: Processes that ended by themselves.
     """
 
     def __init__(

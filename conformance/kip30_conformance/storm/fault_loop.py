@@ -45,11 +45,11 @@ class FaultLoop:
             self._calm(time.monotonic(), ())
 
     def settle(self, is_told: Callable[[], bool]) -> None:
-        """Wait until *is_told*, or so long that listeners should have been told everything."""
+        """Wait until *is_told*, or so long that listeners should have received everything."""
         self._until(is_told, self._timing.grace, "listeners are told the rest")
 
     def quiet(self) -> None:
-        """Have nobody write any more, and wait until all have stopped."""
+        """Have all clients stop writing, and wait until they have."""
         self._clients.tell("quiet")
         self._until(lambda: self._clients.have_said("quiet"), self._patience, "the clients stop")
 

@@ -1,4 +1,4 @@
-"""I7: whether listeners were told the truth, in order, and all of it in the end."""
+"""I7: whether listeners received the truth, in order, and all of it in the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 def listeners_told(record: Record) -> Finding:
-    """Judge I7 by what every listener of every process was told."""
+    """Judge I7 by what every listener of every process received."""
     wrong = [*_disorder(record), *_phantoms(record), *_behind(record)]
     told = {what: sum(1 for _ in record.rows(what)) for what in LISTENERS}
     silent = [what for what, count in told.items() if count <= len(record.names)]
@@ -31,7 +31,7 @@ def listeners_told(record: Record) -> Finding:
 
 
 def _behind(record: Record) -> Iterator[str]:
-    """Yield which listener of which last process was not told the final state."""
+    """Yield which listener of which last process did not receive the final state."""
     if record.final is None:
         return
     for process in record.last_processes():
@@ -39,7 +39,7 @@ def _behind(record: Record) -> Iterator[str]:
 
 
 def lagging(process: str, rows: Sequence[Row], final: Final) -> Iterator[str]:
-    """Yield in words what the listeners of *process* were not told."""
+    """Yield in words what the listeners of *process* did not receive."""
     last = {row["what"]: _state(row) for row in rows if row["at"] <= final.until}
     for what, truth in _truth(final).items():
         if last.get(what) != truth:

@@ -147,7 +147,7 @@ def _raged(  # noqa: PLR0913  all that a storm is made of
 
 
 def _settled(loop: FaultLoop, clients: Clients, read: Callable[[], Final | None]) -> Final | None:
-    """Return what *read* finds in the end, once listeners had time to be told of it.
+    """Return what *read* finds in the end, once listeners had time to receive it.
 
     A busy machine may cost a client its leadership even now, so it is read until it stays the same.
     """

@@ -1,4 +1,4 @@
-"""What the threads of a client do all the time, whatever comes of it."""
+"""What the threads of a client do all the time."""
 
 import random
 import threading
@@ -101,7 +101,7 @@ class Work(Duty):
 
 
 class Writing(Duty):
-    """Writes that others are told of, or that are fenced; each is taken down."""
+    """Writes that others are notified of, or that are fenced; each is recorded."""
 
     def __init__(self, post: Post, name: str) -> None:
         """Write as *name*."""

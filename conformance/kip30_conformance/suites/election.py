@@ -48,7 +48,7 @@ class ElectionTests(Suite):
         assert leader.epoch == other.call("epoch", service="theirs", candidate="d")
 
     def test_L01_callback(self, client: PluginLocator) -> None:
-        """The candidate is told once of its term, which says who it is and holds."""
+        """The candidate is notified once of its term, which names it and is valid."""
         election, elected = client.leader_election("s"), Recorder[Leadership]()
         election.nominate("c", "", on_elected=elected)
         (term,) = elected.expect_count(1)
@@ -57,11 +57,11 @@ class ElectionTests(Suite):
         term.check()
 
     def test_L02_no_candidate(self, client: PluginLocator) -> None:
-        """Nobody leads a service that nobody was nominated for."""
+        """A service without a nomination has no leader."""
         assert client.leader_election("nobody was here").get_leader() is None
 
     def test_L02_after_the_last_resign(self, open_client: OpenClient) -> None:
-        """Nobody leads any more once the last candidate has resigned, and listeners are told."""
+        """There is no leader once the last candidate has resigned, and listeners are notified."""
         election, other = (open_client().leader_election("s") for _ in range(2))
         election.nominate("c", "")
         changes = Recorder[LeaderChange[str]]()

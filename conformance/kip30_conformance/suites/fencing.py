@@ -57,7 +57,7 @@ class FencingTests(Suite):
 
     @pytest.mark.parametrize("verb", _WRITES)
     def test_L10_stale_leader_fenced(self, open_client: OpenClient, verb: str) -> None:
-        """After a change of leader no write with the old epoch is done, of whatever kind."""
+        """After a change of leader no write with the old epoch is done, of any kind."""
         client, storage = open_client(), open_client().storage()
         version = storage.put("key", "kept")
         stale = _stale_fence(client, open_client())
@@ -80,7 +80,7 @@ class FencingTests(Suite):
 
     @pytest.mark.parametrize("verb", _DOOMED_WRITES)
     def test_L10_fence_before_condition(self, open_client: OpenClient, verb: str) -> None:
-        """Who is fenced is told so, also if the write would have failed for another reason."""
+        """A fenced write raises FencedError, also if it would have failed for another reason."""
         client = open_client()
         version = client.storage().put("key", "kept")
         stale = _stale_fence(client, open_client())
@@ -118,7 +118,7 @@ class FencingTests(Suite):
                 client.storage().put("key", "mine", fence=term)
 
     def test_L10_epoch_of_nobody(self, client: PluginLocator) -> None:
-        """A fence of a service that nobody ever led, or of an epoch to come, allows nothing."""
+        """A fence of a service that was never led, or of an epoch to come, allows nothing."""
         for fence in (Fence("nobody was here", 1), Fence("s", 10**9)):
             with client.leader_election("s").lead("c", ""), _refused(client):
                 client.storage().put("key", "written", fence=fence)

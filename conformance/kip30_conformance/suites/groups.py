@@ -1,4 +1,4 @@
-"""What every store must keep about groups as a whole: who is in them, and who is told."""
+"""What every store must keep about groups as a whole: members and events."""
 
 import itertools
 
@@ -31,7 +31,7 @@ _NUMBERS = itertools.count()
 
 
 class GroupTests(Suite):
-    """A group is the exact set of its members, however many, and whatever they are called."""
+    """A group is the exact set of its members, however many and of any names."""
 
     @pytest.fixture
     def clients(self, open_client: OpenClient) -> list[PluginLocator]:
@@ -39,7 +39,7 @@ class GroupTests(Suite):
         return [open_client() for _ in range(3)]
 
     def test_M07_unknown_group(self, client: PluginLocator) -> None:
-        """A group that nobody ever joined is empty, and that is no error."""
+        """A group without a member is empty, and that is no error."""
         group = client.group_membership("nobody was here")
         assert dict(group.membership()) == {}
         assert group.membership_list() == frozenset()
@@ -57,7 +57,7 @@ class GroupTests(Suite):
     def test_M15_listener_join_leave(
         self, clients: list[PluginLocator], steps: list[tuple[int, str, str]]
     ) -> None:
-        """The set rebuilt from what a listener was told is the membership, whatever happened."""
+        """The set rebuilt from a listener's events is the membership."""
         name = f"g{next(_NUMBERS)}"
         *actors, observer = (client.group_membership(name) for client in clients)
         rebuilt = _Rebuilt(observer)
@@ -72,7 +72,7 @@ class GroupTests(Suite):
             group.close()
 
     def test_M15_initial_state(self, open_client: OpenClient) -> None:
-        """A listener that asks for it is told the present members first, else only of changes."""
+        """A listener that asks for it receives the present members first, else only changes."""
         group, other = (open_client().group_membership("g") for _ in range(2))
         group.join("early", "")
         with_initial, without = Recorder[MembershipChange[str]](), Recorder[MembershipChange[str]]()
@@ -134,7 +134,7 @@ class GroupTests(Suite):
     @pytest.mark.heavy
     @pytest.mark.timeout(180)
     def test_M14_keepalive_under_load(self, open_client: OpenClient, peer: OpenPeer) -> None:
-        """A minute of heavy traffic by the same client and others makes nobody leave."""
+        """A minute of heavy traffic by the same client and others makes no member leave."""
         client, other = open_client(), peer()
         changes = Recorder[MembershipChange[str]]()
         member = client.group_membership("g").join("m", "")
@@ -147,7 +147,7 @@ class GroupTests(Suite):
 
 
 class _Rebuilt:
-    """A group as a listener sees it: built from the differences it was told."""
+    """A group as a listener sees it: built from the differences it received."""
 
     def __init__(self, group: GroupMembership[str]) -> None:
         self._changes = Recorder[MembershipChange[str]]()
@@ -170,7 +170,7 @@ class _Rebuilt:
 
 
 def _attempt(group: GroupMembership[str], verb: str, member_id: str) -> None:
-    """Do what may be refused: the listener must keep up with whatever happens."""
+    """Do what may be refused: the listener must keep up with the outcome."""
     try:
         if verb == "leave":
             group.leave(member_id)

@@ -56,7 +56,7 @@ class TaxonomyTests(Suite):
         assert (type(after), str(after)) == (type(before), str(before))
 
     def test_G13_raised_errors_pickle(self, client: PluginLocator) -> None:
-        """An error that comes from the store pickles as well, whatever it holds."""
+        """An error that comes from the store pickles as well, with all it holds."""
         storage = client.storage()
         storage.put("k", "v")
         for call in (lambda: storage.put("k", "w"), lambda: storage.delete("absent")):
@@ -109,7 +109,7 @@ class TaxonomyTests(Suite):
 
 
 class IsolationTests(Suite):
-    """Clients of two namespaces never meet, whatever names they use."""
+    """Clients of two namespaces never meet, with any names."""
 
     def test_G15_keys(self, client: PluginLocator, stranger: PluginLocator) -> None:
         """A key of one namespace is neither read, overwritten nor deleted from another."""

@@ -1,4 +1,4 @@
-"""What listeners are told: R01 to R11, R20, R24 and R26."""
+"""The events of listeners: R01 to R11, R20, R24 and R26."""
 
 import threading
 from contextlib import suppress
@@ -143,7 +143,7 @@ class ValueListenerTests(ListenerSuite):
     def test_R07_no_duplicate_version(
         self, registry: ListenerRegistry[str], storage: Storage[str]
     ) -> None:
-        """A state is told once, however often the key is looked at."""
+        """A state is delivered once, however often the key is looked at."""
         told = _listen(registry, "k")
         version = storage.put("k", "v")
         told.expect_count(1)
@@ -166,7 +166,7 @@ class ValueListenerTests(ListenerSuite):
     def test_R20_write_vs_callback_causality(
         self, client: PluginLocator, registry: ListenerRegistry[str], storage: Storage[str]
     ) -> None:
-        """When a callback runs, a read sees what it was told or something newer."""
+        """When a callback runs, a read sees the state of its event or a newer one."""
         mine, behind = client.storage(), list[ValueChange[str]]()
 
         def look(event: ValueChange[str]) -> None:

@@ -109,7 +109,7 @@ class MembershipTests(Suite):
         assert dict(group.membership()) == {"a": "A", "c": "C"}
 
     def test_M05_leave_visible(self, open_client: OpenClient) -> None:
-        """Nobody sees a member any more once leave has returned, and listeners are told."""
+        """No client sees a member any more once leave has returned, and listeners are notified."""
         group, other = (open_client().group_membership("g") for _ in range(2))
         member = group.join("m", "")
         changes = Recorder[MembershipChange[str]]()
@@ -120,7 +120,7 @@ class MembershipTests(Suite):
         assert changes.expect(lambda change: change.left).left == {"m"}
 
     def test_M05_leave_not_member(self, open_client: OpenClient) -> None:
-        """Leaving with an id that is not one's own is a definite error and evicts nobody."""
+        """Leaving with an id that is not one's own is a definite error and evicts no member."""
         group, other = (open_client().group_membership("g") for _ in range(2))
         other.join("theirs", "")
         for name in ("theirs", "nobody's"):

@@ -56,7 +56,7 @@ class RunnerSuite(Suite):
 
 
 class RunnerTests(RunnerSuite):
-    """The command runs while its runner leads, and is ended, whatever it does, with the term."""
+    """The command runs while its runner leads, and is ended with the term in any case."""
 
     def test_W01_environment(self, arena: Arena, tmp_path: Path, client: PluginLocator) -> None:
         """The command finds service, candidate and epoch in its environment."""
@@ -146,7 +146,7 @@ class RunnerTests(RunnerSuite):
         arena.expect_no_overlap()
 
     def test_W09_daemonising_cmd(self, arena: Arena, tmp_path: Path) -> None:
-        """What a command left behind, in whatever group or session, ends with the term."""
+        """What a command left behind, in any group or session, ends with the term."""
         go = tmp_path / "go"
         script = '"$@" & until [ -e "$0" ]; do sleep 0.01; done'
         runner = arena.start("sh", "-c", script, str(go), *arena.ticker("tree"))

@@ -26,7 +26,7 @@ from kip30_conformance.suite import OpenClient, OpenPeer, Suite, faults_of, need
 
 
 class StorageTests(Suite):
-    """Every verb does what it says, refuses when it must, and is seen by whoever asks next."""
+    """Every verb does what it says, refuses when it must, and is seen by the next read."""
 
     @pytest.fixture
     def storage(self, client: PluginLocator) -> Storage[str]:
@@ -88,7 +88,7 @@ class StorageTests(Suite):
         assert _version(storage, "k") == after
 
     def test_S06_update_same_value(self, client: PluginLocator, storage: Storage[str]) -> None:
-        """An update with an equal value counts: the version grows and listeners are told."""
+        """An update with an equal value counts: the version grows and listeners are notified."""
         before = storage.put("k", "v")
         told: Recorder[ValueChange[str]] = Recorder()
         client.listener_registry().add_value_change_listener("k", told)
@@ -151,7 +151,7 @@ class StorageTests(Suite):
         assert storage.get("k") is None
 
     def test_S13_read_your_writes(self, storage: Storage[str]) -> None:
-        """Whatever a client reads after its acknowledged write is that write."""
+        """A client that reads after its acknowledged write sees that write."""
         storage.put("k", "0")
         for number in range(1, 200):
             version = storage.update("k", str(number))

@@ -45,7 +45,7 @@ class StorageHistoryTests(Suite):
     def test_S12_put_update_delete_race(
         self, open_client: OpenClient, peer: OpenPeer, tmp_path: Path
     ) -> None:
-        """Threads and processes race; one order explains all they were told."""
+        """Threads and processes race; one order explains all their outcomes."""
         peers = [peer() for _ in range(2)]
         for number, one in enumerate(peers):
             _send_work(one, f"process {number}", TIMES, tmp_path)

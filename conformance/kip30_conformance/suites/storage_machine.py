@@ -63,13 +63,13 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule(client=clients, key=keys, value=values)
     def put(self, client: int, key: str, value: str) -> None:
-        """Create a key, or be told that it is there."""
+        """Create a key, or learn that it is there."""
         refused = KeyExistsError if key in self._model else None
         self._write(key, value, refused, lambda: self._storage(client).put(key, value))
 
     @rule(client=clients, key=keys, value=values)
     def update(self, client: int, key: str, value: str) -> None:
-        """Replace a value, or be told that there is none."""
+        """Replace a value, or learn that there is none."""
         refused = None if key in self._model else KeyMissingError
         self._write(key, value, refused, lambda: self._storage(client).update(key, value))
 
@@ -81,21 +81,21 @@ class StorageMachine(RuleBasedStateMachine):
     @precondition(lambda self: Capability.COMPARE_AND_SET in self._capabilities)
     @rule(client=clients, key=keys, value=values, fresh=st.booleans())
     def compare_and_set(self, client: int, key: str, value: str, *, fresh: bool) -> None:
-        """Replace a value at its version, or be told that it has another one or is not there."""
+        """Replace a value at its version, or learn that it has another one or is not there."""
         expected, refused = self._expectation(key, fresh=fresh)
         storage = self._storage(client)
         self._write(key, value, refused, lambda: storage.compare_and_set(key, expected, value))
 
     @rule(client=clients, key=keys)
     def delete(self, client: int, key: str) -> None:
-        """Delete a key, or be told that it is not there."""
+        """Delete a key, or learn that it is not there."""
         refused = None if key in self._model else KeyMissingError
         self._delete(key, refused, lambda: self._storage(client).delete(key))
 
     @precondition(lambda self: Capability.COMPARE_AND_SET in self._capabilities)
     @rule(client=clients, key=keys, fresh=st.booleans())
     def delete_at_version(self, client: int, key: str, *, fresh: bool) -> None:
-        """Delete a key at its version, or be told why not."""
+        """Delete a key at its version, or learn why not."""
         expected, refused = self._expectation(key, fresh=fresh)
         storage = self._storage(client)
         self._delete(key, refused, lambda: storage.delete(key, expected=expected))
@@ -114,7 +114,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     @invariant()
     def both_clients_see_the_model(self) -> None:
-        """Whoever asks gets what the dict holds, versions included."""
+        """Each read returns what the dict holds, versions included."""
         for client in self._clients:
             storage = client.storage()
             assert {key: storage.get(key) for key in KEYS} == {k: self._model.get(k) for k in KEYS}
@@ -159,7 +159,7 @@ class StorageMachineTests(Suite):
     """No sequence of calls, by two clients that come and go, differs from a dict."""
 
     def test_S31_model_state_machine(self, harness: Harness) -> None:
-        """Whatever is done in whatever order, the storage answers as a dict would."""
+        """After any operations in any order, the storage answers as a dict would."""
 
         class Machine(StorageMachine):
             pass

@@ -1,4 +1,4 @@
-"""What every store must keep about terms: how one follows another, and who is told."""
+"""What every store must keep about terms: how one follows another, and the events of that."""
 
 import itertools
 
@@ -61,7 +61,7 @@ class TermTests(Suite):
             term.check()
 
     def test_L08_epoch_monotonic(self, open_client: OpenClient) -> None:
-        """Every change of leader brings a greater epoch, whoever leads."""
+        """Every change of leader brings a greater epoch."""
         elections = [open_client().leader_election("s") for _ in range(2)]
         epochs = [_reign(elections[turn % 2]) for turn in range(12)]
         assert epochs == sorted(set(epochs))
@@ -76,7 +76,7 @@ class TermTests(Suite):
         assert epochs == sorted(set(epochs))
 
     def test_L09_re_election_is_a_new_term(self, open_client: OpenClient) -> None:
-        """The same candidate elected anew leads a new term, and listeners are told."""
+        """The same candidate elected anew leads a new term, and listeners are notified."""
         election, other = (open_client().leader_election("s") for _ in range(2))
         changes = Recorder[LeaderChange[str]]()
         other.add_listener(changes)
@@ -89,7 +89,7 @@ class TermTests(Suite):
     @searching
     @given(toggles=st.lists(st.sampled_from(range(2)), max_size=12))
     def test_L11_listener_sequence(self, clients: list[PluginLocator], toggles: list[int]) -> None:
-        """Candidates are told of every term's gain and end, and observers end with the truth.
+        """Candidates are notified of every term's begin and end, and observers end with the truth.
 
         An observer may miss terms in between, but never sees an epoch twice or out of order.
         """
@@ -129,7 +129,7 @@ class TermTests(Suite):
 
 
 class _Log:
-    """A candidate, and what it is told of its terms."""
+    """A candidate, and the events of its terms."""
 
     def __init__(self, election: LeaderElection[str]) -> None:
         self.elected = Recorder[Leadership]()
@@ -161,7 +161,7 @@ class _Log:
 def _agree(
     changes: Recorder[LeaderChange[str]], observer: LeaderElection[str], logs: list[_Log]
 ) -> bool:
-    """Say whether someone leads if anyone would, and all who are told agree on it."""
+    """Say whether a candidate leads if there is one, and all listeners agree on it."""
     led = [log for log in logs if log.leads()]
     right_number = len(led) == min(1, sum(log.waits() for log in logs))
     told = changes.events[-1].leader if changes.events else None

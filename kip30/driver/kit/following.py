@@ -38,7 +38,7 @@ def whatever(source: Future[T], step: Callable[[Future[T]], Future[U]]) -> Futur
 
 
 def or_unknown(look: Future[T]) -> Future[T]:
-    """Return *look*, which tells what became of a write; if it fails, nobody knows."""
+    """Return *look*, which shows what became of a write; if it fails, that is unknown."""
     return whatever(look, _or_unknown)
 
 

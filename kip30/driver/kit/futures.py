@@ -90,7 +90,7 @@ class Completed(Future[T]):
 
 
 class Handed(Future[T]):
-    """A future that calls nobody on the thread that completes it."""
+    """A future that calls nothing on the thread that completes it."""
 
     def __init__(self, call: Callable[[Callable[[], object]], None]) -> None:
         """Have *call* call the callbacks."""

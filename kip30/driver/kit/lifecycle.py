@@ -23,7 +23,7 @@ class Closing(ABC):
 
 
 class Ending:
-    """An end that comes once; whoever asks for it again waits until it has come."""
+    """An end that comes once; a second caller waits until it has come."""
 
     def __init__(self, is_awaited: Callable[[], bool]) -> None:
         """Be ahead; *is_awaited* says if the end waits for this thread, which then never waits."""
@@ -32,7 +32,7 @@ class Ending:
         self._over = threading.Event()
 
     def once(self, end: Callable[[], None]) -> None:
-        """Do *end*, unless somebody did or does; then return when that is over."""
+        """Do *end*, unless it was begun; then return when that is over."""
         if self._begun.acquire(blocking=False):
             try:
                 end()

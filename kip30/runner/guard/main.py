@@ -1,7 +1,7 @@
 """What a guard does: wait for the order, start the command, end it in time, report, go.
 
-It decides by the page and the clock alone, so that it needs nobody: not the runner, which may
-be stopped, nor the store. If it is stopped itself the kernel kills it before the lease ends,
+It decides by the page and the clock alone, so that it needs no other process: not the runner, which
+may be stopped, nor the store. If it is stopped itself the kernel kills it before the lease ends,
 and the command's process group with it.
 """
 

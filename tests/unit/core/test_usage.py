@@ -203,7 +203,7 @@ def test_a_locator_closed_while_it_starts_leaves_nothing_open(
 
     PluginLocator().startup(settings(tmp_path)).close()
     before = resources()
-    monkeypatch.setattr("kip30.locator.Connection", connect)
+    monkeypatch.setattr("kip30.locator.OpenStore", connect)
     locator = PluginLocator()
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(locator.startup, settings(tmp_path))

@@ -49,7 +49,7 @@ class Patience(NamedTuple):
 
 
 def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any:
-    """Return what connects, once it is told to, to the nodes that *policy* chooses.
+    """Return what connects, on request, to the nodes that *policy* chooses.
 
     Raises:
         ConfigError: A file of the settings cannot be read.

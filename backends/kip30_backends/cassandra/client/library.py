@@ -356,4 +356,4 @@ class _Listener:
 
 
 def _nothing(_node: Node) -> None:
-    """Stand in until somebody wants to know."""
+    """Stand in until a caller sets the callback."""

@@ -1,6 +1,6 @@
 """All that is ever sent, in CQL: prepared once, and bound for each request.
 
-A write is conditional, and its condition also names columns that hold whatever they may: a refused
+A write is conditional, and its condition also names columns that may hold anything: a refused
 write answers with the columns of its condition, which saves the question why.
 
 A partition of records has a first row, the head, whose name no key has. It lives as long as the

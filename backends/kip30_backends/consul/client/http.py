@@ -159,7 +159,7 @@ class Wire:
         return not self._farewell.poll(0)
 
     def hang_up(self) -> None:
-        """End whatever is under way; from any thread."""
+        """End the request under way; from any thread."""
         self.reusable = False
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
@@ -240,7 +240,7 @@ _KEPT_SECONDS = 2.0
 
 
 class Idle(NamedTuple):
-    """A connection that nobody uses, and since when."""
+    """An idle connection, and since when."""
 
     since: float
     wire: Wire

@@ -38,7 +38,7 @@ class Adapter:
     """HTTP as the library's clients want it, to one server. Thread-safe."""
 
     def __init__(self, address: Address, settings: ConsulSettings, seconds: float) -> None:
-        """Be about to connect to *address*; a request has so many *seconds* unless told otherwise.
+        """Be about to connect to *address*; a request has so many *seconds* by default.
 
         Raises:
             ConfigError: A file of the settings cannot be read.
@@ -203,4 +203,4 @@ class Endpoints:
 
 
 def _nothing() -> None:
-    """Stand in until somebody wants to know."""
+    """Stand in until a caller sets the callback."""

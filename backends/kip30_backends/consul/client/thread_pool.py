@@ -1,4 +1,4 @@
-"""Threads for whoever does not want to wait: as many as are busy, up to a limit, and none later."""
+"""Threads for callers that do not wait: as many as are busy, up to a limit, and none later."""
 
 import logging
 import threading

@@ -75,7 +75,7 @@ class Endpoints:
 
 
 def _nothing() -> None:
-    """Stand in until somebody wants to know."""
+    """Stand in until a caller sets the callback."""
 
 
 _HAS_LEADER: Metadata = (("hasleader", "true"),)
@@ -97,7 +97,7 @@ class Tokens:
     def __init__(
         self, authenticate: Callable[[float], Future[str]] | None, given: Metadata = ()
     ) -> None:
-        """Get tokens by *authenticate*, which is told how many seconds it has.
+        """Get tokens by *authenticate*, which receives how many seconds it has.
 
         Without it there is what was *given*, if anything.
         """
@@ -114,7 +114,7 @@ class Tokens:
 
         It may take so many *seconds*.
 
-        Whoever asks while one is being asked for waits for the same. A refusal stands for a
+        A caller that asks while one is being requested waits for the same. A refusal stands for a
         second, so that a wrong password makes no storm.
         """
         with self._lock:

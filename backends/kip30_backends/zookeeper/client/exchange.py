@@ -97,7 +97,7 @@ class Link(NamedTuple):
 
     Attributes:
         sock: Never blocks.
-        bell: Can be read from once somebody has written to *button*.
+        bell: Can be read from once *button* was written to.
         button: The other end of *bell*.
         write_seconds: How long the server may take nothing.
         pending: The requests under way, with who waits for the answer: what is left when the
@@ -241,7 +241,7 @@ class Exchange:
             self._party.proven(freshness.sent_at)
 
     def _receive(self) -> bool:
-        """Take whatever has arrived, and say whether the server has closed the session."""
+        """Take what has arrived, and say whether the server has closed the session."""
         closed = False
         for chunk in _chunks(self._link.sock):
             for frame in self._frames.cut(chunk):
@@ -297,7 +297,7 @@ def _outcome(request: Request, frame: memoryview) -> Any:
 
 
 def _chunks(sock: socket.socket) -> Iterator[bytes]:
-    """Yield what has arrived; of a TLS record all, for nobody tells of what is left of it."""
+    """Yield what has arrived; of a TLS record all, because what is left of it causes no event."""
     with suppress(BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
         while True:
             chunk = sock.recv(_READ_BYTES)

@@ -293,7 +293,7 @@ class _Attending(NamedTuple):
 
 
 class AddWatch(_Attending):
-    """Be told of every change of a node, or of it and all below it, until further notice."""
+    """Be notified of every change of a node, or of it and all below it, until `RemoveWatches`."""
 
     type: ClassVar[int] = 106
 
@@ -307,7 +307,7 @@ class AddWatch(_Attending):
 
 
 class RemoveWatches(_ToPath):
-    """Be told no more of a node."""
+    """Be notified no more of a node."""
 
     type: ClassVar[int] = 18
 
