@@ -1,5 +1,8 @@
-"""Where things are: every store has the same files, and few of its own."""
+"""Where things are, and in which words: every store has the same files, and few of its own."""
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,8 @@ OWN = {
 """What only one store has, and why."""
 MOST_LINES = 465
 MOST_TOP = 16
+MOST_PER_THOUSAND = {0.4: {"told"}, 0.8: {"whoever", "somebody", "nobody", "whatever"}}
+"""How often words that name no subject may occur among a thousand words of docstrings."""
 
 
 @pytest.mark.parametrize("store", OWN)
@@ -86,3 +91,18 @@ def test_no_file_of_a_store_is_long(store: str) -> None:
 
 def test_few_modules_are_at_the_top() -> None:
     assert len(list((ROOT / "kip30").glob("*.py"))) <= MOST_TOP
+
+
+def test_docstrings_are_in_the_field_s_words() -> None:
+    words = re.findall(r"[a-z']+", " ".join(docstrings()).lower())
+    for most, some in MOST_PER_THOUSAND.items():
+        found = sum(word in some for word in words)
+        assert 1000 * found / len(words) <= most, some
+
+
+def docstrings() -> Iterator[str]:
+    for part in ("kip30", "backends", "conformance"):
+        for path in (ROOT / part).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                    yield ast.get_docstring(node) or ""
