@@ -1,13 +1,19 @@
-"""The campaign of one handle for one service: who of ours may lead, and who does.
+"""Runs one handle's candidates for one service: decides when to claim, tracks which one leads.
 
-Everything that talks to the store happens in one task, `Campaign._step`, which
-compares what is wanted (the nominations) with what is (the newest snapshot, the
-leases) and takes the next step. Every event only wakes it: a nomination, a
-resignation, a change of leader, the end of a lease, a timer.
+One task sends all requests, `Campaign._step`. It compares what is wanted (the nominations) with
+what is (the newest snapshot, the leases) and takes the next step. Every event only wakes it: a
+nomination, a resignation, a change of leader, the end of a lease, a timer.
 
-That a term is over is found out by a task of its own, `Campaign._watch_terms`,
-which asks the store nothing: on_lost must not queue behind the tasks that wait
-for a store that is silent.
+A task of its own, `Campaign._watch_terms`, ends the terms that are over, and sends no request:
+on_lost must not queue behind tasks that wait for a silent store.
+
+    a candidacy     when                                                    becomes
+    waiting         a claim is granted                                      leading
+    waiting         a claim is not answered                                 uncertain
+    uncertain       the claim with the same nonce is granted, or refused    leading, or waiting
+    leading         the lease ends, or the store has another leader         waiting, new nonce
+    any of these    resign, or the handle closes                            leaving
+    leaving         the store confirms the release, or the lease is over    gone
 """
 
 import logging
@@ -58,14 +64,20 @@ class Campaign:
         )
         self._terms = store.dispatcher.task(self._watch_terms, f"terms of {service!r}")
         self._lock = threading.Lock()
+        # The nominations, by candidate. Written under the lock; tasks read copies.
         self._candidacies: dict[str, Candidacy] = {}
+        # Candidacies that resigned, and whose release the store has not confirmed. Callers append
+        # under the lock; the task alone removes.
         self._leaving: list[Candidacy] = []
         self._late_claims = LateClaims(store, service, self._release)
         # Claims to be given back. Any task appends; the campaign's alone removes.
         self._surplus: list[Claim] = []
         # What is known of the service; None while no candidate needs it. Written under the lock.
         self._feed: Feed | None = None
+        # Whether no nomination is taken any more. Set once, under the lock.
         self._retired = False
+        # The order of the answer that refused the newest claim, and when the service may be free
+        # again by that answer (a lock-delay); infinite if it did not say. Written by the task.
         self._refused_at = -1
         self._free_at = math.inf
         self._retry = Retry(store.context.clock)

@@ -77,11 +77,17 @@ class Candidacy:
         )
         self.elected: Delivery[Leadership] = Delivery(dispatcher, on_elected, "on_elected")
         self.lost: Delivery[Leadership] = Delivery(dispatcher, on_lost, "on_lost")
+        # What claims of the next term carry. The campaign draws a new one when a term ends, so no
+        # later claim is taken for an earlier one.
         self.nonce: str = new_nonce()
+        # The term that is led, perhaps over already. Written under the lock of the campaign.
         self.leadership: Leadership | None = None
+        # Done once the first claim was answered, or the candidate is withdrawn: `nominate` waits.
         self.tried: Future[None] = Future()
         self.waiting: set[Future[Leadership | None]] = set()
+        # None until it resigns; done once the store confirmed that. Set under the campaign's lock.
         self.resigned: Future[None] | None = None
+        # These three are written by the campaign's task, `held` also when a term ends.
         self.held: Claim | None = None
         self.uncertain = False
         self.unheard = False
