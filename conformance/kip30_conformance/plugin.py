@@ -170,9 +170,7 @@ def _uncollected(report: pytest.CollectReport) -> Check:
 
 
 def _level(item: pytest.Item) -> Level:
-    if item.get_closest_marker("heavy"):
-        return Level.SCALE
-    return Level.FAULT if item.get_closest_marker("fault") else Level.CORE
+    return Level.of({marker.name for marker in item.iter_markers()})
 
 
 def _function(item: pytest.Item) -> str:

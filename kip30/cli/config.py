@@ -102,7 +102,7 @@ def _print_statements(statements: Sequence[str], *, as_json: bool) -> None:
         if as_json:
             _output.json_line({"statement": statement})
         else:
-            _output.line(f"{statement};")
+            _output.raw(f"{statement};\n".encode())
 
 
 def _print_effective(properties: Properties, *, load_plugins: bool, as_json: bool) -> None:

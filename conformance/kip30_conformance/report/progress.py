@@ -33,7 +33,7 @@ class Lines(Display):
     def __init__(self, stream: TextIO) -> None:
         """Write to *stream*."""
         self._stream = stream
-        self._total = self._done = 0
+        self._total = self._done = self._failed = 0
 
     @override
     def begin(self, total: int) -> None:
@@ -42,7 +42,9 @@ class Lines(Display):
     @override
     def show(self, check: Check) -> None:
         self._done += 1
-        print(f"[{self._done}/{self._total}] {_line(check)}", file=self._stream, flush=True)
+        self._failed += check.outcome is Outcome.FAILED
+        so_far = f"{self._done}/{self._total}{_failures(self._failed)}"
+        print(f"[{so_far}] {_line(check)}", file=self._stream, flush=True)
 
     @override
     def end(self) -> None:
@@ -63,6 +65,7 @@ class Bar(Display):
             console=Console(file=self._terminal),
         )
         self._task = self._progress.add_task("")
+        self._failed = 0
 
     @override
     def begin(self, total: int) -> None:
@@ -71,7 +74,9 @@ class Bar(Display):
 
     @override
     def show(self, check: Check) -> None:
-        self._progress.update(self._task, advance=1, description=check.case)
+        self._failed += check.outcome is Outcome.FAILED
+        text = f"{check.case}{_failures(self._failed)}"
+        self._progress.update(self._task, advance=1, description=text)
         if check.outcome is not Outcome.PASSED:
             self._progress.console.print(_line(check), markup=False, highlight=False)
 
@@ -84,6 +89,10 @@ class Bar(Display):
 def display_on(stream: TextIO) -> Display:
     """Return a bar if *stream* is a terminal, else lines."""
     return Bar(stream) if stream.isatty() else Lines(stream)
+
+
+def _failures(number: int) -> str:
+    return f", {number} failed" if number else ""
 
 
 def _line(check: Check) -> str:

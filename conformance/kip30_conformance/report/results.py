@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
@@ -26,6 +26,13 @@ class Level(Enum):
         """Say whether a run at this level runs a check of level *other*."""
         levels = list(Level)
         return levels.index(other) <= levels.index(self)
+
+    @classmethod
+    def of(cls, markers: Collection[str]) -> "Level":
+        """Return the level of a check that has these pytest markers."""
+        if "heavy" in markers:
+            return cls.SCALE
+        return cls.FAULT if "fault" in markers else cls.CORE
 
 
 class Outcome(Enum):
@@ -116,6 +123,11 @@ class Summary:
         """The exit code in words."""
         passed = "passed, of what could be tested" if self.untested() else "passed"
         return {0: passed, 1: "failed", 3: "no evidence"}[self.exit_code]
+
+    def failed_cases(self) -> Sequence[str]:
+        """Return the ids of the cases with a check that failed or proved nothing."""
+        bad = {Outcome.FAILED, Outcome.NO_EVIDENCE}
+        return sorted({check.case for check in self.checks if check.outcome in bad and check.case})
 
     def untested(self) -> Mapping[str, int]:
         """Return how many checks were skipped, by reason; the commonest reason is first."""
