@@ -218,7 +218,7 @@ class Campaign:
             self._try_to_lead()
             self._rest_if_idle()
         except Exception as error:
-            log.info("campaign for %r goes on after: %s", self._service, str(error))
+            log.info("retrying campaign for %r after: %s", self._service, str(error))
             self._retry.failed()
             if not isinstance(error, Kip30Error):
                 raise

@@ -268,7 +268,7 @@ class MemberLifecycle:
             except MemberExistsError as error:
                 self._give_up(error)
             except Exception as error:
-                log.info("member %r goes on after: %s", self._id, str(error))
+                log.info("retrying member %r after: %s", self._id, str(error))
                 if self._retry.failed():
                     self._task.wake_at(self._retry.due)
                 if not isinstance(error, Kip30Error):

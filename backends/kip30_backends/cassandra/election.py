@@ -258,7 +258,10 @@ class CassandraElection(ElectionDriver):
         The fences of the last one are raised before, if it is over.
         """
         if time.monotonic() >= bid.until:
-            raise UnavailableError("others were quicker, again and again")
+            raise UnavailableError(
+                f"gave up claiming {bid.post.scope!r}: other clients write it all the time; nothing"
+                " was claimed"
+            )
         known = self._known.get(bid.post.scope, Service())
         if known.epoch == _LAST_EPOCH:
             self._known.pop(bid.post.scope)  # it may be mended meanwhile

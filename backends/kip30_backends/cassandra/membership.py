@@ -83,7 +83,10 @@ class CassandraMembership(MembershipDriver):
         before it, and an attempt that arrives late is refused.
         """
         if time.monotonic() >= bid.until:
-            raise UnavailableError("others were quicker, again and again")
+            raise UnavailableError(
+                f"gave up claiming {bid.post.name!r} in {bid.post.scope!r}: other clients write the"
+                " group all the time; nothing was claimed"
+            )
         calls, claims = self._calls, self._claims
         sent_at, rev = claims.now(), calls.revisions.next(bid.post.place)
 

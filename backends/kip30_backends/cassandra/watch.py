@@ -116,7 +116,7 @@ class Poll:
             self._warned = True
             _log.warning("listeners hear of no changes until this is mended: %s", error)
         elif error is not None:
-            _log.info("a watch goes on after: %s", error)
+            _log.info("retrying a watch after: %s", error)
         elif self._warned:
             self._warned = False
             _log.warning("listeners hear of changes again")

@@ -184,7 +184,7 @@ class BlockingQuery:
 
     def _note(self, error: Exception) -> None:
         if isinstance(error, Kip30Error | TroubleError):
-            _log.info("the watch of %s goes on after: %s", self._url, error)
+            _log.info("retrying watch of %s after: %s", self._url, error)
         else:
             _log.error("the watch of %s goes on", self._url, exc_info=error)
 

@@ -178,7 +178,7 @@ class Watches:
         try:
             look(watch, self._states, talk)
         except Kip30Error as error:
-            _log.info("the watch of %s goes on after: %s", watch.place.target, error)
+            _log.info("retrying watch of %s after: %s", watch.place.target, error)
             follower.again()
 
     def _read_shared(self, bell: Bell, answer: Answer) -> None:

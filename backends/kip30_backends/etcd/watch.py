@@ -359,7 +359,7 @@ class Watches:
         again = partial(self._begin, watch, stream)
         later = partial(self._pulse.after, _LONGEST_PAUSE, again)
         if looked.exception() is not None:
-            _log.info("watch of %s goes on after: %s", watch.place.target, looked.exception())
+            _log.info("retrying watch of %s after: %s", watch.place.target, looked.exception())
             later()
             return
         watch.read(looked.result())

@@ -79,7 +79,7 @@ class Pulse:
         try:
             beat()
         except Exception:  # a sink or a lease callback that raises must not end the session
-            log.exception("the clock goes on after")
+            log.exception("retrying timed work after")
 
 
 _PATIENCE = 0.95

@@ -210,7 +210,7 @@ class Watches:
                 watch.tell(future.result())
         elif not isinstance(error, ClosedError):
             outlook.invalidate()
-            log.info("watching %s goes on after: %s", path, str(error))
+            log.info("retrying watch of %s after: %s", path, str(error))
         self._next(path, outlook, failed=error is not None)
 
     def _next(self, path: str, outlook: Outlook, *, failed: bool) -> None:
