@@ -52,5 +52,5 @@ def _all() -> Iterator[Listed]:
 
 
 def _markers(marked: Any) -> Iterator[str]:
-    marks = getattr(marked, "pytestmark", [])
-    return (mark.name for mark in (marks if isinstance(marks, list) else [marks]))
+    marks: list[Any] = getattr(marked, "pytestmark", [])
+    return (str(mark.name) for mark in marks)

@@ -193,13 +193,13 @@ class Service(NamedTuple):
 
 
 class _Bid(NamedTuple):
-    post: ClaimRow
+    claim_row: ClaimRow
     nonce: str
     data: bytes
     until: float
 
     def holding(self, epoch: int, sent_at: float) -> Holding:
-        return Holding(self.post, Entry(Version(epoch), self.nonce, self.data), sent_at)
+        return Holding(self.claim_row, Entry(Version(epoch), self.nonce, self.data), sent_at)
 
 
 def service_of(rows: Sequence[Row]) -> Service:
@@ -230,17 +230,17 @@ class CassandraElection(ElectionDriver):
     @override
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
         self._calls.check()
-        post = ClaimRow("leaders", service, candidate)
+        claim_row = ClaimRow("leaders", service, candidate)
 
         def work(until: float) -> Future[Claim | Held]:
-            again = self._claims.again(post, nonce)
+            again = self._claims.again(claim_row, nonce)
             if again is not None:
                 return Completed(again)
             self._claims.sessions.current()
-            bid = _Bid(post, nonce, data, until)
+            bid = _Bid(claim_row, nonce, data, until)
             return insist(partial(self._try, bid))
 
-        return self._claims.in_turn(post.place, work)
+        return self._claims.in_turn(claim_row.place, work)
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
@@ -259,20 +259,20 @@ class CassandraElection(ElectionDriver):
         """
         if time.monotonic() >= bid.until:
             raise UnavailableError(
-                f"gave up claiming {bid.post.scope!r}: other clients write it all the time; nothing"
-                " was claimed"
+                f"gave up claiming {bid.claim_row.scope!r}: other clients write it all the time;"
+                " nothing was claimed"
             )
-        known = self._known.get(bid.post.scope, Service())
+        known = self._known.get(bid.claim_row.scope, Service())
         if known.epoch == _LAST_EPOCH:
-            self._known.pop(bid.post.scope)  # it may be mended meanwhile
-            raise StoreError(_forged(bid.post.scope))
+            self._known.pop(bid.claim_row.scope)  # it may be mended meanwhile
+            raise StoreError(_forged(bid.claim_row.scope))
         if known.epoch is None or known.epoch == _UNLED:
             return self._first(bid, known)
         if not known.fenced:
             return self._take(bid, known, known.epoch + 1)
         if known.candidate is not None:
             return self._look(bid)
-        fence = Fence(bid.post.scope, known.epoch + 1)
+        fence = Fence(bid.claim_row.scope, known.epoch + 1)
         raised = self._fences.raise_all(known.fenced, fence, bid.until)
         return then(raised, lambda _: self._take(bid, known, fence.epoch))
 
@@ -293,12 +293,18 @@ class CassandraElection(ElectionDriver):
 
     def _bear(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
         """Mark a service as one that was not led yet, or see what is there."""
-        calls, birth, where = self._calls, secrets.randbits(62), (self._calls.root, bid.post.scope)
+        calls, birth, where = (
+            self._calls,
+            secrets.randbits(62),
+            (self._calls.root, bid.claim_row.scope),
+        )
         asked_at = calls.orders.tell()
 
         def read(answer: Answer) -> Future[Claim | Held | None]:
             born = Service(_UNLED, birth=birth)
-            met = self._known[bid.post.scope] = born if answer.applied else service_of(answer.rows)
+            met = self._known[bid.claim_row.scope] = (
+                born if answer.applied else service_of(answer.rows)
+            )
             return self._decide(bid, asked_at, met)
 
         begin = calls.statements.bind("begin_leaders", *where, known.epoch, None)
@@ -313,27 +319,29 @@ class CassandraElection(ElectionDriver):
         def read(answer: Answer) -> Future[Claim | Held | None]:
             if not answer.applied:
                 met = service_of(answer.rows)
-                self._known[bid.post.scope] = met
+                self._known[bid.claim_row.scope] = met
                 if not answer.is_last and met.admits(known):
                     raise OutcomeUnknownError("a claim that was not answered may be granted yet")
                 return self._decide(bid, asked_at, met)
-            new = Service(epoch, known.fenced, bid.post.name, bid.nonce, bid.data)
-            self._known[bid.post.scope] = new
+            new = Service(epoch, known.fenced, bid.claim_row.name, bid.nonce, bid.data)
+            self._known[bid.claim_row.scope] = new
             return self._taken(bid, new, sent_at)
 
-        where = (calls.root, bid.post.scope)
+        where = (calls.root, bid.claim_row.scope)
         advance = calls.statements.bind(
             "advance_leaders", epoch, *where, known.epoch, set(known.fenced) or None
         )
-        seat = claims.table.take(bid.post, bid.nonce, bid.data, calls.revisions.next(), known.birth)
+        seat = claims.table.take(
+            bid.claim_row, bid.nonce, bid.data, calls.revisions.next(), known.birth
+        )
         statement = calls.statements.batch([advance, seat])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
     def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held | None]:
         """Go on from what was met: our own claim, another client's, or none."""
         if not met.is_readable:
-            self._known.pop(bid.post.scope, None)  # it may be removed meanwhile
-            checked(unreadable(_place(bid.post.scope)))
+            self._known.pop(bid.claim_row.scope, None)  # it may be removed meanwhile
+            checked(unreadable(_place(bid.claim_row.scope)))
         if met.candidate is None:
             return Completed(None)
         cleared = self._claims.clear(met.nonce, bid.until)
@@ -341,7 +349,7 @@ class CassandraElection(ElectionDriver):
             return mapped(cleared, lambda _: None)
         if met.nonce == bid.nonce:
             return self._taken(bid, met, _LONG_AGO)
-        return Completed(Held(Snapshot(asked_at, met.leaders(bid.post.scope))))
+        return Completed(Held(Snapshot(asked_at, met.leaders(bid.claim_row.scope))))
 
     def _taken(self, bid: _Bid, new: Service, sent_at: float) -> Future[Claim | Held | None]:
         taken = self._claims.taken(bid.holding(new.epoch or 0, sent_at), bid.until)
@@ -352,10 +360,10 @@ class CassandraElection(ElectionDriver):
         calls, asked_at = self._calls, self._calls.orders.tell()
 
         def read(answer: Answer) -> Future[Claim | Held | None]:
-            met = self._known[bid.post.scope] = service_of(answer.rows)
+            met = self._known[bid.claim_row.scope] = service_of(answer.rows)
             return self._decide(bid, asked_at, met)
 
-        statement = calls.statements.bind("read_leaders", calls.root, bid.post.scope)
+        statement = calls.statements.bind("read_leaders", calls.root, bid.claim_row.scope)
         return calls.send(Ask(statement, read), bid.until)
 
 

@@ -126,8 +126,8 @@ class Engine:
         self.claims = Claims(context, self.calls, self._interval)
         self.folds = Folds(self.calls, self.wire, settings.keyspace)
         self.states = States(self.calls, self.folds)
-        departed = partial(ResurrectedRows, context.clock, context.session_timeout_seconds)
-        self.watches = Watches(self.states, self.calls, settings.pull_seconds, departed)
+        resurrected = partial(ResurrectedRows, context.clock, context.session_timeout_seconds)
+        self.watches = Watches(self.states, self.calls, settings.pull_seconds, resurrected)
 
     def describe(self) -> dict[str, str]:
         """Ask a node who it is, and all of them what time it is.

@@ -60,39 +60,39 @@ class Table:
         self._bind = statements.bind
         self._root = root
 
-    def write(self, post: ClaimRow, entry: Entry, held: str, beat: int) -> Statement:
+    def write(self, claim_row: ClaimRow, entry: Entry, held: str, beat: int) -> Statement:
         """Return what writes *entry*, all of it and for its whole time, if the nonce is *held*.
 
         And if the row has a lower *beat*: what was sent before does not come after this, with
         which the row would end sooner again.
         """
         version, nonce, data = entry
-        if post.kind == "leaders":
-            seat = (post.name, nonce, data, beat, self._root, post.scope)
+        if claim_row.kind == "leaders":
+            seat = (claim_row.name, nonce, data, beat, self._root, claim_row.scope)
             return self._bind("renew_seat", self.seconds, *seat, held, beat)
-        member = (version.major, nonce, data, beat, self._root, post.scope, post.name)
+        member = (version.major, nonce, data, beat, self._root, claim_row.scope, claim_row.name)
         return self._bind("write_member", self.seconds, *member, held, version.major, beat)
 
-    def insert(self, post: ClaimRow, entry: Entry) -> Statement:
+    def insert(self, claim_row: ClaimRow, entry: Entry) -> Statement:
         """Return what writes *entry* of a member if there is no such row."""
         (rev, _), nonce, data = entry
-        where = (self._root, post.scope, post.name)
+        where = (self._root, claim_row.scope, claim_row.name)
         return self._bind("insert_member", self.seconds, rev, nonce, data, rev, *where)
 
     def take(
-        self, post: ClaimRow, nonce: str, data: bytes, beat: int, birth: int | None = None
+        self, claim_row: ClaimRow, nonce: str, data: bytes, beat: int, birth: int | None = None
     ) -> Statement:
         """Return what writes the leader if there is none; with a *birth* if it is still there."""
-        seat = (self.seconds, post.name, nonce, data, beat, self._root, post.scope)
+        seat = (self.seconds, claim_row.name, nonce, data, beat, self._root, claim_row.scope)
         if birth is None:
             return self._bind("take_seat", *seat)
         return self._bind("take_born_seat", *seat, birth)
 
-    def delete(self, post: ClaimRow, held: str) -> Statement:
+    def delete(self, claim_row: ClaimRow, held: str) -> Statement:
         """Return what deletes the row if the nonce is *held*."""
-        if post.kind == "leaders":
-            return self._bind("leave_seat", self._root, post.scope, held)
-        return self._bind("delete_member", self._root, post.scope, post.name, held)
+        if claim_row.kind == "leaders":
+            return self._bind("leave_seat", self._root, claim_row.scope, held)
+        return self._bind("delete_member", self._root, claim_row.scope, claim_row.name, held)
 
 
 @dataclass(eq=False, slots=True)
@@ -106,7 +106,7 @@ class Holding:
         doubtful: What it may say instead, by nonce, because answers were lost.
     """
 
-    post: ClaimRow
+    claim_row: ClaimRow
     entry: Entry
     sent_at: float
     doubtful: dict[str, Entry] = field(default_factory=dict[str, Entry])
@@ -136,7 +136,9 @@ Renew = Callable[[Parcel], Future[Parcel]]
 
 def parcels(held: Iterable[Holding]) -> list[Parcel]:
     """Return what can be renewed by one statement each, what was renewed longest ago first."""
-    by_place = groupby(sorted(held, key=lambda one: one.post.place), lambda one: one.post.place)
+    by_place = groupby(
+        sorted(held, key=lambda one: one.claim_row.place), lambda one: one.claim_row.place
+    )
     made = [parcel for _, there in by_place for parcel in _fitting(there)]
     return sorted(made, key=lambda parcel: min(one.sent_at for one in parcel))
 
@@ -145,10 +147,10 @@ def renew_all(
     waiting: Iterable[Parcel],
     renew: Renew,
     heard: Callable[[Future[Parcel]], None],
-    few: ConcurrencyLimit,
+    limiter: ConcurrencyLimit,
 ) -> Future[None]:
     """Have *renew* renew all parcels, and *heard* hear of each; return what is done after that."""
-    renewals = [few.do(partial(renew, parcel)) for parcel in waiting]
+    renewals = [limiter.do(partial(renew, parcel)) for parcel in waiting]
     for one in renewals:
         one.add_done_callback(heard)
     return all_of(renewals)
@@ -193,7 +195,7 @@ class Session:
 
     def has(self, holding: Holding) -> bool:
         """Say whether that very *holding* is held."""
-        return self.holdings.get(holding.post.row) is holding
+        return self.holdings.get(holding.claim_row.row) is holding
 
 
 class Sessions:
@@ -206,7 +208,7 @@ class Sessions:
         self._pulse = pulse
         self._renew = renew
         self._interval = interval
-        self._few = ConcurrencyLimit(_AT_ONCE)
+        self._limiter = ConcurrencyLimit(_AT_ONCE)
         self._session: Session | None = None
         self._former: set[Session] = set()
         self._closed = False
@@ -230,12 +232,12 @@ class Sessions:
         self._pulse.after(self._interval, partial(self._round, session))
         return session
 
-    def find(self, post: ClaimRow, nonce: str) -> tuple[Session, Holding] | None:
-        """Return what *post* is held by under *nonce*, if the session is good."""
+    def find(self, claim_row: ClaimRow, nonce: str) -> tuple[Session, Holding] | None:
+        """Return what *claim_row* is held by under *nonce*, if the session is good."""
         session = self._session
         if session is None or not session.lease.is_valid():
             return None
-        holding = session.holdings.get(post.row)
+        holding = session.holdings.get(claim_row.row)
         return (session, holding) if holding and holding.entry.nonce == nonce else None
 
     def former(self, nonce: str) -> Holding | None:
@@ -253,7 +255,7 @@ class Sessions:
         with self._lock:
             if session is not self._session or holding.sent_at < session.since:
                 return False
-            session.holdings[holding.post.row] = holding
+            session.holdings[holding.claim_row.row] = holding
             return True
 
     def forget(self, holding: Holding) -> None:
@@ -262,7 +264,7 @@ class Sessions:
         if session is not None:
             with self._lock:
                 if session.has(holding):
-                    del session.holdings[holding.post.row]
+                    del session.holdings[holding.claim_row.row]
 
     def held(self) -> list[Holding]:
         """Return what is held."""
@@ -301,7 +303,7 @@ class Sessions:
             return
         begun, errors = self._context.clock.now(), list[BaseException]()
         heard = partial(self._heard, session, errors)
-        round_ = renew_all(parcels(self.held()), self._renew, heard, self._few)
+        round_ = renew_all(parcels(self.held()), self._renew, heard, self._limiter)
         round_.add_done_callback(lambda _: self._renewed(session, begun, errors))
 
     def _heard(

@@ -261,27 +261,27 @@ class CassandraStorage(StorageDriver):
         """Keep records with *calls*."""
         self._calls = calls
         self._folds = folds
-        self._commits = BatchedWrites(calls, fences, folds)
-        self._readings = BatchedReads(calls)
+        self._writes = BatchedWrites(calls, fences, folds)
+        self._reads = BatchedReads(calls)
 
     @override
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
         self._calls.check()
         if len(keys) == 1:
-            return self._readings.add(keys[0].namespace, (keys[0].name,))
+            return self._reads.add(keys[0].namespace, (keys[0].name,))
         parts = list(_parts(keys))
-        reads = [self._readings.add(namespace, names) for namespace, names in parts]
+        reads = [self._reads.add(namespace, names) for namespace, names in parts]
         return mapped(gathered(reads), partial(_in_order, keys, parts))
 
     @override
     def write(self, write: Write) -> Future[Version]:
         self._calls.check()
-        return self._commits.add(write)
+        return self._writes.add(write)
 
     @override
     def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
         self._calls.check()
-        return [self._commits.add(write) for write in writes]
+        return [self._writes.add(write) for write in writes]
 
     @override
     def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:

@@ -47,10 +47,10 @@ class Watcher(Protocol):
 
 
 class Rhythm(NamedTuple):
-    """When to look: so many *seconds* after each look, if *few* others do at that moment."""
+    """When to look: so many *seconds* after each look, as far as *limiter* lets it."""
 
     pulse: Timer
-    few: ConcurrencyLimit
+    limiter: ConcurrencyLimit
     seconds: float
 
 
@@ -94,7 +94,7 @@ class Poll:
             watchers = list(self._watchers)
             self._looking = bool(watchers)
         if watchers:
-            self._rhythm.few.do(partial(self.look, watchers)).add_done_callback(self._looked)
+            self._rhythm.limiter.do(partial(self.look, watchers)).add_done_callback(self._looked)
 
     def _looked(self, done: Future[bool]) -> None:
         error = done.exception()
@@ -126,18 +126,18 @@ class WholePoll(Poll):
     """Reads a group or a service, whose records may expire without a trace."""
 
     def __init__(
-        self, target: Target, states: States, rhythm: Rhythm, departed: ResurrectedRows
+        self, target: Target, states: States, rhythm: Rhythm, resurrected: ResurrectedRows
     ) -> None:
-        """Read *target* from *states*, without those who are back from *departed*."""
+        """Read *target* from *states*, without those who are back from *resurrected*."""
         super().__init__(rhythm)
         self._target = target
         self._states = states
-        self._departed = departed
+        self._resurrected = resurrected
 
     @override
     def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
         def tell(read: Snapshot) -> bool:
-            snapshot = read._replace(entries=self._departed.left_out(read.entries))
+            snapshot = read._replace(entries=self._resurrected.left_out(read.entries))
             return bool([one for one in watchers if one.take(snapshot)])
 
         return mapped(self._states.poll(self._target), tell)
@@ -335,12 +335,16 @@ class Watches:
     """All watches of one backend. Those of one namespace share a look. Thread-safe."""
 
     def __init__(
-        self, states: States, calls: Calls, seconds: float, departed: Callable[[], ResurrectedRows]
+        self,
+        states: States,
+        calls: Calls,
+        seconds: float,
+        resurrected: Callable[[], ResurrectedRows],
     ) -> None:
-        """Look at *states* every so many *seconds*, and keep *departed* for each observer."""
+        """Look at *states* every so many *seconds*, and keep *resurrected* for each observer."""
         self._states = states
         self._calls = calls
-        self._departed = departed
+        self._resurrected = resurrected
         self._rhythm = Rhythm(calls.pulse, ConcurrencyLimit(_AT_ONCE), seconds)
         self._shared_rhythm = Rhythm(calls.pulse, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
         self._polls: dict[Target, Poll] = {}
@@ -382,7 +386,7 @@ class Watches:
         if place.kind is Kind.NAMESPACE:
             return NamespacePoll(place.scope, self._states, self._shared_rhythm)
         rhythm = self._shared_rhythm if place.kind is Kind.SERVICE else self._rhythm
-        return WholePoll(place, self._states, rhythm, self._departed())
+        return WholePoll(place, self._states, rhythm, self._resurrected())
 
     def _forget(self, watch: CassandraWatch) -> None:
         with self._lock:

@@ -68,16 +68,16 @@ class Ear:
         self._wire: Wire | None = None
         self._interrupted = False
 
-    def ask(self, target: str, patience: Backoff) -> Answer:
+    def ask(self, target: str, backoff: Backoff) -> Answer:
         """Return what the server answers.
 
         Raises:
-            TroubleError: Nothing of use, as long as there was *patience*, or this was interrupted
+            TroubleError: Nothing of use, as long as there was *backoff*, or this was interrupted
                 since a question failed last.
         """
         agent = self._endpoints.current
         try:
-            answer = self._asked(agent, target, patience)
+            answer = self._asked(agent, target, backoff)
         except TroubleError as error:
             self.let_go()
             if is_lost(error.failure) and not self._interrupted:
@@ -108,10 +108,10 @@ class Ear:
         if wire is not None:
             self._agent.http.connections.drop(wire)
 
-    def _asked(self, agent: Agent, target: str, patience: Backoff) -> Answer:
+    def _asked(self, agent: Agent, target: str, backoff: Backoff) -> Answer:
         now = time.monotonic()
-        wire = self._connected(agent, now + patience.connect)
-        answer = agent.http.listen(wire, target, now + patience.all)
+        wire = self._connected(agent, now + backoff.connect)
+        answer = agent.http.listen(wire, target, now + backoff.all)
         if answer.status not in OK_OR_ABSENT:
             said = answer.body.decode("utf-8", "backslashreplace")
             raise TroubleError(Failure(answer.status, said))
@@ -140,14 +140,14 @@ class BlockingQuery:
     So a change that was missed is not missed for long.
     """
 
-    def __init__(self, ear: Ear, url: str, patience: Backoff, hearer: Callable[[], Hear]) -> None:
+    def __init__(self, ear: Ear, url: str, backoff: Backoff, hearer: Callable[[], Hear]) -> None:
         """Ask for *url*; before each question, have *hearer* say who is to hear the answer.
 
         Who does may raise one of kip30's errors; then it is asked again.
         """
         self._ear = ear
         self._url = url
-        self._patience = patience
+        self._backoff = backoff
         self._hearer = hearer
         self._closing = threading.Event()
         self.thread = threading.Thread(target=self._run, name="kip30-consul-watch", daemon=True)
@@ -190,9 +190,9 @@ class BlockingQuery:
 
     def _follow(self, known: int) -> int:
         """Ask for what is newer than *known*, and return what is known by then."""
-        wait = f"&index={known}&wait={round(self._patience.wait * 1000)}ms" if known else ""
+        wait = f"&index={known}&wait={round(self._backoff.wait * 1000)}ms" if known else ""
         hear = self._hearer()
-        answer = self._ear.ask(self._url + wait, self._patience)
+        answer = self._ear.ask(self._url + wait, self._backoff)
         if not self._closing.is_set():
             hear(answer)
         return understood(answer, index_of)
@@ -267,11 +267,11 @@ _NEVER_THERE = "/="
 _SINGLE = frozenset({Kind.VALUE, Kind.MEMBER, Kind.SERVICE})
 
 
-def look(watch: ConsulWatch, states: States, talk: Exchange) -> None:
+def look(watch: ConsulWatch, states: States, exchange: Exchange) -> None:
     """Read what *watch* observes, and tell it."""
     sent = states.mark(watch.place)
     asked = Ask("GET", watch.place.url, watch.understand, answers=OK_OR_ABSENT)
-    index, content = talk.ask(asked)
+    index, content = exchange.ask(asked)
     watch.tell(states.order(index, sent), content)
 
 
@@ -312,7 +312,7 @@ class SharedPoll:
         elif watches:
             marks = self._marks(watches)
             try:
-                index = self._talk().ask(at_key(f"{watches[0].place.key}{_NEVER_THERE}")).at
+                index = self._exchange().ask(at_key(f"{watches[0].place.key}{_NEVER_THERE}")).at
             except AuthenticationError:
                 self._alone += watches
             except Kip30Error as error:
@@ -339,7 +339,7 @@ class SharedPoll:
 
     def _read_part(self, watches: Sequence[ConsulWatch]) -> list[ConsulWatch]:
         marks = self._marks(watches)
-        records = self._talk().ask(transactions.read([watch.place.key for watch in watches]))
+        records = self._exchange().ask(transactions.read([watch.place.key for watch in watches]))
         absent: list[ConsulWatch] = []
         for watch, record in zip(watches, records, strict=True):
             if record is None:
@@ -354,14 +354,14 @@ class SharedPoll:
 
     def _read_alone(self, watch: ConsulWatch) -> None:
         try:
-            look(watch, self._states, self._talk())
+            look(watch, self._states, self._exchange())
         except AuthenticationError as error:
             _log.info("%s is not observed for now: %s", watch.place.target, error)
         except Kip30Error as error:
             self._note(error)
 
-    def _talk(self) -> Exchange:
-        return self._calls.talk(self._calls.seconds)
+    def _exchange(self) -> Exchange:
+        return self._calls.exchange(self._calls.seconds)
 
     def _note(self, error: Kip30Error) -> None:
         if isinstance(error, ClosedError):

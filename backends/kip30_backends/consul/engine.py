@@ -64,7 +64,7 @@ class Engine:
         self._ending = Ending(on_thread_of("kip30-consul"))
         fork_safety.register(self)
         try:
-            self._connect(self.calls.talk(context.connect_timeout_seconds), session=session)
+            self._connect(self.calls.exchange(context.connect_timeout_seconds), session=session)
         except BaseException:
             self._close()
             raise
@@ -104,27 +104,27 @@ class Engine:
         self.sessions.join()
         self.watches.join()
 
-    def _connect(self, talk: Exchange, *, session: bool) -> None:
+    def _connect(self, exchange: Exchange, *, session: bool) -> None:
         """Read something, so that it is known to work, and open a session if one is wanted."""
         try:
-            self._read_something(_FOR_READING * talk.left)
+            self._read_something(_FOR_READING * exchange.left)
         except UnavailableError as error:
-            if self.calls.endpoints.current.lacks_leader(talk.until):
+            if self.calls.endpoints.current.lacks_leader(exchange.until):
                 raise UnavailableError(f"{error}: {NO_LEADER}") from error
             raise
         if not session:
             return
         try:
-            self.sessions.current(talk)
+            self.sessions.current(exchange)
         except AuthenticationError:
             _log.info("the token may open no session: nothing can be joined or led with it")
 
     def _read_something(self, seconds: float) -> None:
         """Read what the token may read: it need not be allowed all that kip30 does."""
-        talk, refusals = self.calls.talk(seconds), list[AuthenticationError]()
+        exchange, refusals = self.calls.exchange(seconds), list[AuthenticationError]()
         for probe in self._probes:
             try:
-                talk.ask(at_key(probe))
+                exchange.ask(at_key(probe))
             except AuthenticationError as error:
                 refusals.append(error)
             else:

@@ -31,4 +31,4 @@ class Faults:
 
     def _delete(self, key: str) -> None:
         removal = transactions.write([transactions.delete(key)])
-        self._calls.on_demand(lambda talk: talk.ask(removal)).result()
+        self._calls.on_demand(lambda exchange: exchange.ask(removal)).result()

@@ -32,14 +32,14 @@ class Call(Future[T]):
     """A request that is sent once a caller wants its answer.
 
     Who waits for it does it on the waiting thread, which saves two changes of thread; if somebody
-    asks whether it is done, or wants to be told, the crew does it.
+    asks whether it is done, or adds a callback, the thread pool does it.
     """
 
-    def __init__(self, crew: ThreadPool, talk: Exchange, work: Work[T]) -> None:
+    def __init__(self, pool: ThreadPool, exchange: Exchange, work: Work[T]) -> None:
         """Have *work* done."""
         super().__init__()
-        self._crew = crew
-        self.talk = talk
+        self._pool = pool
+        self.exchange = exchange
         self._work = work
         self._unsent = threading.Lock()
 
@@ -50,7 +50,7 @@ class Call(Future[T]):
 
     def _send(self) -> None:
         try:
-            self._crew.do(self.run)
+            self._pool.do(self.run)
         except Kip30Error as error:
             self.fail(error)
 
@@ -76,7 +76,7 @@ class Call(Future[T]):
 
     def _here(self, timeout: float | None) -> None:
         """Do it on this thread, unless another one does or this must not wait that long."""
-        if timeout is not None and time.monotonic() + timeout < self.talk.until:
+        if timeout is not None and time.monotonic() + timeout < self.exchange.until:
             self.start()
         elif self._unsent.acquire(blocking=False):
             self.run()
@@ -86,7 +86,7 @@ class Call(Future[T]):
         if not self.set_running_or_notify_cancel():
             return
         try:
-            self.set_result(self._work(self.talk))
+            self.set_result(self._work(self.exchange))
         except Exception as error:  # noqa: BLE001  a future carries whatever it is
             self.set_exception(error)
         except BaseException as error:
@@ -105,11 +105,11 @@ _MAX_UNDER_WAY = 3
 class Read(Call[list[Entry | None]]):
     """A read of one key: a request of its own for who waits for it at once, else one of a batch."""
 
-    def __init__(self, batches: "Batches", talk: Exchange, key: str) -> None:
+    def __init__(self, batches: "Batches", exchange: Exchange, key: str) -> None:
         """Read *key*."""
-        super().__init__(batches.crew, talk, self._alone)
+        super().__init__(batches.pool, exchange, self._alone)
         self.key = key
-        self.talk = talk
+        self.exchange = exchange
         self._batches = batches
 
     @override
@@ -124,17 +124,17 @@ class Read(Call[list[Entry | None]]):
             except Kip30Error as error:
                 self.set_exception(error)
 
-    def _alone(self, talk: Exchange) -> list[Entry | None]:
-        found = talk.ask(at_key(self.key))
+    def _alone(self, exchange: Exchange) -> list[Entry | None]:
+        found = exchange.ask(at_key(self.key))
         return [entry_of(found.records[0] if found.records else None)]
 
 
 class Batches:
     """Has few requests under way at a time; what comes meanwhile goes with the next one."""
 
-    def __init__(self, crew: ThreadPool) -> None:
-        """Have *crew* ask."""
-        self.crew = crew
+    def __init__(self, pool: ThreadPool) -> None:
+        """Have *pool* send it."""
+        self.pool = pool
         self._waiting: deque[Read] = deque()
         self._under_way = 0
         self._lock = threading.Lock()
@@ -147,7 +147,7 @@ class Batches:
                 return
             self._under_way += 1
         try:
-            self.crew.do(self._run)
+            self.pool.do(self._run)
         except Kip30Error as error:
             self._fail(error)
 
@@ -175,8 +175,8 @@ def _read(reads: Sequence[Read]) -> None:
         reads[0].run()
         return
     try:
-        talk = min((read.talk for read in reads), key=_end)
-        records = talk.ask(transactions.read_granted([read.key for read in reads]))
+        exchange = min((read.exchange for read in reads), key=_end)
+        records = exchange.ask(transactions.read_granted([read.key for read in reads]))
     except Exception:  # noqa: BLE001  each tells what is the matter with it alone
         _read(reads[: len(reads) // 2])
         _read(reads[len(reads) // 2 :])
@@ -185,11 +185,11 @@ def _read(reads: Sequence[Read]) -> None:
         if read.key in records:
             read.answer(records[read.key])
         else:
-            read.fail(talk.refusal(FILTERED))
+            read.fail(exchange.refusal(FILTERED))
 
 
-def _end(talk: Exchange) -> float:
-    return talk.until
+def _end(exchange: Exchange) -> float:
+    return exchange.until
 
 
 class Calls:
@@ -206,8 +206,8 @@ class Calls:
         self.orders = Orders()
         self.seconds = seconds
         self.closing = threading.Event()
-        self.crew = ThreadPool()
-        self._batches = Batches(self.crew)
+        self.pool = ThreadPool()
+        self._batches = Batches(self.pool)
         self._pid = os.getpid()
 
     def on_demand(self, work: Work[T]) -> Future[T]:
@@ -216,10 +216,10 @@ class Calls:
         Who asks for a write does want to know.
         """
         refusal = self._refusal()
-        return failed(refusal) if refusal else Call(self.crew, self.talk(self.seconds), work)
+        return failed(refusal) if refusal else Call(self.pool, self.exchange(self.seconds), work)
 
     def begin(self, work: Work[T]) -> Future[T]:
-        """Return the future of *work*, which the crew begins with now."""
+        """Return the future of *work*, which the thread pool begins with now."""
         future = self.on_demand(work)
         future.done()  # which has it begin
         return future
@@ -230,9 +230,9 @@ class Calls:
         It is sent alone if the caller blocks on it, otherwise batched with other pending reads.
         """
         refusal = self._refusal()
-        return failed(refusal) if refusal else Read(self._batches, self.talk(self.seconds), key)
+        return failed(refusal) if refusal else Read(self._batches, self.exchange(self.seconds), key)
 
-    def talk(self, seconds: float) -> Exchange:
+    def exchange(self, seconds: float) -> Exchange:
         """Return a conversation of so many *seconds*."""
         return Exchange(self.endpoints, self.closing, time.monotonic() + seconds)
 
@@ -251,7 +251,7 @@ class Calls:
         """End all calls, and take no more."""
         self.closing.set()
         self.endpoints.close()
-        self.crew.stop()
+        self.pool.stop()
 
     def _refusal(self) -> Kip30Error | None:
         if os.getpid() != self._pid:

@@ -387,7 +387,7 @@ class ConsulScanner(ScanDriver):
 
     def _ask(self, ask: Ask[T]) -> T:
         self._engine.calls.check()
-        return self._engine.calls.talk(self._engine.calls.seconds).ask(ask)
+        return self._engine.calls.exchange(self._engine.calls.seconds).ask(ask)
 
     def _index(self) -> int:
         """Return the index of the newest write, of any key: it never goes back in one store.

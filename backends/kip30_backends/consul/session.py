@@ -80,7 +80,7 @@ class Grants:
             return told
         return f"{told} (the least that these servers grant)"
 
-    def session(self, talk: Exchange) -> Session:
+    def session(self, exchange: Exchange) -> Session:
         """Return a new session.
 
         Raises:
@@ -88,10 +88,10 @@ class Grants:
             DefiniteError: They grant none. Nothing was done.
         """
         try:
-            return self._asked_for(talk)
+            return self._asked_for(exchange)
         except TooShortError as error:
             self._accept(_TIMES_TTL * _floor(error), error)
-        return self._asked_for(talk)
+        return self._asked_for(exchange)
 
     def _accept(self, least: float, error: TooShortError) -> None:
         """Use the shortest timeout there is, unless another one was configured."""
@@ -103,15 +103,15 @@ class Grants:
         _log.warning("sessions last %g s, the least that the servers grant", least)
         self.timeout_seconds = least
 
-    def _asked_for(self, talk: Exchange) -> Session:
+    def _asked_for(self, exchange: Exchange) -> Session:
         """Return a new session, after registering the node of sessions if it is missing."""
         try:
-            return self._created(talk)
+            return self._created(exchange)
         except NodeMissingError:
-            talk.ask(_registration())
-        return self._created(talk)
+            exchange.ask(_registration())
+        return self._created(exchange)
 
-    def _created(self, talk: Exchange) -> Session:
+    def _created(self, exchange: Exchange) -> Session:
         sent_at = self._context.clock.now()
         wanted: dict[str, Any] = {
             "Name": "kip30",
@@ -124,7 +124,7 @@ class Grants:
             "NodeChecks": [],
         }
         created = Ask("PUT", "/v1/session/create", _ident, json.dumps(wanted).encode())
-        ident = talk.ask(created)
+        ident = exchange.ask(created)
         timeout = self.timeout_seconds
         return Session(ident, self._context.lease(sent_at=sent_at, timeout_seconds=timeout))
 
@@ -187,7 +187,7 @@ class Sessions:
         self._threads: set[threading.Thread] = set()
         self.on_renewed: Callable[[], None] = _idle
 
-    def current(self, talk: Exchange) -> Session:
+    def current(self, exchange: Exchange) -> Session:
         """Return the session there is, or open one.
 
         Raises:
@@ -198,7 +198,7 @@ class Sessions:
         session = self._session
         if session is not None and session.lease.is_valid():
             return session
-        if not self._opening.acquire(timeout=max(0.0, talk.left)):
+        if not self._opening.acquire(timeout=max(0.0, exchange.left)):
             raise UnavailableError("no session was granted in time: nothing was claimed")
         try:
             session = self._session
@@ -206,8 +206,8 @@ class Sessions:
                 return session
             if session is not None:
                 self.lost(session, "not renewed in time")
-            self._clear_away(talk)
-            return self._open(talk)
+            self._clear_away(exchange)
+            return self._open(exchange)
         finally:
             self._opening.release()
 
@@ -222,7 +222,7 @@ class Sessions:
         """End the session in the store, as if it had run out; this client is not notified."""
         session = self._session
         if session is not None:
-            self._calls.talk(self._calls.seconds).ask(_destroy(session))
+            self._calls.exchange(self._calls.seconds).ask(_destroy(session))
 
     def close(self) -> None:
         """End the session, here and in the store, and open no other one.
@@ -242,22 +242,22 @@ class Sessions:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def _clear_away(self, talk: Exchange) -> None:
+    def _clear_away(self, exchange: Exchange) -> None:
         """End the session before in the store too: what it still has there would be in the way."""
         if self._over is not None:
-            _end_in_store(self._over, talk)
+            _end_in_store(self._over, exchange)
             self._over = None
 
     def _end_quietly(self, session: Session) -> None:
         try:
-            _end_in_store(session, self._calls.talk(self._calls.seconds / 2))
+            _end_in_store(session, self._calls.exchange(self._calls.seconds / 2))
         except Kip30Error as error:
             _log.debug("the session is left to run out: %s", error)
 
-    def _open(self, talk: Exchange) -> Session:
+    def _open(self, exchange: Exchange) -> Session:
         if self._closing.is_set():
             raise ClosedError("the backend is closed")
-        session = self.grants.session(talk)
+        session = self.grants.session(exchange)
         try:
             self._adopt(session)
         except Kip30Error as error:
@@ -293,7 +293,7 @@ class Sessions:
         what it is asked, and goes on doing so for a while when there is one. A question that is
         put anew is answered at once.
         """
-        pause = patience = self._interval
+        pause = backoff = self._interval
         renewals = 0
         try:
             while not self._closing.wait(pause) and session is self._session:
@@ -301,22 +301,22 @@ class Sessions:
                     _log.info("the session was not renewed in time")
                     return
                 began = self._context.clock.now()
-                if self._renew(session, began, patience):
+                if self._renew(session, began, backoff):
                     pause = max(0.0, self._interval - (self._context.clock.now() - began))
-                    patience = self._interval
+                    backoff = self._interval
                     renewals += 1
                     if not renewals % _RENEWALS_PER_LOOK:
                         self.on_renewed()
                 else:
-                    pause, patience = _AFTER_TROUBLE, _PATIENCE_AFTER_TROUBLE * self._interval
+                    pause, backoff = _AFTER_TROUBLE, _PATIENCE_AFTER_TROUBLE * self._interval
         finally:
             self._threads.discard(threading.current_thread())
 
-    def _renew(self, session: Session, sent_at: float, patience: float) -> bool:
+    def _renew(self, session: Session, sent_at: float, backoff: float) -> bool:
         """Renew *session* in so many seconds; say whether the store has done so."""
         try:
             renewed = self._is_renewed(
-                session, self._calls.talk(min(patience, self._calls.seconds))
+                session, self._calls.exchange(min(backoff, self._calls.seconds))
             )
         except Kip30Error as error:
             _log.debug("the session was not renewed: %s", error)
@@ -328,43 +328,43 @@ class Sessions:
             session.lease.renewed(sent_at)
         return renewed
 
-    def _is_renewed(self, session: Session, talk: Exchange) -> bool:
+    def _is_renewed(self, session: Session, exchange: Exchange) -> bool:
         """Have a quorum confirm that *session* exists, and renew it by the same server.
 
         A leader that was cut off or frozen renews sessions alone until it notices. Whoever
         confirms leads after this was sent, so a later leader counts the timeout from later; and
         that server knows of no earlier leader any more whom it could ask for the renewal.
         """
-        if not talk.ask(_look_up(session)):
+        if not exchange.ask(_look_up(session)):
             self.lost(session)
             return False
-        confirmed_by = talk.answered_by
-        return talk.ask(_renewal(session)) and talk.answered_by is confirmed_by
+        confirmed_by = exchange.answered_by
+        return exchange.ask(_renewal(session)) and exchange.answered_by is confirmed_by
 
     @property
     def _interval(self) -> float:
         return self.grants.timeout_seconds / _RENEWALS_PER_TIMEOUT
 
 
-def _end_in_store(session: Session, talk: Exchange) -> None:
+def _end_in_store(session: Session, exchange: Exchange) -> None:
     """Free what *session* holds, lest its lock-delay keep others out, and end it."""
     held = list(session.held)
     for at in range(0, len(held), _MOST_FREED):
         part = held[at : at + _MOST_FREED]
-        refused = {part[one.number // 2] for one in _free(session, part, talk).refusals}
+        refused = {part[one.number // 2] for one in _free(session, part, exchange).refusals}
         rest = [key for key in part if key not in refused]
         if refused and rest:
-            _free(session, rest, talk)
-    talk.ask(_destroy(session))
+            _free(session, rest, exchange)
+    exchange.ask(_destroy(session))
 
 
-def _free(session: Session, keys: list[str], talk: Exchange) -> transactions.Outcome:
+def _free(session: Session, keys: list[str], exchange: Exchange) -> transactions.Outcome:
     """Delete *keys*, unless another session holds one of them, or none does.
 
     What was deleted unheard is refused the next time: *session* does not hold it any more.
     """
     checked = [(transactions.is_held(key, session.ident), transactions.delete(key)) for key in keys]
-    return talk.ask(transactions.clear([one for pair in checked for one in pair]))
+    return exchange.ask(transactions.clear([one for pair in checked for one in pair]))
 
 
 def _renewal(session: Session) -> Ask[bool]:

@@ -159,15 +159,15 @@ class States:
         """Return the order of an answer, given `mark` of its place as it was when it was sent."""
         return self._calls.orders.of(index, sent)
 
-    def look(self, place: Place, talk: Exchange) -> tuple[int, Content]:
+    def look(self, place: Place, exchange: Exchange) -> tuple[int, Content]:
         """Return what is at *place*, and the order of that."""
         sent = self.mark(place)
-        index, told = talk.ask(Ask("GET", place.url, _told, answers=OK_OR_ABSENT))
+        index, told = exchange.ask(Ask("GET", place.url, _told, answers=OK_OR_ABSENT))
         return self.order(index, sent), place.content(told)
 
-    def read(self, place: Place, talk: Exchange) -> Snapshot:
+    def read(self, place: Place, exchange: Exchange) -> Snapshot:
         """Return the state of *place*."""
-        order, content = self.look(place, talk)
+        order, content = self.look(place, exchange)
         return Snapshot(order, *content)
 
 

@@ -48,7 +48,7 @@ class Bell:
         """Begin without watches."""
         self.prefix = prefix
         self.watches: set[ConsulWatch] = set()
-        self.follower: BlockingQuery | None = None
+        self.query: BlockingQuery | None = None
 
     @property
     def url(self) -> str:
@@ -59,11 +59,11 @@ class Bell:
 class Watches:
     """All watches of one backend. Thread-safe."""
 
-    def __init__(self, states: States, calls: Calls, patience: Backoff) -> None:
+    def __init__(self, states: States, calls: Calls, backoff: Backoff) -> None:
         """Read from *states*."""
         self._states = states
         self._calls = calls
-        self._patience = patience
+        self._backoff = backoff
         self._alone: dict[ConsulWatch, BlockingQuery] = {}
         self._bells: dict[str, Bell] = {}
         self._rung: dict[ConsulWatch, Bell] = {}
@@ -94,12 +94,12 @@ class Watches:
             if len(self._alone) < _MOST_ALONE:
                 self._alone[watch] = self._follow_alone(watch)
                 return watch
-            follower = self._share(watch)
-        talk = self._calls.talk(self._calls.seconds)
+            query = self._share(watch)
+        exchange = self._calls.exchange(self._calls.seconds)
         try:
-            self._calls.crew.do(partial(self._read_first, watch, follower, talk))
+            self._calls.pool.do(partial(self._read_first, watch, query, exchange))
         except Kip30Error:
-            follower.again()
+            query.again()
         return watch
 
     def read_members(self) -> None:
@@ -109,7 +109,7 @@ class Watches:
                 return
             self._reads_members = True
         try:
-            self._calls.crew.do(self._read_members)
+            self._calls.pool.do(self._read_members)
         except Kip30Error as error:
             self._reads_members = False
             _log.info("members are not looked at: %s", str(error))
@@ -128,12 +128,12 @@ class Watches:
         """Have *watch* read whenever the bell nearest to it rings."""
         prefix = self._nearest(watch.place)
         bell = self._bells.get(prefix) or Bell(prefix)
-        if bell.follower is None:
-            bell.follower = self._follow(bell.url, lambda: partial(self._read_shared, bell))
+        if bell.query is None:
+            bell.query = self._follow(bell.url, lambda: partial(self._read_shared, bell))
             self._bells[prefix] = bell
         bell.watches.add(watch)
         self._rung[watch] = bell
-        return bell.follower
+        return bell.query
 
     def _nearest(self, place: Place) -> str:
         near = self._states.near(place)
@@ -159,13 +159,13 @@ class Watches:
         return self._follow(watch.place.url, partial(self._hearer, watch))
 
     def _follow(self, url: str, hearer: Callable[[], Hear]) -> BlockingQuery:
-        follower = BlockingQuery(Ear(self._calls.endpoints), url, self._patience, hearer)
+        query = BlockingQuery(Ear(self._calls.endpoints), url, self._backoff, hearer)
         try:
-            follower.thread.start()
+            query.thread.start()
         except RuntimeError as error:
             raise UnavailableError(f"nobody would listen: {error}") from error
-        self._threads = {follower.thread, *filter(threading.Thread.is_alive, self._threads)}
-        return follower
+        self._threads = {query.thread, *filter(threading.Thread.is_alive, self._threads)}
+        return query
 
     def _hearer(self, watch: ConsulWatch) -> Hear:
         return partial(self._tell, watch, self._states.mark(watch.place))
@@ -174,12 +174,12 @@ class Watches:
         index, content = understood(answer, watch.understand)
         watch.tell(self._states.order(index, sent), content)
 
-    def _read_first(self, watch: ConsulWatch, follower: BlockingQuery, talk: Exchange) -> None:
+    def _read_first(self, watch: ConsulWatch, query: BlockingQuery, exchange: Exchange) -> None:
         try:
-            look(watch, self._states, talk)
+            look(watch, self._states, exchange)
         except Kip30Error as error:
             _log.info("retrying watch of %s after: %s", watch.place.target, error)
-            follower.again()
+            query.again()
 
     def _read_shared(self, bell: Bell, answer: Answer) -> None:
         """Read what shares *bell*, but for what is known to be absent and cannot have come.
@@ -195,23 +195,23 @@ class Watches:
     def _forget(self, watch: ConsulWatch) -> None:
         with self._lock:
             self._members.discard(watch)
-            follower = self._alone.pop(watch, None)
+            query = self._alone.pop(watch, None)
             bell = self._rung.pop(watch, None)
             if bell is not None:
                 bell.watches.discard(watch)
                 if not bell.watches:
                     del self._bells[bell.prefix]
-                    follower, bell.follower = bell.follower, None
-        if follower is not None:
-            follower.close()
+                    query, bell.query = bell.query, None
+        if query is not None:
+            query.close()
 
     def _move(self) -> None:
         """Listen to the server that is used now."""
         with self._lock:
-            bells = [bell.follower for bell in self._bells.values() if bell.follower]
+            bells = [bell.query for bell in self._bells.values() if bell.query]
             followers = [*self._alone.values(), *bells]
-        for follower in followers:
-            follower.move()
+        for query in followers:
+            query.move()
 
 
 class ConsulObserve(ObserveDriver):

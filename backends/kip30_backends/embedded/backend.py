@@ -57,7 +57,9 @@ class EmbeddedBackend(Backend, LeaseSharing):
         self.storage = EmbeddedStorage(
             engine.database, engine.root, context.clock, engine.peers, engine.answers
         )
-        self.observe = EmbeddedObserve(engine.states, engine.watches, engine.pulse, engine.answers)
+        self.observe = EmbeddedObserve(
+            engine.states, engine.watches, engine.watch_thread, engine.answers
+        )
         if not engine.locks.shareable:
             self.capabilities -= {Capability.LEASE_SHARING}
         if engine.polls:

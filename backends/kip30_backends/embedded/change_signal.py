@@ -164,8 +164,8 @@ class SignalReader(ABC):
 class InotifyReader(SignalReader):
     """Hears at once."""
 
-    def __init__(self, doorbell: Path, sessions: Path) -> None:
-        """Listen to *doorbell* and to what happens in the directory *sessions*.
+    def __init__(self, signal_file: Path, sessions: Path) -> None:
+        """Listen to *signal_file* and to what happens in the directory *sessions*.
 
         Raises:
             OSError: The system or the user's limits do not allow it.
@@ -174,7 +174,7 @@ class InotifyReader(SignalReader):
         try:
             self._descriptor = start()
             self._open.append(self._descriptor)
-            watch(self._descriptor, doorbell, MODIFY)
+            watch(self._descriptor, signal_file, MODIFY)
             mask = CLOSE_WRITE | DELETE
             self._sessions = watch(self._descriptor, sessions, mask)
         except BaseException:

@@ -243,12 +243,12 @@ class Database:
         self._commits = -1
         self.look_at = 0.0
 
-    def patience(self) -> LockBackoff:
+    def backoff(self) -> LockBackoff:
         """Return the time that one operation may take, beginning now."""
         return LockBackoff(self._seconds)
 
     def read(
-        self, work: Callable[[sqlite3.Connection], T], patience: LockBackoff | None = None
+        self, work: Callable[[sqlite3.Connection], T], backoff: LockBackoff | None = None
     ) -> T:
         """Return what *work* reads.
 
@@ -259,14 +259,14 @@ class Database:
             return self._read(work)
         except sqlite3.Error as error:
             self._raise_unless_busy(error)
-        return (patience or self.patience()).through(partial(self._read, work))
+        return (backoff or self.backoff()).through(partial(self._read, work))
 
     def write(
         self,
         work: Callable[[Transaction], T],
         *,
         durable: bool = False,
-        patience: LockBackoff | None = None,
+        backoff: LockBackoff | None = None,
         urgent: bool = False,
     ) -> T:
         """Do *work* in one transaction and return what it returns; if it raises, undo it.
@@ -283,14 +283,14 @@ class Database:
         queue, turn = self._queue, Turn()
         try:
             if not queue.try_enter(turn):
-                patience = patience or self.patience()
-                if not queue.enter(turn, patience.seconds_left(), urgent=urgent):
+                backoff = backoff or self.backoff()
+                if not queue.enter(turn, backoff.seconds_left(), urgent=urgent):
                     raise UnavailableError(stayed_locked(self.file))
             try:
                 return self._write(work, durable)
             except sqlite3.Error as error:
                 self._raise_unless_busy(error)
-            return (patience or self.patience()).through(partial(self._write, work, durable))
+            return (backoff or self.backoff()).through(partial(self._write, work, durable))
         finally:
             turn.over = True
             queue.leave(turn)

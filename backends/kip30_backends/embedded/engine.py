@@ -59,18 +59,20 @@ class Engine:
         self._directory = directory
         self._pid = os.getpid()
         self.connections = Connections(file, synchronous=settings.synchronous.upper())
-        self.doorbell = self._open_doorbell()
+        self.signal_file = self._open_doorbell()
         self.faults = Faults(context.operation_timeout_seconds)
         self.answers = Answers(file, self.faults)
         self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, schema.boot_id())
         seconds = context.operation_timeout_seconds
-        self.database = Database(file, self.connections, seconds=seconds, ring=self.doorbell.ring)
+        self.database = Database(
+            file, self.connections, seconds=seconds, ring=self.signal_file.ring
+        )
         self.sessions = Sessions(context, self.database, self.locks, self.peers, self.faults)
         self.root = self._find_root(context)
         self.states = States(self.database, self.root, self.peers)
         self.watches = Watches(self.states, self.faults)
-        vigil = LivenessCheck(self.database, self.peers, context.clock)
-        self.pulse = WatchThread(self._make_ear, self.sessions, self.watches, vigil)
+        liveness_check = LivenessCheck(self.database, self.peers, context.clock)
+        self.watch_thread = WatchThread(self._make_ear, self.sessions, self.watches, liveness_check)
         self.renewal = Renewal(self.sessions)
         self.sessions.on_open = self._serve_session
         self.faults.end_session = self._end_session
@@ -83,7 +85,7 @@ class Engine:
 
     def drop(self) -> None:
         """Close, because nothing refers to this any more; on any thread."""
-        if not self.pulse.leave_orphaned(self.close):
+        if not self.watch_thread.leave_orphaned(self.close):
             self.close()
 
     def abandon(self) -> None:
@@ -92,20 +94,20 @@ class Engine:
         self.database.abandon()
         self.sessions.abandon()
         self.watches.abandon()
-        self.pulse.abandon()
+        self.watch_thread.abandon()
         self.renewal.abandon()
-        self.doorbell.close()
+        self.signal_file.close()
 
     def _close(self) -> None:
         if os.getpid() != self._pid:
             return  # forked by code that runs no hooks: all this is the parent's
         self.faults.close()
         self.watches.close()
-        self.pulse.stop()
+        self.watch_thread.stop()
         self.renewal.stop()
         self.sessions.close()
         self.connections.close()
-        self.doorbell.close()
+        self.signal_file.close()
 
     def _open_doorbell(self) -> ChangeSignal:
         try:
@@ -116,20 +118,20 @@ class Engine:
 
     def _serve_session(self) -> None:
         self.renewal.wake()
-        self.pulse.wake()
+        self.watch_thread.wake()
 
     def _is_own_thread(self) -> bool:
-        return self.pulse.is_this_thread() or self.renewal.is_this_thread()
+        return self.watch_thread.is_this_thread() or self.renewal.is_this_thread()
 
     def _find_root(self, context: Context) -> int:
         name = context.namespace.encode()
-        patience = LockBackoff(context.connect_timeout_seconds)
+        backoff = LockBackoff(context.connect_timeout_seconds)
         try:
-            schema.skip_lost_revisions(self.database, self.peers.boot, patience)
-            return self.database.write(lambda tx: _root(tx, name), patience=patience)
+            schema.skip_lost_revisions(self.database, self.peers.boot, backoff)
+            return self.database.write(lambda tx: _root(tx, name), backoff=backoff)
         except BaseException:
             self.connections.close()
-            self.doorbell.close()
+            self.signal_file.close()
             raise
 
     def _make_ear(self) -> SignalReader:

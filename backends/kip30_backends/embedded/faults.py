@@ -71,7 +71,7 @@ class Faults:
 
     def __init__(self, patience_seconds: float) -> None:
         """Begin without any; a client that is cut off is answered after *patience_seconds*."""
-        self._patience = patience_seconds
+        self._backoff = patience_seconds
         self._struck = 0
         self.armed = False
         self.renewals_paused = False
@@ -122,7 +122,7 @@ class Faults:
     def cut_off(self) -> Generator[None]:
         """Keep this client from the store: no call, renewal or notification gets through."""
         self.renewals_paused = self.watches_paused = True
-        self.add(Fault(operation="*", effect=Effect.CUT_OFF, seconds=self._patience, times=None))
+        self.add(Fault(operation="*", effect=Effect.CUT_OFF, seconds=self._backoff, times=None))
         try:
             yield
         finally:

@@ -151,7 +151,7 @@ class LivenessCheck:
         ]
         if dead:
             bury = partial(self._peers.spare_living, sessions=dead)
-            self._database.write(bury, patience=LockBackoff(_SHORT))
+            self._database.write(bury, backoff=LockBackoff(_SHORT))
         living = {session: deadline for session, _, deadline in rows if session not in dead}
         self._suspects = {
             session: left - 1

@@ -52,16 +52,16 @@ def boot_id() -> str:
         return ""
 
 
-def skip_lost_revisions(database: Database, boot: str, patience: LockBackoff) -> None:
+def skip_lost_revisions(database: Database, boot: str, backoff: LockBackoff) -> None:
     """Leave revisions out unless that was done since the start called *boot*.
 
     Raises:
         UnavailableError: Another thread was waiting for another program. Nothing was done.
         sqlite3.OperationalError: Another process was writing (`is_busy`). Nothing was done.
     """
-    if not database.read(lambda connection: _is_noted(connection.execute, boot), patience):
+    if not database.read(lambda connection: _is_noted(connection.execute, boot), backoff):
         # Before any revision after them is given out, they must outlive the next power failure.
-        database.write(lambda tx: _skip(tx, boot), durable=True, patience=patience)
+        database.write(lambda tx: _skip(tx, boot), durable=True, backoff=backoff)
 
 
 def _is_noted(execute: Callable[[str], sqlite3.Cursor], boot: str) -> bool:
@@ -245,9 +245,9 @@ def _create_or_wait(file: Path, seconds: float) -> None:
     """Create *file*, or wait until another process has created it."""
     lock = file.with_name(LOCK)
     _make_file(lock, b"")
-    patience = LockBackoff(seconds)
+    backoff = LockBackoff(seconds)
     while not _try_to_create(file, lock):
-        patience.pause(f"{lock} stayed locked by another process")
+        backoff.pause(f"{lock} stayed locked by another process")
 
 
 def _try_to_create(file: Path, lock: Path) -> bool:

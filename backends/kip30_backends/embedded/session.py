@@ -84,16 +84,16 @@ class Sessions:
             ClosedError: The backend is closed. Nothing was done.
             UnavailableError: No session could be kept for as long as it takes. Nothing was done.
         """
-        patience = LockBackoff(self._context.operation_timeout_seconds)
+        backoff = LockBackoff(self._context.operation_timeout_seconds)
         while True:
-            session = self._current(patience)
+            session = self._current(backoff)
             try:
                 return self._database.write(
-                    partial(self._inside, session, work), durable=durable, patience=patience
+                    partial(self._inside, session, work), durable=durable, backoff=backoff
                 )
             except SessionLostError:
-                self.end(session, "the store ended the session", patience)
-            patience.pause("the session ended again and again")
+                self.end(session, "the store ended the session", backoff)
+            backoff.pause("the session ended again and again")
 
     def has_ended(self, ident: str) -> bool:
         """Say whether the store is known to hold nothing of the session *ident* any more.
@@ -132,7 +132,7 @@ class Sessions:
             return None
         return self._renew_at - self._clock.now()
 
-    def end(self, session: Session, reason: str, patience: LockBackoff | None = None) -> None:
+    def end(self, session: Session, reason: str, backoff: LockBackoff | None = None) -> None:
         """End *session* and free what it holds, at once if the store can be reached.
 
         Else the others see by its lock that it is gone.
@@ -148,7 +148,7 @@ class Sessions:
         session.lease.end(reason)
         with suppress(Kip30Error, sqlite3.Error, OSError):
             end = partial(self._peers.end, session=session.ident)
-            self._database.write(end, patience=patience, urgent=True)
+            self._database.write(end, backoff=backoff, urgent=True)
         self._locks.drop(session.file, session.descriptor)
 
     def renew_now(self) -> None:
@@ -195,26 +195,26 @@ class Sessions:
         self.session = None
         self._closed = True
 
-    def _current(self, patience: LockBackoff) -> Session:
+    def _current(self, backoff: LockBackoff) -> Session:
         while True:
-            session = self._found_or_opened(patience)
+            session = self._found_or_opened(backoff)
             if session.lease.is_valid():
                 return session
-            self.end(session, "not renewed in time", patience)
-            patience.pause("each new session ended before it could be used")
+            self.end(session, "not renewed in time", backoff)
+            backoff.pause("each new session ended before it could be used")
 
-    def _found_or_opened(self, patience: LockBackoff) -> Session:
+    def _found_or_opened(self, backoff: LockBackoff) -> Session:
         turn = Turn()
         try:
             # Another thread has the turn for as long as it takes to open a session.
-            if not self._opening.enter(turn, patience.seconds_left()):
+            if not self._opening.enter(turn, backoff.seconds_left()):
                 raise UnavailableError("no session could be opened in time")
             if self._closed:
                 self._database.connections.refuse()
                 raise ClosedError("the backend is closed")
             if self.session is not None:
                 return self.session
-            session = self.session = self._open(patience)
+            session = self.session = self._open(backoff)
             try:
                 self.on_open()
             except BaseException:
@@ -225,20 +225,20 @@ class Sessions:
             self._opening.leave(turn)
         return session
 
-    def _open(self, patience: LockBackoff) -> Session:
+    def _open(self, backoff: LockBackoff) -> Session:
         while True:
             try:
-                return self._try_to_open(patience)
+                return self._try_to_open(backoff)
             except SessionLostError:
-                patience.pause("other processes took each new session for a dead one")
+                backoff.pause("other processes took each new session for a dead one")
 
-    def _try_to_open(self, patience: LockBackoff) -> Session:
+    def _try_to_open(self, backoff: LockBackoff) -> Session:
         ident = secrets.token_hex(8)
         file = self._peers.lock_file(ident)
         descriptor = self._locks.hold(file)
         try:
             enter = partial(self._enter, ident, descriptor)
-            sent_at = self._database.write(enter, patience=patience)
+            sent_at = self._database.write(enter, backoff=backoff)
             self._peers.forget_disowned()
             self._schedule(sent_at)
             return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
@@ -262,8 +262,8 @@ class Sessions:
 
     def _renew(self, session: Session) -> None:
         extend = partial(self._extend, session)
-        patience = LockBackoff(_RENEWAL_PATIENCE)
-        sent_at = self._database.write(extend, patience=patience, urgent=True)
+        backoff = LockBackoff(_RENEWAL_PATIENCE)
+        sent_at = self._database.write(extend, backoff=backoff, urgent=True)
         if sent_at is None:
             self.end(session, "the store ended the session", LockBackoff(_SHORT))
         elif session.lease.renewed(sent_at):

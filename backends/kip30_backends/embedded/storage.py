@@ -86,10 +86,10 @@ class EmbeddedStorage(StorageDriver):
     @override
     def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
         step = 1 if self._answers.faults.armed else _BATCH
-        patience = self._database.patience()
+        backoff = self._database.backoff()
         answers: list[Future[Version]] = []
         for start in range(0, len(writes), step):
-            answers += self._write_together(writes[start : start + step], patience)
+            answers += self._write_together(writes[start : start + step], backoff)
         return answers
 
     @override
@@ -121,13 +121,13 @@ class EmbeddedStorage(StorageDriver):
             raise foreign(f"the record of {str(key)!r}", error) from None
 
     def _write_together(
-        self, writes: Sequence[Write], patience: LockBackoff
+        self, writes: Sequence[Write], backoff: LockBackoff
     ) -> list[Future[Version]]:
         """Do *writes* in one transaction, in which each is refused or done by itself."""
         done = self._answers.give(
             "storage.write_many",
             _subject([write.key for write in writes]),
-            lambda: self._database.write(partial(self._try_each, writes), patience=patience),
+            lambda: self._database.write(partial(self._try_each, writes), backoff=backoff),
         )
         return [mapped(done, partial(_outcome, number)) for number in range(len(writes))]
 

@@ -163,16 +163,16 @@ class WatchThread:
         make_ear: Callable[[], SignalReader],
         sessions: Sessions,
         watches: Watches,
-        vigil: LivenessCheck,
+        liveness_check: LivenessCheck,
     ) -> None:
         """Listen with what *make_ear* returns, for as long as there is something to do."""
         self._make_ear = make_ear
         self._sessions = sessions
         self._watches = watches
-        self._vigil = vigil
+        self._liveness_check = liveness_check
         self._stopped = False
         self._orphaned: Callable[[], None] | None = None
-        self._ear: SignalReader | None = None
+        self._reader: SignalReader | None = None
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
@@ -186,8 +186,8 @@ class WatchThread:
         with self._lock:
             if self._stopped:
                 raise ClosedError("the backend is closed")
-            if self._ear is not None:
-                self._ear.wake()
+            if self._reader is not None:
+                self._reader.wake()
                 return
             self._start(self._make_ear())
 
@@ -196,8 +196,8 @@ class WatchThread:
         with self._lock:
             self._stopped = True
             thread = self._thread
-            if self._ear is not None:
-                self._ear.wake()
+            if self._reader is not None:
+                self._reader.wake()
         if thread is not None and not self.is_this_thread():
             thread.join()
 
@@ -209,60 +209,60 @@ class WatchThread:
         """Have the thread call *close* and end; say whether there is a thread to do it."""
         with self._lock:
             self._orphaned = close
-            if self._ear is not None:
-                self._ear.wake()
-            return self._ear is not None
+            if self._reader is not None:
+                self._reader.wake()
+            return self._reader is not None
 
     def abandon(self) -> None:
         """In a forked child: there is no thread here."""
         self._lock = threading.Lock()
         self._stopped = True
-        ear, self._ear, self._thread = self._ear, None, None
-        if ear is not None:
-            ear.close()
+        reader, self._reader, self._thread = self._reader, None, None
+        if reader is not None:
+            reader.close()
 
-    def _start(self, ear: SignalReader) -> None:
+    def _start(self, reader: SignalReader) -> None:
         try:
-            self._ear = ear
+            self._reader = reader
             self._thread = threading.Thread(
-                target=self._run, args=(ear,), name="kip30-embedded", daemon=True
+                target=self._run, args=(reader,), name="kip30-embedded", daemon=True
             )
             running = started(self._thread)
         except BaseException:  # such as KeyboardInterrupt
-            self._give_up(ear)
+            self._give_up(reader)
             raise
         if not running:
-            self._give_up(ear)
+            self._give_up(reader)
             raise UnavailableError("the system has no thread to spare: nothing was done")
 
-    def _give_up(self, ear: SignalReader) -> None:
-        """Have no thread. If it runs all the same, it ends before it uses *ear* (`_goes_on`)."""
-        self._ear = self._thread = None
-        ear.close()
+    def _give_up(self, reader: SignalReader) -> None:
+        """Have no thread. If it runs all the same, it ends before it uses *reader* (`_goes_on`)."""
+        self._reader = self._thread = None
+        reader.close()
 
-    def _run(self, ear: SignalReader) -> None:
+    def _run(self, reader: SignalReader) -> None:
         closed: Collection[str] | None = None
-        while self._goes_on(ear):
-            well = self._beat(closed, ear)
-            closed = ear.wait(self._pause(ear) if well else _AFTER_TROUBLE)
+        while self._goes_on(reader):
+            well = self._beat(closed, reader)
+            closed = reader.wait(self._pause(reader) if well else _AFTER_TROUBLE)
 
-    def _goes_on(self, ear: SignalReader) -> bool:
+    def _goes_on(self, reader: SignalReader) -> bool:
         if self._orphaned is not None:
             self._orphaned()
         with self._lock:
             busy = self._sessions.session is not None or self._watches
-            is_the_thread = self._ear is ear
+            is_the_thread = self._reader is reader
             if is_the_thread and busy and not self._stopped:
                 return True
             if is_the_thread:
-                self._ear = self._thread = None
-            ear.close()
+                self._reader = self._thread = None
+            reader.close()
         return False
 
-    def _beat(self, closed: Collection[str] | None, ear: SignalReader) -> bool:
+    def _beat(self, closed: Collection[str] | None, reader: SignalReader) -> bool:
         well = True
         if self._watches.on_claims:
-            well = self._try(lambda: self._vigil.look(closed, ear.look_seconds))
+            well = self._try(lambda: self._liveness_check.look(closed, reader.look_seconds))
         return self._try(self._watches.tell) and well
 
     def _try(self, step: Callable[[], None]) -> bool:
@@ -275,12 +275,12 @@ class WatchThread:
             _log.exception("a sink or a lease callback raised")
         return True
 
-    def _pause(self, ear: SignalReader) -> float:
+    def _pause(self, reader: SignalReader) -> float:
         pauses = [_LONGEST]
         if self._watches:
-            pauses.append(ear.look_seconds)
+            pauses.append(reader.look_seconds)
         if self._watches.on_claims:
-            pauses.append(self._vigil.seconds_to_look())
+            pauses.append(self._liveness_check.seconds_to_look())
         return max(0.0, min(pauses))
 
 
@@ -288,12 +288,12 @@ class EmbeddedObserve(ObserveDriver):
     """Whole targets, read once or watched."""
 
     def __init__(
-        self, states: States, watches: Watches, pulse: WatchThread, answers: Answers
+        self, states: States, watches: Watches, watch_thread: WatchThread, answers: Answers
     ) -> None:
-        """Read from *states*; *pulse* notifies *watches*."""
+        """Read from *states*; *watch_thread* notifies *watches*."""
         self._states = states
         self._watches = watches
-        self._pulse = pulse
+        self._watch_thread = watch_thread
         self._answers = answers
 
     @override
@@ -306,7 +306,7 @@ class EmbeddedObserve(ObserveDriver):
     def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
         watch = self._watches.add(target, sink)
         try:
-            self._pulse.wake()
+            self._watch_thread.wake()
         except BaseException:
             watch.close()
             raise

@@ -43,35 +43,35 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def departed(clock: ManualClock) -> ResurrectedRows:
+def resurrected(clock: ManualClock) -> ResurrectedRows:
     return ResurrectedRows(clock, SESSION_SECONDS)
 
 
 def test_what_was_missed_is_left_out_for_two_sessions_and_a_second(
-    clock: ManualClock, departed: ResurrectedRows
+    clock: ManualClock, resurrected: ResurrectedRows
 ) -> None:
     old, other = {"m": Entry(Version(1), "old", b"")}, {"n": Entry(Version(2), "other", b"")}
-    assert departed.left_out(old) == old
-    assert departed.left_out(other) == other
+    assert resurrected.left_out(old) == old
+    assert resurrected.left_out(other) == other
     clock.advance(1.9 * SESSION_SECONDS)
-    assert departed.left_out({**old, **other}) == other
+    assert resurrected.left_out({**old, **other}) == other
     clock.advance(0.5 * SESSION_SECONDS)
-    assert departed.left_out({**old, **other}) == {**old, **other}
+    assert resurrected.left_out({**old, **other}) == {**old, **other}
 
 
-def test_who_claims_again_under_the_same_nonce_is_told(departed: ResurrectedRows) -> None:
+def test_who_claims_again_under_the_same_nonce_is_told(resurrected: ResurrectedRows) -> None:
     old, new = ({"m": Entry(Version(number), "same", b"")} for number in (1, 2))
-    assert departed.left_out(old) == old
-    assert departed.left_out({}) == {}
-    assert departed.left_out(new) == new
-    assert departed.left_out(old) == {}
+    assert resurrected.left_out(old) == old
+    assert resurrected.left_out({}) == {}
+    assert resurrected.left_out(new) == new
+    assert resurrected.left_out(old) == {}
 
 
-def test_a_version_that_begins_again_is_told(departed: ResurrectedRows) -> None:
+def test_a_version_that_begins_again_is_told(resurrected: ResurrectedRows) -> None:
     for nonce in ("before all was lost", "after"):
         entries = {"m": Entry(Version(1), nonce, b"")}
-        assert departed.left_out(entries) == entries
-        assert departed.left_out({}) == {}
+        assert resurrected.left_out(entries) == entries
+        assert resurrected.left_out({}) == {}
 
 
 def test_a_member_who_had_gone_is_not_told_again_for_a_while(

@@ -34,13 +34,13 @@ class Works:
 
 
 def test_many_threads_and_never_more_than_so_much() -> None:
-    few = ConcurrencyLimit(MOST)
+    limiter = ConcurrencyLimit(MOST)
     with ThreadPoolExecutor(2 * MOST) as ending, ThreadPoolExecutor(CALLERS) as calling:
         works = Works(ending)
 
         def call(first: int) -> list[Future[int]]:
             numbers = range(first, first + EACH)
-            return [few.do(partial(works.begin, number)) for number in numbers]
+            return [limiter.do(partial(works.begin, number)) for number in numbers]
 
         begun = list(calling.map(call, range(0, CALLERS * EACH, EACH)))
         results = [one.result(SECONDS) for some in begun for one in some]
@@ -50,10 +50,10 @@ def test_many_threads_and_never_more_than_so_much() -> None:
 
 
 def test_what_is_done_at_once_does_not_pile_up() -> None:
-    few = ConcurrencyLimit(1)
+    limiter = ConcurrencyLimit(1)
     first: Future[int] = Future()
-    held = few.do(lambda: first)
-    waiting = [few.do(lambda: Completed(1)) for _ in range(10_000)]
+    held = limiter.do(lambda: first)
+    waiting = [limiter.do(lambda: Completed(1)) for _ in range(10_000)]
     assert not any(one.done() for one in waiting)
     first.set_result(0)
     assert held.result() == 0

@@ -206,16 +206,16 @@ class Wire:
         self._policy = _policies.DCAwareRoundRobinPolicy(local_dc=settings.datacenter or "")
         self._cluster = cluster(settings, patience, self._policy)
         self._session: Any = None
-        self._quiet = LogFilter(self.known)
+        self._log_filter = LogFilter(self.known)
         self.on_up: Callable[[Node], None] = _nothing
         fork_safety.register(self)
 
     def connect(self) -> None:
         """Connect to the nodes that can be reached; takes as long as the driver likes."""
-        self._quiet.begin()
+        self._log_filter.begin()
         start_workers(self._cluster, EXECUTOR_THREADS)
         self._cluster.register_listener(_Listener(self))
-        with self._quiet.connecting():
+        with self._log_filter.connecting():
             self._session = self._cluster.connect()
         self._session.use_client_timestamp = False
 
@@ -281,12 +281,12 @@ class Wire:
 
     def abandon(self) -> None:
         """In a forked child: leave all to the parent, also when the process ends."""
-        self._quiet.end()
+        self._log_filter.end()
         abandon(self._cluster)
 
     def _end(self) -> None:
         self._cluster.shutdown()
-        self._quiet.end()
+        self._log_filter.end()
 
 
 def bind(prepared: Prepared, values: Sequence[Any]) -> Statement:

@@ -67,7 +67,7 @@ class Exchange:
             agent = self._endpoints.current
             tried += 1
             try:
-                answer = self._sent(ask, agent, self._patience(tried, writes=ask.writes))
+                answer = self._sent(ask, agent, self._backoff(tried, writes=ask.writes))
             except TroubleError as error:
                 failure = error.failure
                 if is_lost(failure):
@@ -110,7 +110,7 @@ class Exchange:
             raise TroubleError(Failure(answer.status, said))
         return understood(answer, ask.read)
 
-    def _patience(self, tried: int, *, writes: bool) -> float:
+    def _backoff(self, tried: int, *, writes: bool) -> float:
         """Return until when one server may take: not all the time, as long as there are others."""
         others = len(self._endpoints) - tried
         if others <= 0:

@@ -154,10 +154,10 @@ def test_a_follower_is_closed_while_it_connects(
     endpoints: Endpoints, resolver: Resolver, namespace: str
 ) -> None:
     heard: list[Answer] = []
-    with _following(endpoints, target(f"{namespace}/k"), heard.append) as follower:
-        follower.thread.start()
+    with _following(endpoints, target(f"{namespace}/k"), heard.append) as query:
+        query.thread.start()
         assert resolver.asked.wait(SOON)
-        follower.close()
+        query.close()
         resolver.may_answer.set()
     assert not heard
     assert not _open(endpoints)
@@ -173,9 +173,9 @@ def test_a_follower_is_interrupted_while_it_tells(
     def hear(answer: Answer) -> None:
         heard.append(answer)
         if len(heard) == 1:
-            end(follower)
+            end(query)
 
-    with _following(endpoints, target(f"{namespace}/k"), hear) as follower:
-        follower.thread.start()
+    with _following(endpoints, target(f"{namespace}/k"), hear) as query:
+        query.thread.start()
         eventually(lambda: len(heard) == times, within=SECONDS)
     assert len(heard) == times
