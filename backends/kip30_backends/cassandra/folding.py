@@ -215,8 +215,11 @@ class Folds:
         self._calls = calls
         self._wire = wire
         self._keyspace = keyspace
+        # The statements of each table, prepared with its first fold. Written by the folding thread.
         self._prepared: dict[str, Statements] = {}
+        # How many rows a partition had when it was last folded.
         self._sizes: dict[Place, int] = {}
+        # Partitions to be folded, and futures of that. Written under the lock.
         self._waiting: dict[Place, Future[None]] = {}
         self._lock = threading.Lock()
 

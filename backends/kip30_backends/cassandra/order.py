@@ -121,6 +121,8 @@ class Revisions:
 
     def __init__(self) -> None:
         """Begin without any."""
+        # Both are written under the lock: the newest revision proposed or seen, and those of
+        # partitions that are further ahead than clocks go wrong, which others must not follow.
         self._last = 0
         self._ahead: dict[Place, int] = {}
         self._lock = threading.Lock()

@@ -47,6 +47,8 @@ class PartitionQueues(Generic[J]):
         self._pulse = pulse
         self._choose = choose
         self._do = do
+        # What waits before each place at which something is under way; a place without an entry
+        # is idle. Written under the lock.
         self._lines: dict[Hashable, deque[J]] = {}
         self._lock = threading.Lock()
 
@@ -197,6 +199,7 @@ class ConcurrencyLimit:
 
     def __init__(self, most: int) -> None:
         """Have up to *most* pieces of work under way."""
+        # How many more may begin now, and what waits for that. Written under the lock.
         self._free = most
         self._waiting: deque[_Job] = deque()
         self._lock = threading.Lock()

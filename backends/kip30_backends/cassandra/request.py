@@ -152,12 +152,20 @@ class Call(Future[T]):
         self._ask = ask
         self._until = until
         self._too_short = _WORTH_TRYING * (until - time.monotonic())
+        # The nodes that this round of attempts has asked, by identity; cleared to ask all again.
         self._tried: set[int] = set()
+        # The number of the newest attempt. Answers and failures of earlier ones are late: the
+        # first answer counts, a late failure does not. Written under the lock, as is the next.
         self._attempts = 0
+        # Whether the future has its outcome, or is about to. Set once.
         self._over = False
+        # Whether an earlier attempt may have been applied, or may yet be. They never go back:
+        # `close` and the answer of a later attempt go by them.
         self._may_be_done = False
         self._may_be_late = False
+        # Whether the newest attempt is under way. Set before it is sent.
         self._is_sent = False
+        # Whether the tables were missing once, and are being made.
         self._repaired = False
         self._last = _NOBODY
         self._silence: Due | None = None

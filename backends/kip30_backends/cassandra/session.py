@@ -209,7 +209,10 @@ class Sessions:
         self._renew = renew
         self._interval = interval
         self._limiter = ConcurrencyLimit(_AT_ONCE)
+        # All of these are written under the lock.
+        # The session that new claims use; None before the first and after a lost one.
         self._session: Session | None = None
+        # Lost sessions whose rows may still be there: a claim with a nonce of theirs is their own.
         self._former: set[Session] = set()
         self._closed = False
         self._lock = threading.Lock()

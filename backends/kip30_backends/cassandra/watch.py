@@ -60,10 +60,15 @@ class Poll:
     def __init__(self, rhythm: Rhythm) -> None:
         """Look in that *rhythm*, and sooner after news or for a new watcher."""
         self._rhythm = rhythm
+        # All of these but _warned are written under the lock.
         self._watchers: set[Watcher] = set()
+        # Whether a look is under way: there is one at a time.
         self._looking = False
+        # Whether a watcher came meanwhile, whose first look must not wait for the pause.
         self._at_once = False
+        # Whether the log says that listeners hear nothing. Written when a look ends.
         self._warned = False
+        # Counts looks, so that a timer that was set before an earlier look does nothing.
         self._turn = 0
         self._pause = rhythm.seconds
         self._lock = threading.Lock()
@@ -347,6 +352,8 @@ class Watches:
         self._resurrected = resurrected
         self._rhythm = Rhythm(calls.pulse, ConcurrencyLimit(_AT_ONCE), seconds)
         self._shared_rhythm = Rhythm(calls.pulse, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
+        # What is looked at, with how many watches; and what each watch has looked at. Under the
+        # lock: the last watch of a place takes its poll along.
         self._polls: dict[Target, Poll] = {}
         self._numbers = Counter[Target]()
         self._watches: dict[CassandraWatch, Target] = {}

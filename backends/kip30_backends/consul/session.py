@@ -180,10 +180,17 @@ class Sessions:
         self._context = context
         self._calls = calls
         self._lock = threading.Lock()
+        # Held while a session is opened, so that two claims do not open two.
         self._opening = threading.Lock()
+        # Set once, under the lock: no session is adopted after that.
         self._closing = threading.Event()
+        # The session that new claims use; None before the first and after a lost one. Written
+        # under the lock; its renewals end when it is replaced.
         self._session: Session | None = None
+        # A lost session that may still stand in the store. The next one is opened after that has
+        # been ended there, or its claims would be in the way. Written under the lock or _opening.
         self._over: Session | None = None
+        # The threads that renew; one that was lost may still be in a request.
         self._threads: set[threading.Thread] = set()
         self.on_renewed: Callable[[], None] = _idle
 

@@ -64,11 +64,17 @@ class Watches:
         self._states = states
         self._calls = calls
         self._backoff = backoff
+        # All of these are written under the lock. A watch is in one of the first, third, fourth.
+        # Watches with a query of their own.
         self._alone: dict[ConsulWatch, BlockingQuery] = {}
+        # The shared queries by prefix, and the one that each other watch waits for.
         self._bells: dict[str, Bell] = {}
         self._rung: dict[ConsulWatch, Bell] = {}
+        # Watches of single members, which are read together when the session is renewed.
         self._members: set[ConsulWatch] = set()
+        # Whether such a read is under way; its thread alone resets it.
         self._reads_members = False
+        # The threads of all queries that may still run, for `join`.
         self._threads: set[threading.Thread] = set()
         self._stopped = False
         self._lock = threading.Lock()

@@ -183,10 +183,15 @@ class Outbox(Reception):
         """Give each operation *patience_seconds*."""
         self._patience = patience_seconds
         self._lock = threading.Lock()
+        # All of these are written under the lock.
+        # Operations to be sent, in this order; one that is over already is skipped.
         self._waiting: deque[Operation[Any]] = deque()
+        # Operations with a deadline, the earliest first, sent or not: `expire` looks at its front.
         self._open: deque[Operation[Any]] = deque()
+        # What sends; None between two sessions: then operations wait.
         self._client: Wakeable | None = None
         self._closed = False
+        # Why there will be no connection soon; what has a deadline fails with it at once.
         self._refusal: Kip30Error | None = None
 
     def start(self, steps: Steps[T]) -> Future[T]:

@@ -55,9 +55,13 @@ class Line(Owner):
         Answers are ordered after those of earlier eras: a server may have lost its past.
         """
         context = ground.context
+        # These are written by callbacks, on the thread of the connection.
+        # The session, once the servers have granted it.
         self.session: Session | None = None
         self.timeout_seconds = context.session_timeout_seconds
+        # Set when it is known whether there will be a session.
         self.settled = threading.Event()
+        # Whether a quorum has agreed on anything in this session.
         self.is_proven = False
         self.client = Client(ground.server, self, context.clock, self.timeout_seconds)
         self._context = context
@@ -177,12 +181,17 @@ class Sessions:
         self._context = ground.context
         self.server = ground.server
         self._lock = threading.Lock()
+        # Set once, under the lock: no session is opened after that.
         self._closing = threading.Event()
+        # The line that is used; None between two sessions. Written under the lock.
         self._line: Line | None = None
+        # The thread that opens the next session, perhaps ended; and a lost line for whose
+        # replacement there was no thread to spare, which `beat` tries again. Under the lock.
         self._replacing: threading.Thread | None = None
         self._unreplaced: Line | None = None
-        """A lost line for whose replacement there was no thread yet; written under the lock."""
+        # How many sessions were begun. Written by the thread that opens, of which there is one.
         self._eras = 0
+        # When the next proof of the session is due. Written by `beat`, on the timer thread.
         self._beat_at = 0.0
 
     @property

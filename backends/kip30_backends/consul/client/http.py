@@ -256,8 +256,10 @@ class Connections:
     def __init__(self, connect: Callable[[float], Wire]) -> None:
         """Have *connect* make them, each by a deadline."""
         self._connect = connect
+        # Connections that wait for the next request, and all that are open. Under the lock.
         self._idle: deque[Idle] = deque()
         self._open: set[Wire] = set()
+        # Whether a connection is kept after its request.
         self._keeping = True
         self._closed = False
         self._lock = threading.Lock()

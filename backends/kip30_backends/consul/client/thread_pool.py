@@ -22,11 +22,14 @@ class ThreadPool:
 
     def __init__(self) -> None:
         """Have no thread yet."""
+        # All of these are written under the condition, which is notified for each piece of work.
+        self._changed = threading.Condition()
         self._waiting: deque[Work] = deque()
         self._threads: set[threading.Thread] = set()
+        # How many threads wait for work. Those that were notified and have not woken count too,
+        # so a new thread is needed once it does not exceed what waits.
         self._idle = 0
         self._stopped = False
-        self._changed = threading.Condition()
 
     def do(self, work: Work) -> None:
         """Do *work* soon.

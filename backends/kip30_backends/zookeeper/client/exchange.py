@@ -129,7 +129,11 @@ class Exchange:
         self._party = party
         self._clock = clock
         self._frames = Frames()
+        # The number of the newest request; answers come in the order of these.
         self._xid = 0
+        # Whether a proof of the session is to be sent, whether the thread was asked to look for
+        # what there is to send, and whether the session is to be closed. Any thread sets them;
+        # the connection's own resets the first two.
         self._prove = True
         self._woken = False
         self._closing = False
