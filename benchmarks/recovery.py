@@ -16,8 +16,8 @@ from typing_extensions import override
 from benchmarks.stores import scratch, settings
 from benchmarks.subjects import EMBEDDED, STORES
 from kip30.config import Written
+from kip30_conformance.faults.pauses import Claims, Pause, allowed_seconds, brief, long, recover
 from kip30_conformance.harness import Harness
-from kip30_conformance.pauses import Claims, Pause, allowed_seconds, brief, long, recover
 from kip30_conformance.servers import start
 from kip30_conformance.servers.harness import ServerHarness
 

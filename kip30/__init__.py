@@ -5,10 +5,9 @@ the same promises on every store. Start with `PluginLocator`.
 """
 
 from kip30._version import __version__
-from kip30.candidacy import Leadership
 from kip30.codecs import BYTES, JSON, STR, Codec
+from kip30.driver.records import Fence, Version, parse_version
 from kip30.election import Leader, LeaderChange, LeaderElection
-from kip30.enrolment import Member
 from kip30.errors import (
     AlreadyNominatedError,
     AuthenticationError,
@@ -40,8 +39,9 @@ from kip30.errors import (
 from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
 from kip30.locator import PluginLocator
 from kip30.membership import GroupMembership, Members, MembershipChange
-from kip30.records import Fence, Version, parse_version
-from kip30.sessions import SessionLost
+from kip30.runtime.candidacy import Leadership
+from kip30.runtime.lease_tracker import SessionLost
+from kip30.runtime.member_lifecycle import Member
 from kip30.signals import close_on_signals
 from kip30.storage import Storage, Versioned
 

@@ -14,17 +14,17 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from kip30.callbacks import check_callable
-from kip30.campaign import Campaign
-from kip30.candidacy import Candidacy, Leadership, LeadershipListener
-from kip30.clock import Clock
 from kip30.codecs import Codec
-from kip30.connection import Connection
+from kip30.driver.clock import Clock
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import NotElectedError, NotNominatedError, OutcomeUnknownError, UsageError
-from kip30.handle import Handle
-from kip30.leader_views import Leader, LeaderChange, LeaderViews
 from kip30.names import check_id
-from kip30.records import Kind, Snapshot, Target
+from kip30.runtime.base_handle import Handle
+from kip30.runtime.callbacks import check_callable
+from kip30.runtime.campaign import Campaign
+from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.runtime.leader_views import Leader, LeaderChange, LeaderViews
+from kip30.runtime.open_store import OpenStore
 
 __all__ = ["Leader", "LeaderChange", "LeaderElection"]
 
@@ -46,15 +46,15 @@ class LeaderElection(Handle, Generic[T]):
     """
 
     def __init__(
-        self, connection: Connection, service: str, codec: Codec[T], owner: object = None
+        self, store: OpenStore, service: str, codec: Codec[T], owner: object = None
     ) -> None:
         """Use `PluginLocator.leader_election` instead."""
         self.service: str = check_id(service, "service")
-        super().__init__(connection, owner)
+        super().__init__(store, owner)
         self._codec = codec
         self._views = LeaderViews(service, codec)
         self._target = Target(Kind.SERVICE, service)
-        self._campaign = Campaign(connection, service)
+        self._campaign = Campaign(store, service)
 
     def get_leader(self) -> Leader[T] | None:
         """Return the present leader, as the store says now, or None.
@@ -66,7 +66,7 @@ class LeaderElection(Handle, Generic[T]):
             UnavailableError: The store did not answer by the operation timeout.
             StoreError: The record of the leader is another program's, a newer kip30's, or damaged.
         """
-        return self._leader(self._connection.wait(self._state()))
+        return self._leader(self._store.wait(self._state()))
 
     def nominate(
         self,
@@ -97,12 +97,12 @@ class LeaderElection(Handle, Generic[T]):
         """
         candidacy = self._candidacy(candidate, data, on_elected, on_lost)
         kept = self._campaign.add(candidacy)
-        return self._tried(kept, self._connection.context.operation_timeout_seconds)
+        return self._tried(kept, self._store.context.operation_timeout_seconds)
 
     def resign(self, candidate: str) -> None:
         """End the leadership and the candidacy of *candidate*; nominate again to return.
 
-        The leadership is over locally as soon as this is called, whatever follows.
+        The leadership is over locally as soon as this is called.
 
         Raises:
             NotNominatedError: It is not nominated here.
@@ -110,7 +110,7 @@ class LeaderElection(Handle, Generic[T]):
                 does; at the latest the lease ends by itself.
         """
         resigned = self._resigned(candidate)
-        if not wait([resigned], self._connection.context.operation_timeout_seconds).done:
+        if not wait([resigned], self._store.context.operation_timeout_seconds).done:
             raise OutcomeUnknownError(_UNCONFIRMED.format(candidate))
         resigned.result()
 
@@ -140,7 +140,7 @@ class LeaderElection(Handle, Generic[T]):
             UsageError: *timeout_seconds* is negative or not a number. Nothing was sent.
         """
         candidacy = self._candidacy(candidate, data)
-        patience = self._connection.context.operation_timeout_seconds
+        patience = self._store.context.operation_timeout_seconds
         first_try = first_try_seconds(timeout_seconds, patience)
         self._campaign.add(candidacy, alone=True)
         try:
@@ -151,7 +151,7 @@ class LeaderElection(Handle, Generic[T]):
                 raise NotElectedError(f"{candidate!r} was not elected to lead {self.service!r}")
             yield leadership
         finally:
-            if not self._connection.is_foreign():
+            if not self._store.is_foreign():
                 wait([self._campaign.withdraw(candidacy)], patience)
 
     def wait_elected(self, candidate: str, timeout_seconds: float | None) -> Leadership | None:
@@ -161,7 +161,7 @@ class LeaderElection(Handle, Generic[T]):
             UsageError: *timeout_seconds* is negative or not a number.
         """
         self._check()
-        clock = self._connection.context.clock
+        clock = self._store.context.clock
         until = clock.now() + waiting_seconds(timeout_seconds)
         while True:
             term = _result_by(until, clock, self._campaign.elected(candidate))
@@ -200,10 +200,10 @@ class LeaderElection(Handle, Generic[T]):
 
     def _state(self) -> Future[Snapshot]:
         self._check()
-        return self._connection.backend.observe.snapshot(self._target)
+        return self._store.backend.observe.snapshot(self._target)
 
     def _leader(self, snapshot: Snapshot) -> Leader[T] | None:
-        self._connection.unreadable.note(self._target, snapshot.unreadable)
+        self._store.unreadable.note(self._target, snapshot.unreadable)
         return self._views.leader(snapshot)
 
     def _candidacy(
@@ -218,8 +218,8 @@ class LeaderElection(Handle, Generic[T]):
         check_callable(on_elected=on_elected, on_lost=on_lost)
         return Candidacy(
             check_id(candidate, "candidate"),
-            self._connection.fit(self._codec.encode(data)),
-            self._connection.dispatcher,
+            self._store.fit(self._codec.encode(data)),
+            self._store.dispatcher,
             on_elected=on_elected,
             on_lost=on_lost,
         )

@@ -8,12 +8,12 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from kip30.codecs import Codec
-from kip30.connection import Connection
-from kip30.handle import Handle
-from kip30.key_sets import KeySetChange, KeySets
+from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.names import Key, check_namespace, parse_key
-from kip30.observation import Describe
-from kip30.records import Entry, Kind, Snapshot, Target, Version
+from kip30.runtime.base_handle import Handle
+from kip30.runtime.key_sets import KeySetChange, KeySets
+from kip30.runtime.open_store import OpenStore
+from kip30.runtime.subscriptions import Describe
 
 __all__ = ["KeySetChange", "ListenerRegistry", "ValueChange"]
 
@@ -51,9 +51,9 @@ class ListenerRegistry(Handle, Generic[T]):
     called or hashed is a `UsageError`, and nothing is registered.
     """
 
-    def __init__(self, connection: Connection, codec: Codec[T], owner: object = None) -> None:
+    def __init__(self, store: OpenStore, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.listener_registry` instead."""
-        super().__init__(connection, owner)
+        super().__init__(store, owner)
         self._codec = codec
         # By namespace, as long as a listener of it is there.
         self._key_sets: WeakValueDictionary[str, KeySets] = WeakValueDictionary()

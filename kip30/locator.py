@@ -6,26 +6,26 @@ from typing import Any, Self, TypeVar, overload
 
 from typing_extensions import override
 
-from kip30.callbacks import check_callback
-from kip30.clock import Clock, SystemClock
-from kip30.closing import Closing
 from kip30.codecs import STR, Codec, check_codec
-from kip30.connection import Connection
 from kip30.driver import Backend
+from kip30.driver.clock import Clock, SystemClock
+from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.kit.threads import start_eventually
 from kip30.election import LeaderElection
 from kip30.errors import ClosedError, LifecycleError
 from kip30.listeners import ListenerRegistry
 from kip30.membership import GroupMembership
-from kip30.resolution import Configuration, resolve
-from kip30.sessions import SessionListener
+from kip30.runtime.callbacks import check_callback
+from kip30.runtime.lease_tracker import SessionListener
+from kip30.runtime.open_store import OpenStore
+from kip30.runtime.resolution import Configuration, resolve
 from kip30.storage import Storage
-from kip30.threads import start_eventually
 
 T = TypeVar("T")
 
 
 class _Lifeline:
-    """Held by the locator and all it hands out; the connection closes when nobody holds it."""
+    """Held by the locator and all it hands out; the connection closes when none of them is left."""
 
 
 class PluginLocator(Closing):
@@ -41,7 +41,7 @@ class PluginLocator(Closing):
     def __init__(self, *, clock: Clock | None = None) -> None:
         """Prepare; nothing is opened before `startup`. *clock* is for tests of timing rules."""
         self._clock = clock or SystemClock()
-        self._connection: Connection | None = None
+        self._store: OpenStore | None = None
         # Held while a startup runs, and for good once one has succeeded: a locator opens one store.
         # Never waited for, so that a child forked in the middle of a startup cannot hang on it.
         self._startup = threading.Lock()
@@ -83,10 +83,10 @@ class PluginLocator(Closing):
 
     def _start(self, config: Configuration) -> None:
         resolved = resolve(config, self._clock)
-        connection = Connection(resolved.open(), resolved.context)
-        self._drop = weakref.finalize(self._lifeline, _close_elsewhere, connection)
+        store = OpenStore(resolved.open(), resolved.context)
+        self._drop = weakref.finalize(self._lifeline, _close_elsewhere, store)
         self._drop.atexit = False
-        self._connection = connection
+        self._store = store
         if self._closed:
             self.close()
             raise LifecycleError("this locator was closed while it was started: make another one")
@@ -177,23 +177,23 @@ class PluginLocator(Closing):
         cannot be started, also if it never was.
         """
         self._closed = True
-        if self._connection is not None:
-            self._connection.close()
+        if self._store is not None:
+            self._store.close()
         if self._drop is not None:
             self._drop.detach()
 
-    def _open(self) -> Connection:
-        if self._connection is None:
+    def _open(self) -> OpenStore:
+        if self._store is None:
             if self._closed:
                 raise ClosedError("the locator is closed: start a new one")
             raise LifecycleError("this locator is not started: call startup() first")
-        self._connection.check()
-        return self._connection
+        self._store.check()
+        return self._store
 
 
-def _close_elsewhere(connection: Connection) -> None:
+def _close_elsewhere(store: OpenStore) -> None:
     """Close on a thread of its own: the collector may be running on one that holds our locks."""
-    if connection.is_foreign():
+    if store.is_foreign():
         return
-    thread = threading.Thread(target=connection.close, name="kip30-close", daemon=True)
+    thread = threading.Thread(target=store.close, name="kip30-close", daemon=True)
     start_eventually(thread)

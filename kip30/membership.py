@@ -12,16 +12,16 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from kip30.callbacks import check_callable
 from kip30.codecs import Codec
-from kip30.connection import Connection
-from kip30.enrolment import Enrolment, Member, MemberCallbacks, MemberListener
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import Kip30Error, MemberExistsError, NotMemberError, OutcomeUnknownError
-from kip30.futures import failed
-from kip30.group_views import Changes, GroupViews, Members, MembershipChange
-from kip30.handle import Handle
 from kip30.names import check_id
-from kip30.records import Kind, Snapshot, Target
+from kip30.runtime.base_handle import Handle
+from kip30.runtime.callbacks import check_callable
+from kip30.runtime.group_views import Changes, GroupViews, Members, MembershipChange
+from kip30.runtime.member_lifecycle import Member, MemberCallbacks, MemberLifecycle, MemberListener
+from kip30.runtime.open_store import OpenStore
 
 __all__ = ["GroupMembership", "Members", "MembershipChange"]
 
@@ -40,16 +40,14 @@ class GroupMembership(Handle, Generic[T]):
     Every method may raise `ClosedError` or `LifecycleError`; then nothing was sent.
     """
 
-    def __init__(
-        self, connection: Connection, group: str, codec: Codec[T], owner: object = None
-    ) -> None:
+    def __init__(self, store: OpenStore, group: str, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.group_membership` instead."""
         self.group: str = check_id(group, "group")
-        super().__init__(connection, owner)
+        super().__init__(store, owner)
         self._codec = codec
         self._views = GroupViews(group, codec)
         self._target = Target(Kind.GROUP, group)
-        self._enrolments: dict[str, Enrolment] = {}
+        self._lifecycles: dict[str, MemberLifecycle] = {}
         # How many there are when those are forgotten that are over. Written under the lock.
         self._look_over_at = _LOOKED_OVER
         self._lock = threading.Lock()
@@ -88,11 +86,11 @@ class GroupMembership(Handle, Generic[T]):
         """
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
         callbacks = MemberCallbacks(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
-        enrolment = self._enrol(member_id, data, callbacks)
+        lifecycle = self._enrol(member_id, data, callbacks)
         try:
-            return enrolment.join()
+            return lifecycle.join()
         except BaseException:
-            self._drop(member_id, enrolment)
+            self._drop(member_id, lifecycle)
             raise
 
     def update(self, member_id: str, data: T) -> None:
@@ -110,8 +108,8 @@ class GroupMembership(Handle, Generic[T]):
                 answers, the member shows this data or newer data.
         """
         self._check()
-        encoded = self._connection.fit(self._codec.encode(data))
-        self._enrolment(member_id).update(encoded)
+        encoded = self._store.fit(self._codec.encode(data))
+        self._lifecycle(member_id).update(encoded)
 
     def leave(self, member_id: str) -> None:
         """Leave; the id is free when this returns.
@@ -122,10 +120,10 @@ class GroupMembership(Handle, Generic[T]):
                 the store answers; at the latest the session ends by itself.
         """
         self._check()
-        enrolment = self._enrolment(member_id)
-        self._drop(member_id, enrolment)
-        left = enrolment.leave()
-        if not wait([left], self._connection.context.operation_timeout_seconds).done:
+        lifecycle = self._lifecycle(member_id)
+        self._drop(member_id, lifecycle)
+        left = lifecycle.leave()
+        if not wait([left], self._store.context.operation_timeout_seconds).done:
             raise OutcomeUnknownError(
                 f"{member_id!r} has left {self.group!r}, but the store has not confirmed it yet"
             )
@@ -134,8 +132,8 @@ class GroupMembership(Handle, Generic[T]):
     def member(self, member_id: str) -> Member | None:
         """Return the present membership of an id that joined here; None if it has none now."""
         self._check()
-        enrolment = self._enrolments.get(member_id)
-        member = enrolment.member if enrolment else None
+        lifecycle = self._lifecycles.get(member_id)
+        member = lifecycle.member if lifecycle else None
         return member if member is not None and member.is_valid() else None
 
     def membership(self) -> Members[T]:
@@ -178,73 +176,73 @@ class GroupMembership(Handle, Generic[T]):
     @override
     def _give_back(self) -> Sequence[Future[None]]:
         with self._lock:
-            enrolments = list(self._enrolments.values())
-            self._enrolments.clear()
-        self._release_together(enrolments)
-        return [enrolment.left for enrolment in enrolments]
+            lifecycles = list(self._lifecycles.values())
+            self._lifecycles.clear()
+        self._release_together(lifecycles)
+        return [lifecycle.left for lifecycle in lifecycles]
 
-    def _release_together(self, enrolments: Sequence[Enrolment]) -> None:
-        """Have all *enrolments* leave, in few round trips: there may be thousands."""
-        begun = [(enrolment, enrolment.begin_leave()) for enrolment in enrolments]
-        leaving = [(enrolment, claim) for enrolment, claim in begun if claim is not None]
-        driver, claims = self._connection.backend.membership, [claim for _, claim in leaving]
+    def _release_together(self, lifecycles: Sequence[MemberLifecycle]) -> None:
+        """Have all *lifecycles* leave, in few round trips: there may be thousands."""
+        begun = [(lifecycle, lifecycle.begin_leave()) for lifecycle in lifecycles]
+        leaving = [(lifecycle, claim) for lifecycle, claim in begun if claim is not None]
+        driver, claims = self._store.backend.membership, [claim for _, claim in leaving]
         if not claims:
             return
         try:
             releases = driver.release_many(self.group, claims)
         except Kip30Error as error:
             releases = [failed(error) for _ in claims]
-        for (enrolment, _), release in zip(leaving, releases, strict=True):
-            release.add_done_callback(enrolment.released)
+        for (lifecycle, _), release in zip(leaving, releases, strict=True):
+            release.add_done_callback(lifecycle.released)
 
-    def _enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> Enrolment:
-        """Reserve the id on this object; nothing is sent before the enrolment joins."""
+    def _enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> MemberLifecycle:
+        """Reserve the id on this object; nothing is sent before the lifecycle joins."""
         self._check()
-        encoded = self._connection.fit(self._codec.encode(data))
+        encoded = self._store.fit(self._codec.encode(data))
         check_id(member_id, "member")
-        enrolment = Enrolment(self._connection, self.group, member_id, encoded, callbacks)
-        self._enter(member_id, enrolment)
-        return enrolment
+        lifecycle = MemberLifecycle(self._store, self.group, member_id, encoded, callbacks)
+        self._enter(member_id, lifecycle)
+        return lifecycle
 
-    def _enter(self, member_id: str, enrolment: Enrolment) -> None:
+    def _enter(self, member_id: str, lifecycle: MemberLifecycle) -> None:
         with self._lock:
             self._check()
-            kept = self._enrolments.get(member_id)
+            kept = self._lifecycles.get(member_id)
             if kept is not None and not kept.is_over():
                 raise MemberExistsError(f"{member_id!r} has joined {self.group!r} here already")
-            if len(self._enrolments) >= self._look_over_at:
+            if len(self._lifecycles) >= self._look_over_at:
                 self._forget_evicted()
-            self._enrolments[member_id] = enrolment
+            self._lifecycles[member_id] = lifecycle
 
     def _forget_evicted(self) -> None:
         """Forget members that other clients replaced; kept, they say why they are none."""
-        for member_id, enrolment in list(self._enrolments.items()):
-            if enrolment.is_over():
-                del self._enrolments[member_id]
-        self._look_over_at = _LOOKED_OVER + 2 * len(self._enrolments)
+        for member_id, lifecycle in list(self._lifecycles.items()):
+            if lifecycle.is_over():
+                del self._lifecycles[member_id]
+        self._look_over_at = _LOOKED_OVER + 2 * len(self._lifecycles)
 
-    def _enrolment(self, member_id: str) -> Enrolment:
-        enrolment = self._enrolments.get(check_id(member_id, "member"))
-        if enrolment is None:
+    def _lifecycle(self, member_id: str) -> MemberLifecycle:
+        lifecycle = self._lifecycles.get(check_id(member_id, "member"))
+        if lifecycle is None:
             raise NotMemberError(f"{member_id!r} has not joined {self.group!r} here")
-        return enrolment
+        return lifecycle
 
-    def _drop(self, member_id: str, enrolment: Enrolment) -> None:
+    def _drop(self, member_id: str, lifecycle: MemberLifecycle) -> None:
         with self._lock:
-            if self._enrolments.get(member_id) is enrolment:
-                del self._enrolments[member_id]
+            if self._lifecycles.get(member_id) is lifecycle:
+                del self._lifecycles[member_id]
 
     def _snapshot(self) -> Snapshot:
-        return self._connection.wait(self._state())
+        return self._store.wait(self._state())
 
     def _state(self) -> Future[Snapshot]:
         self._check()
-        return self._connection.backend.observe.snapshot(self._target)
+        return self._store.backend.observe.snapshot(self._target)
 
     def _ids(self, snapshot: Snapshot) -> frozenset[str]:
-        self._connection.unreadable.note(self._target, snapshot.unreadable)
+        self._store.unreadable.note(self._target, snapshot.unreadable)
         return frozenset(snapshot.entries)
 
     def _members(self, snapshot: Snapshot) -> Members[T]:
-        self._connection.unreadable.note(self._target, snapshot.unreadable)
+        self._store.unreadable.note(self._target, snapshot.unreadable)
         return self._views.members(snapshot)

@@ -30,9 +30,9 @@ from types import FrameType
 
 from typing_extensions import override
 
-from kip30.closing import Closing
+from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.kit.threads import started
 from kip30.errors import UnavailableError, UsageError
-from kip30.threads import started
 
 log: logging.Logger = logging.getLogger(__name__)
 

@@ -6,13 +6,9 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, cast
 
 from kip30.codecs import Codec
-from kip30.connection import Connection
 from kip30.driver import Capability
-from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, UsageError
-from kip30.futures import mapped
-from kip30.handle import Handle
-from kip30.names import Key, check_namespace, keys_in, parse_key
-from kip30.records import (
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import (
     Condition,
     Entry,
     Fence,
@@ -23,7 +19,11 @@ from kip30.records import (
     check_version,
     new_nonce,
 )
-from kip30.settlement import Wait, settle, write_and_settle
+from kip30.errors import Kip30Error, OutcomeUnknownError, PartialWriteError, UsageError
+from kip30.names import Key, check_namespace, keys_in, parse_key
+from kip30.runtime.base_handle import Handle
+from kip30.runtime.lost_answers import Wait, settle, write_and_settle
+from kip30.runtime.open_store import OpenStore
 
 T = TypeVar("T")
 _Entries = list[Entry | None]
@@ -69,10 +69,10 @@ class Storage(Handle, Generic[T]):
     service, decided by the store in the same operation.
     """
 
-    def __init__(self, connection: Connection, codec: Codec[T], owner: object = None) -> None:
+    def __init__(self, store: OpenStore, codec: Codec[T], owner: object = None) -> None:
         """Use `PluginLocator.storage` instead."""
-        super().__init__(connection, owner)
-        self._driver = connection.backend.storage
+        super().__init__(store, owner)
+        self._driver = store.backend.storage
         self._codec = codec
 
     def get(self, key: str) -> Versioned[T] | None:
@@ -83,7 +83,7 @@ class Storage(Handle, Generic[T]):
             CodecError: The stored bytes are not of this storage's codec.
         """
         self._check()  # straight on, not by _read and _versioned: the commonest call
-        entry = self._connection.wait(self._driver.read((parse_key(key),)))[0]
+        entry = self._store.wait(self._driver.read((parse_key(key),)))[0]
         return None if entry is None else Versioned(self._codec.decode(entry.data), entry.version)
 
     def fetch(self, key: str) -> Future[T | None]:
@@ -94,7 +94,7 @@ class Storage(Handle, Generic[T]):
         of them has not begun when the locator is closed, `close` calls.
         """
         self._check()
-        return mapped(self._driver.read((parse_key(key),)), self._first, self._connection.future)
+        return mapped(self._driver.read((parse_key(key),)), self._first, self._store.future)
 
     def fetch_many(self, keys: Iterable[str]) -> Future[dict[str, T]]:
         """Return a future of the values of those *keys* that have one.
@@ -107,7 +107,7 @@ class Storage(Handle, Generic[T]):
             raise UsageError(f"keys must be several keys, not {type(keys).__name__}: pass a list")
         wanted = list(dict.fromkeys(keys))
         read = self._read(wanted)
-        return mapped(read, lambda entries: self._found(wanted, entries), self._connection.future)
+        return mapped(read, lambda entries: self._found(wanted, entries), self._store.future)
 
     def put(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
         """Create *key* and return its version.
@@ -118,9 +118,9 @@ class Storage(Handle, Generic[T]):
         return self._settled(self._creation(key, value, fence))
 
     def update(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
-        """Replace the value of *key*, whatever it is, and return the new version.
+        """Replace the present value of *key*, and return the new version.
 
-        An equal value counts: the version grows and listeners are told.
+        An equal value counts: the version grows and listeners are notified.
 
         Raises:
             KeyMissingError: There is no such key. None is created.
@@ -159,7 +159,7 @@ class Storage(Handle, Generic[T]):
     ) -> None:
         """Delete *key*; with *expected*, only at that version.
 
-        After a lost answer a deletion cannot be told from someone else's: if the key is
+        After a lost answer a deletion cannot be distinguished from another client's: if the key is
         gone by then, `OutcomeUnknownError` is raised.
 
         Raises:
@@ -221,19 +221,19 @@ class Storage(Handle, Generic[T]):
     def _exchange(self, key: str, expected: Version, value: T, fence: Fencing | None) -> Write:
         self._check()
         condition = check_version(expected)
-        self._connection.require(Capability.COMPARE_AND_SET)
+        self._store.require(Capability.COMPARE_AND_SET)
         return self._request(key, self._encode(value), condition, fence)
 
     def _deletion(self, key: str, expected: Version | None, fence: Fencing | None) -> Write:
         self._check()
         condition = Condition.PRESENT if expected is None else check_version(expected)
         if expected is not None:
-            self._connection.require(Capability.COMPARE_AND_SET)
+            self._store.require(Capability.COMPARE_AND_SET)
         return self._request(key, None, condition, fence)
 
     def _listable(self, namespace: str) -> str:
         self._check()
-        self._connection.require(Capability.LISTING)
+        self._store.require(Capability.LISTING)
         return check_namespace(namespace)
 
     def _page(self, namespace: str, after: str) -> Future[NamePage]:
@@ -246,16 +246,16 @@ class Storage(Handle, Generic[T]):
         return self._new(parse_key(key), data, condition, self._fence(fence))
 
     def _settled(self, write: Write) -> Version:
-        return write_and_settle(self._driver, write, self._connection.asking())
+        return write_and_settle(self._driver, write, self._store.asking())
 
     def _encode(self, value: T) -> bytes:
-        return self._connection.fit(self._codec.encode(value))
+        return self._store.fit(self._codec.encode(value))
 
     def _fence(self, fence: Fencing | None) -> Fence | None:
         if fence is None:
             return None
         checked = check_fence(fence)
-        self._connection.require(Capability.FENCING)
+        self._store.require(Capability.FENCING)
         return checked
 
     def _new(
@@ -266,7 +266,7 @@ class Storage(Handle, Generic[T]):
     def _write_each(self, writes: Iterable[Write]) -> dict[str, Version | Kip30Error]:
         asked = list(writes)
         futures = self._driver.write_many(asked)
-        wait = self._connection.asking()
+        wait = self._store.asking()
         return {
             str(write.key): self._outcome(write, future, wait)
             for write, future in zip(asked, futures, strict=True)
@@ -296,7 +296,7 @@ class Storage(Handle, Generic[T]):
     def _pages(self, namespace: str) -> Iterator[str]:
         after = ""
         while True:
-            page = self._connection.wait(self._page(namespace, after))
+            page = self._store.wait(self._page(namespace, after))
             yield from keys_in(namespace, page.names)
             if page.is_last:
                 return

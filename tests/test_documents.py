@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kip30_conformance.report import case_id
-from kip30_conformance.suites import SUITES
+from kip30_conformance.all_suites import SUITES
+from kip30_conformance.report.results import case_id
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 from .mutants.pipeline import MUTANTS, Edit, mutated
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kip30.config import load
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 from .snippets import Snippet, snippets, transcript
 

@@ -14,11 +14,11 @@ from uuid import uuid4
 from benchmarks.pipeline.timing import Spent, both_spent, spent
 from kip30.config import load
 from kip30.driver import Backend
+from kip30.driver.records import Condition, Write
 from kip30.names import parse_key
 from kip30.pipeline.applier import MOST_IN_FLIGHT, Applier
 from kip30.pipeline.outcomes import Outcome, Record
-from kip30.records import Condition, Write
-from kip30.resolution import resolve
+from kip30.runtime.resolution import resolve
 
 ROUNDS = 5
 _SECONDS = 30

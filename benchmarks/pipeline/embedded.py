@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from benchmarks.pipeline.replay import RawScan
 from kip30_backends.embedded import scanning
-from kip30_backends.embedded.pinned_copy import open_copy
+from kip30_backends.embedded.scanning import open_copy
 
 _PAGE_BEGINS = "SELECT CAST"
 

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from benchmarks.pipeline import applying
 from benchmarks.pipeline.dataset import fill
 from kip30 import PluginLocator
+from kip30.driver.scanning import View
 from kip30.pipeline import diff, restore, snapshot
 from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
@@ -36,8 +37,7 @@ from kip30.pipeline.endpoints import (
 )
 from kip30.pipeline.report import Ending
 from kip30.pipeline.session import close_session, open_session
-from kip30.resolution import scanner
-from kip30.scanning import View
+from kip30.runtime.resolution import scanner
 from kip30_conformance.servers import start
 
 _MEGABYTE = 1024 * 1024

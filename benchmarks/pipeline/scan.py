@@ -11,8 +11,8 @@ from benchmarks.pipeline.dataset import fill
 from benchmarks.pipeline.replay import RawScan
 from benchmarks.pipeline.timing import Spent, both_spent
 from kip30 import PluginLocator
-from kip30.resolution import scanner
-from kip30.scanning import Position, ScanDriver, Span
+from kip30.driver.scanning import Position, ScanDriver, Span
+from kip30.runtime.resolution import scanner
 
 if TYPE_CHECKING:
     from benchmarks.remote.place import Place

@@ -1,4 +1,4 @@
-"""``kip30 conform``: the whole suite against whatever store a configuration names.
+"""``kip30 conform``: the whole suite against the store that a configuration names.
 
 It needs nothing but the configuration, works in namespaces of its own, and leaves the records it
 made there in the store.
@@ -24,13 +24,13 @@ from typing_extensions import override
 
 from kip30 import ConfigError, UnsupportedError, __version__
 from kip30.config import CommonSettings, Properties, Written, build, effective, load
+from kip30.config.extras import how_to_install
 from kip30.driver import Backend, Capability
-from kip30.extras import how_to_install
-from kip30.resolution import Configuration, check
+from kip30.runtime.resolution import Configuration, check
 from kip30_conformance.harness import OPERATION_SECONDS, Harness
-from kip30_conformance.patience import TIME_SCALE
-from kip30_conformance.rendering import html, markdown
-from kip30_conformance.report import Level, Store, Summary
+from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.report.rendering import html, markdown
+from kip30_conformance.report.results import Level, Store, Summary
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.harness import ServerHarness
 from kip30_conformance.sharing import require_sharing
@@ -83,7 +83,7 @@ def run(
         config: A properties file or a mapping of its keys; see `PluginLocator.startup`.
         level: How much to prove: ``core``, ``fault`` (core included) or ``scale`` (all).
         out_dir: Gets ``report.json``, ``report.md``, ``report.html`` and ``junit.xml``.
-        cases: Ids such as ``S03``, in any case; with any, only these run, whatever their level.
+        cases: Ids such as ``S03``, in any case; with any, only these run, of any level.
         seed: What chance begins with; a repetition with the same one draws the same examples.
 
     Raises:
@@ -182,7 +182,7 @@ def _described(harness: Harness) -> Store:
 
 
 def _settings(backend: Backend, used: Properties) -> dict[str, str]:
-    """Return what holds, the choice of the backend included if nobody wrote it down."""
+    """Return what holds, the choice of the backend included if no setting names it."""
     common = dict(effective(CommonSettings, used))
     if not common["plugin.locator.classname"]:
         common["plugin.backend"] = backend.name

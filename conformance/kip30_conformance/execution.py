@@ -1,4 +1,4 @@
-"""Running checks with pytest, untouched by whatever configures pytest where the user stands."""
+"""Running checks with pytest, untouched by a configuration of pytest in the current directory."""
 
 import os
 import random
@@ -16,14 +16,14 @@ import pytest
 
 from kip30 import ConfigError
 from kip30_conformance.harness import Harness
-from kip30_conformance.patience import TIME_SCALE
 from kip30_conformance.plugin import Conformance
-from kip30_conformance.progress import display_on
-from kip30_conformance.report import Level
+from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.report.progress import display_on
+from kip30_conformance.report.results import Level
 from kip30_conformance.servers import failure_logs
 
 _SECONDS_PER_CHECK = 300
-_SUITES = "kip30_conformance.suites"  # by name: pytest rewrites the asserts of what it imports
+_SUITES = "kip30_conformance.all_suites"  # by name: pytest rewrites the asserts of what it imports
 
 
 def execute(
@@ -84,7 +84,7 @@ def _prepared(plugin: Conformance) -> Generator[None]:
 
 @contextmanager
 def _interrupted_by_signal(plugin: Conformance) -> Generator[None]:
-    """Have *plugin* take note of Ctrl-C, unless whoever called us deals with that."""
+    """Have *plugin* take note of Ctrl-C, unless the caller deals with that."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from kip30 import PluginLocator, UnsupportedError
-from kip30.clock import Clock
 from kip30.config import Written
+from kip30.driver.clock import Clock
+from kip30_conformance.clients.peer import Peer
 from kip30_conformance.neighbour.base import Neighbour
-from kip30_conformance.nowhere import nowhere
-from kip30_conformance.patience import TIME_SCALE
-from kip30_conformance.peer import Peer
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
+from kip30_conformance.unreachable import nowhere
 
 SESSION_SECONDS = 2.0
 OPERATION_SECONDS = 1.5
@@ -64,12 +64,12 @@ class Harness(ABC):
 
     @property
     def soon(self) -> float:
-        """Seconds within which must happen whatever does not wait for a session to run out."""
+        """Seconds within which must happen what does not wait for a session to run out."""
         return self.session_seconds / 2
 
     @property
     def crash_patience(self) -> float:
-        """Seconds within which the store must have let go of whoever died or fell silent."""
+        """Seconds within which the store must release the claims of a dead or silent client."""
         return self.session_seconds + self.crash_seconds
 
     @property
@@ -97,7 +97,7 @@ class Harness(ABC):
         """Return the properties that reach the store, without namespace and timeouts."""
 
     def unique_root(self) -> str:
-        """Return a namespace that nobody has used."""
+        """Return an unused namespace."""
         return f"conform-{os.getpid()}-{next(self._roots)}-{os.urandom(4).hex()}"
 
     def properties(self, root: str, **more: Written) -> dict[str, Written]:
@@ -151,7 +151,7 @@ class Harness(ABC):
         )
 
     def frozen(self) -> AbstractContextManager[None]:
-        """Keep the store from taking any write, of whatever client, while this lasts.
+        """Keep the store from taking any write, of any client, while this lasts.
 
         Raises:
             UnsupportedError: This harness does not know how.

@@ -15,7 +15,7 @@ from typing import Any
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.driver import Backend
-from kip30.futures import failed
+from kip30.driver.kit.futures import failed
 
 _MANY = "storage.write_many"
 
@@ -139,7 +139,7 @@ def _only(real: Callable[..., Any], write: object) -> Future[Any]:
 
 
 def _unanswered(done: Future[Any], operation: str) -> Future[Any]:
-    """Return a future that fails when *done* is over, whatever came of it."""
+    """Return a future that fails when *done* is over."""
     answer: Future[Any] = Future()
 
     def lose(_: Future[Any]) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from kip30_conformance.harness import Harness
-from kip30_conformance.progress import Display
-from kip30_conformance.report import Check, Level, Outcome, case_id
+from kip30_conformance.report.progress import Display
+from kip30_conformance.report.results import Check, Level, Outcome, case_id
 from kip30_conformance.storm.heartbeat import GAP_SECONDS, Heartbeat
 from kip30_conformance.suite import NoEvidenceError
 
@@ -68,7 +68,7 @@ class Conformance:
             raise KeyboardInterrupt
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Remember that somebody wanted it to end."""
+        """Remember that the user wanted it to end."""
         self.interrupted = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -170,9 +170,7 @@ def _uncollected(report: pytest.CollectReport) -> Check:
 
 
 def _level(item: pytest.Item) -> Level:
-    if item.get_closest_marker("heavy"):
-        return Level.SCALE
-    return Level.FAULT if item.get_closest_marker("fault") else Level.CORE
+    return Level.of({marker.name for marker in item.iter_markers()})
 
 
 def _function(item: pytest.Item) -> str:

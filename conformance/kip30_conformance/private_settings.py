@@ -7,8 +7,8 @@ from pathlib import Path
 import javaproperties
 from typing_extensions import override
 
-from kip30.closing import Closing
 from kip30.config.properties import Written, as_text
+from kip30.driver.kit.lifecycle import Closing
 
 
 class PrivateSettings(Closing):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import psutil
 
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 
 class Resources(NamedTuple):

@@ -1,8 +1,8 @@
-"""What comes before all checks: that the clients of a store meet, whatever process they are in."""
+"""What comes before all checks: that the clients of a store meet across processes."""
 
 from kip30 import StoreError
+from kip30_conformance.clients.peer import PeerError
 from kip30_conformance.harness import Harness
-from kip30_conformance.peer import PeerError
 
 _NOT_SHARED = "other processes do not see what this client writes"
 

@@ -7,12 +7,12 @@ from typing import ParamSpec, Protocol, TypeVar
 import pytest
 
 from kip30 import PluginLocator, UnsupportedError
-from kip30.clock import Clock
 from kip30.config import Written
 from kip30.driver import Capability
+from kip30.driver.clock import Clock
 from kip30_conformance._sealed import Sealed
+from kip30_conformance.clients.peer import Peer
 from kip30_conformance.harness import ClientFaults, Harness
-from kip30_conformance.peer import Peer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class Evidence:
 
 
 class Suite(Sealed):
-    """Base of all suites. Whoever runs one supplies the fixture ``harness``."""
+    """Base of all suites. Its subclass supplies the fixture ``harness``."""
 
     @pytest.fixture
     def root(self, harness: Harness) -> str:

@@ -20,12 +20,12 @@ at a time for each.
 """
 
 from kip30.aio.election import AsyncLeaderElection
+from kip30.aio.lease_bound import AsyncLeadership, AsyncMember
 from kip30.aio.listeners import AsyncListenerRegistry
 from kip30.aio.listening import AsyncListener
 from kip30.aio.locator import AsyncPluginLocator
 from kip30.aio.membership import AsyncGroupMembership
 from kip30.aio.storage import AsyncStorage
-from kip30.aio.tenure import AsyncLeadership, AsyncMember
 
 __all__ = [
     "AsyncGroupMembership",

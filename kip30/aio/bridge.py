@@ -8,25 +8,25 @@ from typing import Any, TypeVar
 
 from kip30.aio.awaiting import LateError, outcome, post
 from kip30.aio.workers import Workers
-from kip30.connection import Connection
 from kip30.errors import Kip30Error, LifecycleError, OutcomeUnknownError, UnavailableError
+from kip30.runtime.open_store import OpenStore
 
 T = TypeVar("T")
 
-_SLACK = 1.1  # more than the connection's own, so that its errors come first: they say more
+_SLACK = 1.1  # more than the store's own, so that its errors come first: they say more
 
 
 class Bridge:
     """What the handles of one `AsyncPluginLocator` share."""
 
-    def __init__(self, connection: Connection, workers: Workers, readers: Workers) -> None:
+    def __init__(self, store: OpenStore, workers: Workers, readers: Workers) -> None:
         """Belong to the running loop; keep *readers* for reads, which writes must not hold up."""
-        self.connection = connection
+        self.store = store
         self.closed: bool = False  # no listener is called any more; only the loop's thread writes
         self._workers = workers
         self._readers = readers
         self._loop = asyncio.get_running_loop()
-        self._seconds = connection.context.operation_timeout_seconds * _SLACK
+        self._seconds = store.context.operation_timeout_seconds * _SLACK
         self._listening: set[asyncio.Task[None]] = set()
 
     def check(self) -> None:
@@ -36,7 +36,7 @@ class Bridge:
             ClosedError: The locator is closed.
             LifecycleError: Another loop, or the child of a fork.
         """
-        self.connection.check()
+        self.store.check()
         if asyncio.get_running_loop() is not self._loop:
             raise LifecycleError("this belongs to another event loop: use a locator in each loop")
 
@@ -133,7 +133,7 @@ class Bridge:
     ) -> T:
         self.check()
         until = self.until()
-        if self.connection.backend.is_blocking:
+        if self.store.backend.is_blocking:
             source = await self.finish(threads.submit(request), late, until)
         else:
             source = request()
@@ -148,5 +148,5 @@ class Bridge:
             raise self._late(late) from None
 
     def _late(self, late: type[Kip30Error]) -> Kip30Error:
-        limit = self.connection.context.operation_timeout_seconds
-        return late(f"no answer from store {self.connection.backend.name!r} in {limit:g} s")
+        limit = self.store.context.operation_timeout_seconds
+        return late(f"no answer from store {self.store.backend.name!r} in {limit:g} s")

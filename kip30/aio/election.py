@@ -10,10 +10,9 @@ from typing import Generic, TypeVar
 from kip30.aio.awaiting import LateError, outcome
 from kip30.aio.bridge import Bridge
 from kip30.aio.handle import AsyncHandle
+from kip30.aio.lease_bound import AsyncLeadership, CancelledOnLoss, Faces
 from kip30.aio.listening import AsyncListener
-from kip30.aio.tenure import AsyncLeadership, CancelledOnLoss, Faces
-from kip30.callbacks import check_callable
-from kip30.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.driver.records import Snapshot
 from kip30.election import (
     Leader,
     LeaderChange,
@@ -22,7 +21,8 @@ from kip30.election import (
     waiting_seconds,
 )
 from kip30.errors import DefiniteError, NotElectedError, OutcomeUnknownError
-from kip30.records import Snapshot
+from kip30.runtime.callbacks import check_callable
+from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class ElectionRequests(LeaderElection[T]):
         return self._candidacy(candidate, data, on_elected, on_lost)
 
     def add(self, candidacy: Candidacy, *, alone: bool = False) -> Candidacy:
-        """Make the nomination; see `kip30.campaign.Campaign.add`."""
+        """Make the nomination; see `kip30.runtime.campaign.Campaign.add`."""
         return self._campaign.add(candidacy, alone=alone)
 
     def withdraw(self, candidacy: Candidacy) -> Future[None]:
@@ -61,7 +61,7 @@ class ElectionRequests(LeaderElection[T]):
         return self._resigned(candidate)
 
     def elected(self, candidate: str) -> Future[Leadership | None]:
-        """Return a future of the term of *candidate*; see `kip30.campaign.Campaign.elected`."""
+        """Return a future of the term of *candidate*; see `Campaign.elected`."""
         return self._campaign.elected(candidate)
 
 
@@ -72,7 +72,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         """Use `AsyncPluginLocator.leader_election` instead."""
         super().__init__(bridge, election)
         self._faces: Faces[Leadership, AsyncLeadership] = Faces(AsyncLeadership, bridge)
-        self._seconds = bridge.connection.context.operation_timeout_seconds
+        self._seconds = bridge.store.context.operation_timeout_seconds
 
     async def get_leader(self) -> Leader[T] | None:
         """See `kip30.LeaderElection.get_leader`."""
@@ -203,7 +203,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
 
     async def _withdrawn(self, candidacy: Candidacy) -> None:
         """Withdraw *candidacy*, locally at once, and await that the store knows."""
-        if self._bridge.connection.is_foreign():
+        if self._bridge.store.is_foreign():
             return
         resigned = self._handle.withdraw(candidacy)
         with suppress(DefiniteError, OutcomeUnknownError):

@@ -4,7 +4,7 @@ from typing import Generic, Self, TypeVar
 
 from kip30.aio.bridge import Bridge
 from kip30.aio.listening import Listeners
-from kip30.handle import Handle
+from kip30.runtime.base_handle import Handle
 
 H = TypeVar("H", bound=Handle)
 
@@ -21,7 +21,7 @@ class AsyncHandle(Generic[H]):
     async def close(self) -> None:
         """Give back what was claimed through this handle and remove its listeners. Idempotent.
 
-        See `kip30.handle.Handle.close`. Without it, the end of the locator does the same.
+        See `Handle.close`. Without it, the end of the locator does the same.
         """
         if not self._bridge.closed:
             self._listeners.close()

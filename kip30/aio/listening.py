@@ -1,7 +1,8 @@
 """Listeners of an event loop, and the callbacks that stand for them below.
 
 A callback posts its event to the loop and returns at once, with a future of the listener's end.
-Until that is done there is no second call, and no thread waits: see `kip30.dispatch.Suspended`.
+Until that is done there is no second call, and no thread waits: see
+`kip30.runtime.dispatcher.Suspended`.
 """
 
 import inspect
@@ -15,9 +16,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from typing_extensions import override
 
 from kip30.aio.bridge import Bridge
-from kip30.dispatch import Suspended
+from kip30.driver.kit.futures import succeed
 from kip30.errors import Kip30Error, UnavailableError
-from kip30.futures import succeed
+from kip30.runtime.dispatcher import Suspended
 
 E = TypeVar("E")
 

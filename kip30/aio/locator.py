@@ -16,16 +16,16 @@ from kip30.aio.listening import AsyncListener, Listeners
 from kip30.aio.membership import AsyncGroupMembership, MembershipRequests
 from kip30.aio.storage import AsyncStorage, StorageRequests
 from kip30.aio.workers import Workers
-from kip30.clock import Clock
 from kip30.codecs import STR, Codec
-from kip30.connection import Connection
 from kip30.driver import Backend
+from kip30.driver.clock import Clock
+from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.kit.threads import started
 from kip30.errors import LifecycleError
-from kip30.futures import fail, succeed
 from kip30.locator import PluginLocator
-from kip30.resolution import Configuration
-from kip30.sessions import SessionLost
-from kip30.threads import started
+from kip30.runtime.lease_tracker import SessionLost
+from kip30.runtime.open_store import OpenStore
+from kip30.runtime.resolution import Configuration
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ _JOIN_SECONDS = 5.0  # workers end with their calls, and those with the connecti
 class _Locator(PluginLocator):
     """Hands out the interfaces without their waiting."""
 
-    def connection(self) -> Connection:
+    def store(self) -> OpenStore:
         return self._open()
 
     def storage_requests(self, codec: Codec[T]) -> StorageRequests[T]:
@@ -80,7 +80,7 @@ class AsyncPluginLocator:
             # The store may be open in a moment, and its owner is gone.
             starting.add_done_callback(lambda _: _Closing(self._close))
             raise
-        self._bridge = Bridge(self._locator.connection(), self._workers, self._readers)
+        self._bridge = Bridge(self._locator.store(), self._workers, self._readers)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -93,7 +93,7 @@ class AsyncPluginLocator:
         Calls of listeners that are under way are cancelled, except the one this is called from.
         Idempotent. A task that is cancelled meanwhile does not end before the store is closed.
         """
-        if self._bridge is None or self._bridge.connection.is_foreign():
+        if self._bridge is None or self._bridge.store.is_foreign():
             return
         try:
             await self._bridge.end_listening()
@@ -148,7 +148,7 @@ class AsyncPluginLocator:
         await self._session_listeners().remove("session", listener, remove)
 
     def _open(self) -> Bridge:
-        self._locator.connection()
+        self._locator.store()
         if self._bridge is None:
             raise LifecycleError("this locator is not started: enter it by `async with`")
         self._bridge.check()

@@ -6,12 +6,12 @@ from typing import Generic, TypeVar
 
 from kip30.aio.bridge import Bridge
 from kip30.aio.handle import AsyncHandle
+from kip30.aio.lease_bound import AsyncMember, Faces
 from kip30.aio.listening import AsyncListener
-from kip30.aio.tenure import AsyncMember, Faces
-from kip30.callbacks import check_callable
-from kip30.enrolment import Enrolment, Member, MemberCallbacks
+from kip30.driver.records import Snapshot
 from kip30.membership import GroupMembership, Members, MembershipChange
-from kip30.records import Snapshot
+from kip30.runtime.callbacks import check_callable
+from kip30.runtime.member_lifecycle import Member, MemberCallbacks, MemberLifecycle
 
 T = TypeVar("T")
 
@@ -31,14 +31,14 @@ class MembershipRequests(GroupMembership[T]):
         """Return the members in *snapshot*."""
         return self._members(snapshot)
 
-    def enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> Enrolment:
-        """Reserve the id on this object; nothing is sent before the enrolment joins."""
+    def enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> MemberLifecycle:
+        """Reserve the id on this object; nothing is sent before the lifecycle joins."""
         return self._enrol(member_id, data, callbacks)
 
-    def give_up(self, member_id: str, enrolment: Enrolment) -> None:
-        """Undo *enrolment*, joined or not yet, as soon as the store answers."""
-        self._drop(member_id, enrolment)
-        enrolment.leave()
+    def give_up(self, member_id: str, lifecycle: MemberLifecycle) -> None:
+        """Undo *lifecycle*, joined or not yet, as soon as the store answers."""
+        self._drop(member_id, lifecycle)
+        lifecycle.leave()
 
 
 class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
@@ -69,11 +69,11 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
             on_evicted=self._listeners.callback(on_evicted, self._faces.of),
             on_rejoined=self._listeners.callback(on_rejoined, self._faces.of),
         )
-        enrolment = self._handle.enrol(member_id, data, callbacks)
+        lifecycle = self._handle.enrol(member_id, data, callbacks)
         try:
-            member = await self._bridge.call(enrolment.join)
+            member = await self._bridge.call(lifecycle.join)
         except BaseException:
-            self._handle.give_up(member_id, enrolment)
+            self._handle.give_up(member_id, lifecycle)
             raise
         return self._faces.of(member)
 

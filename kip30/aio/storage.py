@@ -6,6 +6,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from kip30.aio.handle import AsyncHandle
+from kip30.driver.records import Entry, NamePage, Version, Write
 from kip30.errors import (
     ClosedError,
     LifecycleError,
@@ -13,8 +14,7 @@ from kip30.errors import (
     UnavailableError,
 )
 from kip30.names import keys_in
-from kip30.records import Entry, NamePage, Version, Write
-from kip30.settlement import settle
+from kip30.runtime.lost_answers import settle
 from kip30.storage import Fencing, Storage, Versioned
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
 
     async def _write(self, write: Write) -> Version:
         """Write once; the outcome of a lost answer is settled as the blocking calls do it."""
-        driver, wait = self._bridge.connection.backend.storage, self._bridge.connection.asking()
+        driver, wait = self._bridge.store.backend.storage, self._bridge.store.asking()
         until = self._bridge.until()
         try:
             return await self._bridge.write(partial(driver.write, write))

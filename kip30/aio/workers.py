@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from kip30.driver.kit.futures import fail, failed, succeed
+from kip30.driver.kit.threads import started
 from kip30.errors import ClosedError, UnavailableError
-from kip30.futures import fail, failed, succeed
-from kip30.threads import started
 
 T = TypeVar("T")
 

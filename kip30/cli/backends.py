@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from kip30.cli import output
-from kip30.cli.opening import StoreChoice, loads_plugins, opens_store
+from kip30.cli import _output
+from kip30.cli._store_options import StoreChoice, loads_plugins, opens_store
 from kip30.config import CommonSettings, build
 from kip30.driver import Backend
 from kip30.errors import ConfigError
 from kip30.names import MAX_NAME_BYTES
-from kip30.registry import NotLoadedError, find, names
+from kip30.runtime.registry import NotLoadedError, find, names
 
 _KIB = 1024
 
@@ -40,7 +40,7 @@ def candidates(paths: Sequence[Path], *, load_plugins: bool) -> list[Candidate]:
 
 @click.command("backends")
 @loads_plugins
-@output.as_json
+@_output.as_json
 @opens_store
 def command(choice: StoreChoice, *, load_plugins: bool, as_json: bool) -> None:
     """List the stores: whether installed, what they offer, and their limits."""
@@ -48,10 +48,10 @@ def command(choice: StoreChoice, *, load_plugins: bool, as_json: bool) -> None:
     found = candidates(paths, load_plugins=load_plugins)
     if as_json:
         for one in found:
-            output.json_line(_record(one))
+            _output.json_line(_record(one))
     else:
         titles = ("STORE", "INSTALLED", "OFFERS", "LONGEST NAME", "LARGEST VALUE")
-        output.table(titles, [_row(one) for one in found])
+        _output.table(titles, [_row(one) for one in found])
 
 
 def _candidate(name: str, paths: Sequence[Path], *, load_plugins: bool) -> Candidate:

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from kip30.cli import output
+from kip30.cli import _output
+from kip30.cli._failures import say
+from kip30.cli._store_options import StoreChoice, loads_plugins, opens_store
 from kip30.cli.backends import candidates
-from kip30.cli.failures import say
-from kip30.cli.opening import StoreChoice, loads_plugins, opens_store
 from kip30.config import (
     CommonSettings,
     Properties,
@@ -21,8 +21,8 @@ from kip30.config import (
     reference,
 )
 from kip30.errors import ConfigError
-from kip30.registry import NotLoadedError
-from kip30.resolution import Checked, check, ddl
+from kip30.runtime.registry import NotLoadedError
+from kip30.runtime.resolution import Checked, check, ddl
 
 _STORE = "plugin.backend"
 _NUMBERS = ("milliseconds", "number,")
@@ -42,7 +42,7 @@ _REMEDY = "give `--load-plugins` to run that code"
     "--ddl", "statements", is_flag=True, help="Print what prepares the store, for administrators."
 )
 @loads_plugins
-@output.as_json
+@_output.as_json
 @opens_store
 def command(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
@@ -79,9 +79,9 @@ def command(  # noqa: PLR0913  one argument per option
 def _print_checked(checked: Checked, *, as_json: bool) -> None:
     name = checked.backend.name if checked.backend else None
     if as_json:
-        output.json_line({"backend": name, "unchecked": checked.unchecked or None})
+        _output.json_line({"backend": name, "unchecked": checked.unchecked or None})
         return
-    output.line(name or "-")
+    _output.line(name or "-")
     _say_unchecked(checked)
 
 
@@ -100,9 +100,9 @@ def _statements(choice: StoreChoice, *, load_plugins: bool) -> Sequence[str]:
 def _print_statements(statements: Sequence[str], *, as_json: bool) -> None:
     for statement in statements:
         if as_json:
-            output.json_line({"statement": statement})
+            _output.json_line({"statement": statement})
         else:
-            output.line(f"{statement};")
+            _output.raw(f"{statement};\n".encode())
 
 
 def _print_effective(properties: Properties, *, load_plugins: bool, as_json: bool) -> None:
@@ -111,10 +111,10 @@ def _print_effective(properties: Properties, *, load_plugins: bool, as_json: boo
     if as_json:
         for row, value, origin in rows:
             record = {"key": row.key, "value": _typed(value, row.kind), "origin": origin}
-            output.json_line(record)
+            _output.json_line(record)
         return
     shown = [(row.key, value, origin) for row, value, origin in rows]
-    output.table(("SETTING", "VALUE", "FROM"), shown)
+    _output.table(("SETTING", "VALUE", "FROM"), shown)
     _say_unchecked(checked)
 
 
@@ -152,10 +152,10 @@ def _print_reference(properties: Properties, *, load_plugins: bool, as_json: boo
     rows = list(_rows(properties, load_plugins=load_plugins))
     if as_json:
         for row in rows:
-            output.json_line(_record(row))
+            _output.json_line(_record(row))
     else:
         shown = [(row.key, row.kind, default(row), explanation(row)) for row in rows]
-        output.table(("SETTING", "KIND", "DEFAULT", "MEANING"), shown)
+        _output.table(("SETTING", "KIND", "DEFAULT", "MEANING"), shown)
 
 
 def _rows(properties: Properties, *, load_plugins: bool) -> Iterator[Row]:

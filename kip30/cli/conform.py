@@ -5,8 +5,18 @@ from typing import Any
 
 import click
 
-from kip30.cli import parameters, suite
-from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli import _output, _parameters, _suite
+from kip30.cli._exit_codes import Status
+from kip30.cli._store_options import StoreChoice, opens_store
+
+_TITLES = ("CASE", "LEVEL", "CHECK", "PROVES")
+
+
+def _split(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the ids in all values, each of which may have several with commas between."""
+    return tuple(one.strip() for value in given for one in value.split(",") if one.strip())
 
 
 @click.command("conform")
@@ -17,7 +27,16 @@ from kip30.cli.opening import StoreChoice, opens_store
     show_default=True,
     help="How much to prove.",
 )
-@click.option("--case", "cases", metavar="ID", multiple=True, help="Only this case, such as S03.")
+@click.option(
+    "--case",
+    "cases",
+    metavar="ID[,ID...]",
+    multiple=True,
+    callback=_split,
+    help="Only these cases, such as S03,L10. May be repeated.",
+)
+@click.option("--failed", is_flag=True, help="Only the cases that failed in the last run of --out.")
+@click.option("--list", "lists", is_flag=True, help="Print all checks, and run none.")
 @click.option(
     "--out",
     "out_dir",
@@ -29,9 +48,17 @@ from kip30.cli.opening import StoreChoice, opens_store
 )
 @click.option("--seed", type=int, metavar="NUMBER", help="What chance begins with.")
 @click.option("--server", metavar="STORE", help="Start servers of STORE, test those, and end them.")
-@parameters.nodes
+@_parameters.nodes
 @opens_store
-def command(choice: StoreChoice, *, server: str | None, nodes: int, **options: Any) -> int:
+def command(
+    choice: StoreChoice,
+    *,
+    lists: bool,
+    failed: bool,
+    server: str | None,
+    nodes: int,
+    **options: Any,
+) -> int:
     """Prove that the store keeps kip30's promises.
 
     Runs the conformance suite against the configured store, in namespaces of its own, or with
@@ -41,16 +68,31 @@ def command(choice: StoreChoice, *, server: str | None, nodes: int, **options: A
 
     Needs the extra "conformance": in a checkout of kip30, pip install '.[conformance]'.
     """
-    conform = suite.part("conform")
-    if server is None:
-        return _status(conform.run(choice.properties(), **options))
-    if choice != StoreChoice(settings={}):
+    if server is not None and choice != StoreChoice(settings={}):
         raise click.UsageError("--server brings its own settings: give either, not both")
-    servers = suite.part("servers")
-    with servers.start(server, nodes) as ensemble:
-        return _status(conform.run_on(ensemble, **options))
-
-
-def _status(summary: Any) -> int:
+    if failed and options["cases"]:
+        raise click.UsageError("--failed and --case exclude each other: give one")
+    catalogue = _suite.part("catalogue")
+    if lists:
+        checks = [(one.case, one.level.value, one.name, one.about) for one in catalogue.listed()]
+        _output.table(_TITLES, checks)
+        return Status.OK
+    if failed:
+        options["cases"] = catalogue.failed_in(options["out_dir"])
+        if not options["cases"]:
+            click.echo(f"nothing failed in the last run of {options['out_dir']}", err=True)
+            return Status.OK
+    summary = _run(choice, server, nodes, options)
+    if cases := summary.failed_cases():
+        again = f"--failed, or with --case {','.join(cases)} --seed {summary.seed}"
+        click.echo(f"to repeat what failed, run the same with {again}", err=True)
     status: int = summary.exit_code
     return status
+
+
+def _run(choice: StoreChoice, server: str | None, nodes: int, options: dict[str, Any]) -> Any:
+    conform = _suite.part("conform")
+    if server is None:
+        return conform.run(choice.properties(), **options)
+    with _suite.part("servers").start(server, nodes) as ensemble:
+        return conform.run_on(ensemble, **options)

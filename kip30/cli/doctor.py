@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import click
 
-from kip30.cli import output
-from kip30.cli.checkup import Checkup
-from kip30.cli.failures import explain, say
-from kip30.cli.opening import StoreChoice, opens_store
-from kip30.cli.status import Status
+from kip30.cli import _output
+from kip30.cli._doctor_steps import Checkup
+from kip30.cli._exit_codes import Status
+from kip30.cli._failures import explain, say
+from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.config import CommonSettings, Properties, build
 from kip30.errors import Kip30Error, UnsupportedError
 from kip30.locator import PluginLocator
-from kip30.resolution import check
+from kip30.runtime.resolution import check
 
 _WIDTHS = (6, 20, 10)
 
@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 
 
 @click.command("doctor")
-@output.as_json
+@_output.as_json
 @opens_store
 def command(choice: StoreChoice, *, as_json: bool) -> int:
     """Connect to the store, try everything out, and say how long it takes.
@@ -96,6 +96,6 @@ def _show(finding: Finding, *, as_json: bool) -> None:
     step, verdict, detail, milliseconds, status = finding
     if as_json:
         record = {"step": step, "verdict": verdict, "detail": detail}
-        output.json_line({**record, "milliseconds": milliseconds, "exit": int(status)})
+        _output.json_line({**record, "milliseconds": milliseconds, "exit": int(status)})
     else:
-        output.line(verdict, step, f"{milliseconds:.1f} ms", detail, widths=_WIDTHS)
+        _output.line(verdict, step, f"{milliseconds:.1f} ms", detail, widths=_WIDTHS)

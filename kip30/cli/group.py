@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from kip30.cli import output, parameters
-from kip30.cli.commands import Commands
-from kip30.cli.failures import say
-from kip30.cli.opening import StoreChoice, opens_store
-from kip30.cli.watching import stay, watch
+from kip30.cli import _output, _parameters
+from kip30.cli._failures import say
+from kip30.cli._follow import stay, watch
+from kip30.cli._groups import Commands
+from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.errors import MemberExistsError
 from kip30.membership import MembershipChange
@@ -27,16 +27,16 @@ def command() -> None:
 
 @command.command("list")
 @_group
-@output.as_json
+@_output.as_json
 @opens_store
 def list_members(choice: StoreChoice, group: str, *, as_json: bool) -> None:
     """Print the members of GROUP, an id and its data a line."""
     with choice.open() as locator:
         members = locator.group_membership(group, BYTES).membership()
     if as_json:
-        output.json_line({"group": group, "members": _records(members)})
+        _output.json_line({"group": group, "members": _records(members)})
         return
-    output.table(("MEMBER", "DATA"), [(one, members[one]) for one in sorted(members)])
+    _output.table(("MEMBER", "DATA"), [(one, members[one]) for one in sorted(members)])
 
 
 _JOINED = "joined group {group} as {member}"
@@ -48,10 +48,10 @@ _EVICTED = "{member} is not a member of {group} any more: another client has tak
 @command.command()
 @_group
 @click.option(
-    "--id", "member", metavar="ID", default=parameters.this_process, help="Else host and process."
+    "--id", "member", metavar="ID", default=_parameters.this_process, help="Else host and process."
 )
 @click.option(
-    "--data", metavar="VALUE", default="", type=parameters.value, help="What others see of it."
+    "--data", metavar="VALUE", default="", type=_parameters.value, help="What others see of it."
 )
 @opens_store
 def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
@@ -84,10 +84,10 @@ def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
 
 @command.command("watch")
 @_group
-@output.as_json
+@_output.as_json
 @opens_store
 def watch_group(choice: StoreChoice, group: str, *, as_json: bool) -> int:
-    """Print the members of GROUP now and whatever changes, until interrupted.
+    """Print the members of GROUP now and all changes, until interrupted.
 
     A line is "+", "-" or "~", for one who joined, left or changed, an id and its data.
     """
@@ -99,12 +99,12 @@ def watch_group(choice: StoreChoice, group: str, *, as_json: bool) -> int:
 
 def _show(change: MembershipChange[bytes], *, as_json: bool) -> None:
     if as_json:
-        output.json_line(_record(change))
+        _output.json_line(_record(change))
         return
     for sign, ids in (("-", change.left), ("+", change.joined), ("~", change.updated)):
         for member in sorted(ids):
             data = change.members.get(member, b"")
-            output.line(sign, member, data, widths=_WIDTHS)
+            _output.line(sign, member, data, widths=_WIDTHS)
 
 
 def _record(change: MembershipChange[bytes]) -> dict[str, Any]:
@@ -118,4 +118,4 @@ def _record(change: MembershipChange[bytes]) -> dict[str, Any]:
 
 
 def _records(members: Mapping[str, bytes]) -> list[dict[str, str | None]]:
-    return [{"id": one, **output.text_or_base64("data", members[one])} for one in sorted(members)]
+    return [{"id": one, **_output.text_or_base64("data", members[one])} for one in sorted(members)]

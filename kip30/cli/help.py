@@ -2,7 +2,7 @@
 
 import click
 
-from kip30.cli.commands import no_such_command
+from kip30.cli._groups import no_such_command
 
 
 def _complete(context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:

@@ -5,19 +5,19 @@ from functools import partial
 
 import click
 
-from kip30.cli import completing, output, parameters
-from kip30.cli.commands import Commands
-from kip30.cli.opening import StoreChoice, opens_store
-from kip30.cli.watching import watch
+from kip30.cli import _completing, _output, _parameters
+from kip30.cli._follow import watch
+from kip30.cli._groups import Commands
+from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
+from kip30.driver.records import Fence, Version, parse_version
 from kip30.errors import KeyMissingError
 from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
-from kip30.records import Fence, Version, parse_version
 
 _fenced = click.option(
     "--fence",
     metavar="SERVICE:EPOCH",
-    type=parameters.fence,
+    type=_parameters.fence,
     help="Write only while this is the newest epoch of the service.",
 )
 _expected = click.option(
@@ -28,8 +28,8 @@ _expected = click.option(
     help="Write only if the key still has this version.",
 )
 _WIDTHS = (12,)
-_key = click.argument("key", shell_complete=completing.keys)
-_value = click.argument("value", type=parameters.value)
+_key = click.argument("key", shell_complete=_completing.keys)
+_value = click.argument("value", type=_parameters.value)
 
 
 @click.group("kv", cls=Commands, no_args_is_help=False)
@@ -43,7 +43,7 @@ def command() -> None:
 
 @command.command()
 @_key
-@output.as_json
+@_output.as_json
 @opens_store
 def get(choice: StoreChoice, key: str, *, as_json: bool) -> None:
     """Print the value of KEY, byte by byte; with --json also its version.
@@ -55,16 +55,16 @@ def get(choice: StoreChoice, key: str, *, as_json: bool) -> None:
     if found is None:
         raise KeyMissingError(f"there is no key {key!r}")
     if as_json:
-        output.json_line(_record(key, found.value, found.version))
+        _output.json_line(_record(key, found.value, found.version))
     else:
-        output.raw(found.value)
+        _output.raw(found.value)
 
 
 @command.command()
 @_key
 @_value
 @_fenced
-@output.as_json
+@_output.as_json
 @opens_store
 def put(choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_json: bool) -> None:
     """Create KEY with VALUE; refused if the key is there."""
@@ -77,7 +77,7 @@ def put(choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_
 @_key
 @_value
 @_fenced
-@output.as_json
+@_output.as_json
 @opens_store
 def set_key(
     choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_json: bool
@@ -93,7 +93,7 @@ def set_key(
 @_value
 @_expected
 @_fenced
-@output.as_json
+@_output.as_json
 @opens_store
 def update(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
@@ -118,7 +118,7 @@ def update(  # noqa: PLR0913  one argument per option
 @_key
 @_expected
 @_fenced
-@output.as_json
+@_output.as_json
 @opens_store
 def delete(
     choice: StoreChoice,
@@ -132,12 +132,12 @@ def delete(
     with choice.open() as locator:
         locator.storage(BYTES).delete(key, expected=expected, fence=fence)
     if as_json:
-        output.json_line({"key": key})
+        _output.json_line({"key": key})
 
 
 @command.command("list")
 @click.argument("namespace", default="")
-@output.as_json
+@_output.as_json
 @opens_store
 def list_keys(choice: StoreChoice, namespace: str, *, as_json: bool) -> None:
     """Print the keys of NAMESPACE, one level deep.
@@ -147,15 +147,15 @@ def list_keys(choice: StoreChoice, namespace: str, *, as_json: bool) -> None:
     with choice.open() as locator:
         for key in locator.storage(BYTES).list(namespace):
             if as_json:
-                output.json_line({"key": key})
+                _output.json_line({"key": key})
             else:
-                output.line(key)
+                _output.line(key)
 
 
 @command.command("watch")
 @_key
 @click.option("--keys", is_flag=True, help="Watch which keys there are in the namespace KEY.")
-@output.as_json
+@_output.as_json
 @opens_store
 def watch_key(choice: StoreChoice, key: str, *, keys: bool, as_json: bool) -> int:
     """Print the value of KEY now and after every change, until interrupted.
@@ -187,32 +187,32 @@ def _listen_to_keys(
 
 def _show_value(change: ValueChange[bytes], *, as_json: bool) -> None:
     if as_json:
-        output.json_line(_record(change.key, change.value, change.version))
+        _output.json_line(_record(change.key, change.value, change.version))
     elif change.value is None:
-        output.line("-")
+        _output.line("-")
     else:
-        output.line(str(change.version), change.value, widths=_WIDTHS)
+        _output.line(str(change.version), change.value, widths=_WIDTHS)
 
 
 def _show_keys(change: KeySetChange, *, as_json: bool) -> None:
     added, removed = sorted(change.added), sorted(change.removed)
     if as_json:
         names = {"added": added, "removed": removed, "keys": sorted(change.keys)}
-        output.json_line({"namespace": change.namespace, **names})
+        _output.json_line({"namespace": change.namespace, **names})
         return
     for name in removed:
-        output.line("-", name)
+        _output.line("-", name)
     for name in added:
-        output.line("+", name)
+        _output.line("+", name)
 
 
 def _written(key: str, version: Version, *, as_json: bool) -> None:
     if as_json:
-        output.json_line({"key": key, "version": str(version)})
+        _output.json_line({"key": key, "version": str(version)})
     else:
-        output.line(str(version))
+        _output.line(str(version))
 
 
 def _record(key: str, value: bytes | None, version: Version | None) -> dict[str, str | None]:
     shown = None if version is None else str(version)
-    return {"key": key, **output.text_or_base64("value", value), "version": shown}
+    return {"key": key, **_output.text_or_base64("value", value), "version": shown}

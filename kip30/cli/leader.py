@@ -4,11 +4,11 @@ from functools import partial
 
 import click
 
-from kip30.cli import output
-from kip30.cli.failures import say
-from kip30.cli.opening import StoreChoice, opens_store
-from kip30.cli.status import Status
-from kip30.cli.watching import watch
+from kip30.cli import _output
+from kip30.cli._exit_codes import Status
+from kip30.cli._failures import say
+from kip30.cli._follow import watch
+from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.election import Leader, LeaderChange, LeaderElection
 
@@ -18,7 +18,7 @@ _WIDTHS = (24, 6)
 @click.command("leader")
 @click.argument("service")
 @click.option("--watch", "watching", is_flag=True, help="Go on, and print every change of leader.")
-@output.as_json
+@_output.as_json
 @opens_store
 def command(choice: StoreChoice, service: str, *, watching: bool, as_json: bool) -> int:
     """Print who leads SERVICE.
@@ -36,7 +36,7 @@ def command(choice: StoreChoice, service: str, *, watching: bool, as_json: bool)
     elif as_json:
         _show(service, leader, as_json=True)
     elif leader is not None:
-        output.table(("LEADER", "EPOCH", "DATA"), [(leader.id, leader.epoch, leader.data)])
+        _output.table(("LEADER", "EPOCH", "DATA"), [(leader.id, leader.epoch, leader.data)])
     return Status.REFUSED if leader is None else Status.OK
 
 
@@ -49,13 +49,13 @@ def _watch(election: LeaderElection[bytes], *, as_json: bool) -> int:
 
 def _show(service: str, leader: Leader[bytes] | None, *, as_json: bool) -> None:
     if as_json:
-        output.json_line({"service": service, "leader": leader and _fields(leader)})
+        _output.json_line({"service": service, "leader": leader and _fields(leader)})
     elif leader is None:
-        output.line("-")
+        _output.line("-")
     else:
-        output.line(leader.id, leader.epoch, leader.data, widths=_WIDTHS)
+        _output.line(leader.id, leader.epoch, leader.data, widths=_WIDTHS)
 
 
 def _fields(leader: Leader[bytes]) -> dict[str, str | int | None]:
-    data = output.text_or_base64("data", leader.data)
+    data = _output.text_or_base64("data", leader.data)
     return {"id": leader.id, "epoch": leader.epoch, **data}

@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from kip30.cli import output
-from kip30.cli.commands import Commands
-from kip30.cli.failures import say
-from kip30.cli.pipeline_call import JobCall, job_module, job_options
+from kip30.cli import _output
+from kip30.cli._failures import say
+from kip30.cli._groups import Commands
+from kip30.cli._pipeline_call import JobCall, job_module, job_options
+from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
 from kip30.pipeline.endpoints import (
     Endpoint,
@@ -23,7 +24,6 @@ from kip30.pipeline.endpoints import (
 )
 from kip30.pipeline.foreign_data import with_hint
 from kip30.pipeline.same_store import is_same_store
-from kip30.scanning import Layout
 
 _left = click.argument("a")
 _right = click.argument("b")
@@ -229,7 +229,7 @@ def preflight(call: JobCall, a: str, b: str | None) -> int:
     show_default=True,
     help="Where the files go.",
 )
-@output.as_json
+@_output.as_json
 def bundle(out: Path, *, as_json: bool) -> None:
     """Write kip30.zip and kip30-job.py for a cluster, and print how spark-submit is called.
 
@@ -237,7 +237,7 @@ def bundle(out: Path, *, as_json: bool) -> None:
     """
     made = job_module("bundle").write_bundle(out)
     if as_json:
-        output.json_line({"files": [str(one) for one in made.files], "command": made.command})
+        _output.json_line({"files": [str(one) for one in made.files], "command": made.command})
         return
     for file in made.files:
         say(f"wrote {file}")

@@ -9,12 +9,12 @@ import click
 from typing_extensions import override
 
 from kip30 import __version__
-from kip30.cli import output
-from kip30.cli.commands import Commands
-from kip30.cli.failures import guarded, set_up_logging
-from kip30.cli.opening import StoreChoice, store_options
-from kip30.cli.streams import occupy_standard_streams
-from kip30.cli.unwinding import UnwindingOnSignals
+from kip30.cli import _output
+from kip30.cli._failures import guarded, set_up_logging
+from kip30.cli._groups import Commands
+from kip30.cli._signals import UnwindingOnSignals
+from kip30.cli._store_options import StoreChoice, store_options
+from kip30.cli._streams import occupy_standard_streams
 
 COMMANDS = {
     "run": "Run CMD while, and only while, this process leads SERVICE.",
@@ -60,11 +60,11 @@ class Program(Commands):
     @override
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         extra["standalone_mode"] = False
-        output.want_json(wanted=False)
+        _output.want_json(wanted=False)
         try:
             sys.exit(guarded(partial(super().main, *args, **extra)))
         finally:
-            output.want_json(wanted=False)  # for what this process does next
+            _output.want_json(wanted=False)  # for what this process does next
 
 
 @click.group(

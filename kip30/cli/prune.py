@@ -2,10 +2,10 @@
 
 import click
 
-from kip30.cli import output, parameters
-from kip30.cli.opening import StoreChoice, opens_store
-from kip30.pruning import prune
-from kip30.records import Kind
+from kip30.cli import _output, _parameters
+from kip30.cli._store_options import StoreChoice, opens_store
+from kip30.driver.pruning import prune
+from kip30.driver.records import Kind
 
 _KINDS = {"services": Kind.SERVICE, "groups": Kind.GROUP, "namespaces": Kind.NAMESPACE}
 
@@ -14,12 +14,12 @@ _KINDS = {"services": Kind.SERVICE, "groups": Kind.GROUP, "namespaces": Kind.NAM
 @click.option(
     "--unused",
     metavar="TIME",
-    type=parameters.age,
+    type=_parameters.age,
     required=True,
     help="How long nothing was led, joined or kept there: a number with s, min, h or d, as 30d.",
 )
 @click.option("--dry-run", is_flag=True, help="Remove nothing, and count what would be removed.")
-@output.as_json
+@_output.as_json
 @opens_store
 def command(choice: StoreChoice, *, unused: float, dry_run: bool, as_json: bool) -> None:
     """Remove what is left of services, groups and namespaces that are not used.
@@ -35,7 +35,7 @@ def command(choice: StoreChoice, *, unused: float, dry_run: bool, as_json: bool)
         counts = prune(locator.backend, unused, dry_run=dry_run)
     found = {name: counts.get(kind, 0) for name, kind in _KINDS.items()}
     if as_json:
-        output.json_line({**found, "dry_run": dry_run})
+        _output.json_line({**found, "dry_run": dry_run})
     else:
         titles = ("LEFT OF", "WOULD GO" if dry_run else "REMOVED")
-        output.table(titles, list(found.items()))
+        _output.table(titles, list(found.items()))

@@ -4,10 +4,10 @@ import os
 
 import click
 
-from kip30.cli import parameters
-from kip30.cli.contest import StoreContest
-from kip30.cli.failures import say
-from kip30.cli.opening import StoreChoice, opens_store
+from kip30.cli import _parameters
+from kip30.cli._failures import say
+from kip30.cli._store_options import StoreChoice, opens_store
+from kip30.runner.contest import StoreContest
 
 _LEAST_WAIT_SECONDS = 1.0
 
@@ -18,7 +18,7 @@ _LEAST_WAIT_SECONDS = 1.0
     "--id",
     "candidate",
     metavar="ID",
-    default=parameters.this_process,
+    default=_parameters.this_process,
     help="Else host and process.",
 )
 @click.option("--once", is_flag=True, help="End when leadership is lost, do not wait for it again.")
@@ -26,14 +26,14 @@ _LEAST_WAIT_SECONDS = 1.0
     "--wait",
     "wait_seconds",
     metavar="SECONDS",
-    type=parameters.seconds,
+    type=_parameters.seconds,
     help="How long to wait for leadership, each time, but a second at least; else for ever.",
 )
 @click.option(
     "--grace",
     "grace_seconds",
     metavar="SECONDS",
-    type=parameters.seconds,
+    type=_parameters.seconds,
     default=10.0,
     show_default=True,
     help="How long CMD and its descendants may take to end; less if the lease runs out sooner.",

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import click
 
-from kip30.cli import parameters, storm, suite
-from kip30.cli.commands import Commands
-from kip30.cli.failures import say
-from kip30.cli.watching import stay
+from kip30.cli import _parameters, _suite, storm
+from kip30.cli._failures import say
+from kip30.cli._follow import stay
+from kip30.cli._groups import Commands
 
 
 @click.group("servers", cls=Commands, no_args_is_help=False)
@@ -17,7 +17,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("store")
-@parameters.nodes
+@_parameters.nodes
 @click.option(
     "--folder",
     metavar="FOLDER",
@@ -30,7 +30,7 @@ def up(store: str, *, nodes: int, folder: Path | None) -> int:
     They listen on the loopback interface alone, and end with this command, however it ends. What
     is printed is a properties file for --config. `docker/install-servers` installs the servers.
     """
-    servers = suite.part("servers")
+    servers = _suite.part("servers")
     with servers.start(store, nodes, folder=folder) as ensemble:
         for key, value in ensemble.settings().items():
             click.echo(f"{key}={value}")

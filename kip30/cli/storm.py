@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kip30.cli import parameters, suite
+from kip30.cli import _parameters, _suite
 
 
 @click.command("storm")
@@ -19,7 +19,7 @@ from kip30.cli import parameters, suite
 @click.option(
     "--minutes",
     metavar="NUMBER",
-    type=parameters.minutes,
+    type=_parameters.minutes,
     default=30.0,
     show_default=True,
     help="How long faults happen; starting, ending and judging come on top.",
@@ -47,7 +47,7 @@ def command(  # noqa: PLR0913  one for each option
     Ctrl-C ends it early; what happened until then is judged. Exits with 0 if every invariant
     held, 1 if one was violated, and 3 if one was not put to the test.
     """
-    storm = suite.part("storm")
+    storm = _suite.part("storm")
     summary = storm.run(
         store, nodes=nodes, seconds=60 * minutes, seed=seed, out=out, neighbour=neighbour
     )

@@ -19,7 +19,7 @@ class Value:
 
     Attributes:
         text: As written, references not expanded.
-        origin: ``file:line``, or whatever gave it.
+        origin: ``file:line``, or what else gave it.
         borrowed: Another program's key, which is no mistake if nothing here knows it.
         distrust: Why other users could have written it; empty if they could not. Such a value
             may neither name code or files nor hold references.

@@ -18,7 +18,7 @@ _PATHS: tuple[Parser[Any], ...] = (path, paths)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What `setting` was told, and the *name* of the field."""
+    """The arguments of `setting`, and the *name* of the field."""
 
     name: str = ""
     key: str

@@ -6,7 +6,7 @@ A suite writes down what its clients did with `recorder.Recorder`, asks
 `linearizability.check_key` is a function over the rows of one key and nothing
 else, so that it can run wherever the rows are.
 
-Whoever writes a load that is to be judged should write every value once and
+A load that is to be judged should write every value once and
 record versions: then judging takes time in proportion to the rows. Otherwise it
 is exponential in what is open at once, and bounded by a budget.
 """

@@ -89,7 +89,7 @@ def swaps(old: Value, new: Value) -> Step:
 
 
 def becomes(value: State) -> Step:
-    """Return the step of an operation that leaves *value*, whatever was there."""
+    """Return the step of an operation that leaves *value* after any other."""
 
     def become(state: State) -> State:
         del state

@@ -6,11 +6,11 @@ from itertools import islice
 
 from typing_extensions import override
 
+from kip30.driver.records import Version
 from kip30.history.models import Model, State, Step
 from kip30.history.operations import Operation, Outcome, Value
 from kip30.history.search import Search
 from kip30.history.verdict import Verdict
-from kip30.records import Version
 
 _PATIENCE = 2_000
 """Configurations without progress after which a row counts as one that no order passes."""
@@ -28,7 +28,7 @@ class Violation:
     """The shortest beginning of a history that has no order, reduced to where it breaks.
 
     Attributes:
-        blamed: The operation that cannot have had its answer, whatever the order.
+        blamed: The operation that cannot have had its answer in any order.
         window: What ran since the last change that was over when *blamed* was called.
         states: What the object can have been after all that had returned before *blamed*
             did, in words; some of it if there is more than fits.

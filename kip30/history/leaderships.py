@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kip30.driver.records import Fence
 from kip30.history.operations import Operation
-from kip30.records import Fence
 
 
 class Term(NamedTuple):

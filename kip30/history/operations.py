@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from typing_extensions import override
 
-from kip30.records import Fence, Version, parse_version
+from kip30.driver.records import Fence, Version, parse_version
 
 Value = Any
 """What JSON can say, as `frozen` returns it: compared and hashed, never computed with."""
@@ -42,7 +42,7 @@ class Exact:
 
 
 class Outcome(Enum):
-    """What the caller was told."""
+    """What the caller learned."""
 
     OK = "ok"
     FAIL = "fail"

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kip30.driver.records import Fence, Version
 from kip30.errors import DefiniteError, UnsupportedError, UsageError
 from kip30.history.operations import (
     Operation,
@@ -23,7 +24,6 @@ from kip30.history.operations import (
     from_fields,
     to_fields,
 )
-from kip30.records import Fence, Version
 
 
 def outcome_of(error: BaseException) -> Outcome:

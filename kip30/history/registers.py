@@ -55,7 +55,7 @@ class Register(Model):
         return lambda state: needed.get(self.held(state), 0)
 
     def _blurred(self, row: Operation, met: Container[Value]) -> Operation:
-        """Write `UNSEEN` for what nobody looked for, so that such writes are alike."""
+        """Write `UNSEEN` for values that are never read, so that such writes are alike."""
         value = self.written(row)
         if row.answered or value is NOTHING or value in met:
             return row

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple, cast
 
 from typing_extensions import override
 
+from kip30.driver.records import Version
 from kip30.history.leaderships import Term, Terms
 from kip30.history.models import ABSENT, IMPOSSIBLE, NOTHING, State, Step
 from kip30.history.operations import Operation, Value, frozen
 from kip30.history.registers import Register
-from kip30.records import Version
 
 _BEFORE_ALL: Final = Version(-1)
 

@@ -8,10 +8,10 @@ bring them in another order; of changes the last one counts. The others are judg
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kip30.driver.records import Condition, Version
 from kip30.errors import InvalidNameError
 from kip30.names import Key, parse_key
 from kip30.pipeline.outcomes import Given, Outcome
-from kip30.records import Condition, Version
 
 _HELD = {Outcome.WRITTEN, Outcome.SAME}
 _LATER = "a later change of this key in the same call counts"

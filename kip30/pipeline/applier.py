@@ -8,8 +8,9 @@ before the run was resumed. So the counts of outcomes are exact over any number 
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from kip30.clock import Clock, SystemClock
 from kip30.driver import Backend, Capability
+from kip30.driver.clock import Clock, SystemClock
+from kip30.driver.records import Fence, Version, Write, check_fence
 from kip30.errors import UnsupportedError, UsageError
 from kip30.names import Key
 from kip30.pipeline.admission import (
@@ -24,7 +25,6 @@ from kip30.pipeline.admission import (
 from kip30.pipeline.batch_writer import BatchWriter
 from kip30.pipeline.outcomes import Applied, Given, Nonces, Outcome, Record, Replacement
 from kip30.pipeline.rate_limit import RateLimit
-from kip30.records import Fence, Version, Write, check_fence
 
 __all__ = ["MOST_IN_FLIGHT", "Applied", "Applier", "Outcome", "Record", "Replacement"]
 

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kip30.driver.scanning import Layout, Position
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.manifest import Manifest
 from kip30.pipeline.run_directory import check_files, read_manifest
-from kip30.scanning import Layout, Position
 
 _MIGRATE = "migrate"
 _SNAPSHOT = "snapshot"

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
-from kip30.deadline_wait import DeadlineWait
 from kip30.driver import Backend
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Condition, Entry, Version, Write
 from kip30.errors import (
     FencedError,
     KeyExistsError,
@@ -15,14 +16,13 @@ from kip30.errors import (
     UnavailableError,
     VersionConflictError,
 )
-from kip30.futures import failed
 from kip30.names import Key
 from kip30.pipeline.admission import Decision
 from kip30.pipeline.decisions import Found, decide, decide_refused
 from kip30.pipeline.outcomes import Outcome
 from kip30.pipeline.rate_limit import RateLimit
-from kip30.records import Condition, Entry, Version, Write
-from kip30.settlement import Wait, settle
+from kip30.runtime.deadline_wait import DeadlineWait
+from kip30.runtime.lost_answers import Wait, settle
 
 _ROUNDS = 3
 """How often a write is sent whose refusal does not fit what is read afterwards."""

@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from kip30.driver.records import Condition, Fence
 from kip30.pipeline.applier import Applier
 from kip30.pipeline.outcomes import Outcome, Record, Replacement
 from kip30.pipeline.rate_limit import sharers
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.workers import naming_worker
-from kip30.records import Condition, Fence
 
 OUTCOMES = "outcome string, number long, key string, detail string"
 """The columns of outcomes. *key* is null in the rows that count; *number* is 1 in the others."""

@@ -1,9 +1,9 @@
 """What becomes of a write, given what is at its key: pure, the same before and after a refusal."""
 
+from kip30.driver.records import Condition, Entry, Version, Write
 from kip30.errors import StoreError
 from kip30.pipeline.admission import Decision
 from kip30.pipeline.outcomes import Outcome
-from kip30.records import Condition, Entry, Version, Write
 
 Found = Entry | StoreError | None
 """What is at a key: a record, nothing, or what cannot be read as a record."""

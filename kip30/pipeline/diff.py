@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from kip30.driver import Capability
+from kip30.driver.scanning import Layout
 from kip30.errors import Kip30Error, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.comparison import COLUMNS, LEFT, RIGHT, SIDES, differences, unsettle_moving
@@ -27,7 +28,6 @@ from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.wave_files import only_wave, write_files
-from kip30.scanning import Layout
 
 JOB = "diff"
 DIFFERENCES = "differences"

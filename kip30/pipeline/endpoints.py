@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kip30.driver import Capability
+from kip30.driver.scanning import Layout, View
 from kip30.errors import UnsupportedError, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.store_config import StoreConfig
-from kip30.scanning import Layout, View
 
 _RAW = "raw:"
 _CHOSEN = "-"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from kip30.driver.scanning import ScanDriver
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30.pipeline.baseline import Baseline
 from kip30.pipeline.feed_options import JOB, FeedOptions, resumed
@@ -22,8 +23,7 @@ from kip30.pipeline.session import slots
 from kip30.pipeline.tail import Tail, TailFiles, begin_at
 from kip30.pipeline.tail_thread import Backoff, TailThread
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
-from kip30.resolution import scanner
-from kip30.scanning import ScanDriver
+from kip30.runtime.resolution import scanner
 
 __all__ = ["JOB", "FeedOptions", "run"]
 

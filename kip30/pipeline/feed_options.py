@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kip30.driver import Capability
+from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
 from kip30.pipeline.endpoints import StoreEndpoint, require
 from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.run_directory import read_manifest
-from kip30.scanning import Layout
 
 JOB = "feed"
 INTERVAL_SECONDS = 10.0

@@ -11,12 +11,12 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from kip30.driver.records import Fence
 from kip30.errors import NotElectedError, UnavailableError
 from kip30.pipeline.bulk_write import BulkWrite, replace_changes
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_lock import RunLeader, drive
 from kip30.pipeline.store_config import StoreConfig
-from kip30.records import Fence
 
 _MOST_IN_ONE_TASK = 2_000
 """So many changes are applied by one task: to open the store costs more than to write them."""

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from kip30.driver.scanning import Layout, View
 from kip30.errors import Kip30Error
 from kip30.pipeline.endpoints import Endpoint, StoreEndpoint
 from kip30.pipeline.report import Ending, Report
-from kip30.resolution import scanner
-from kip30.scanning import Layout, View
+from kip30.runtime.resolution import scanner
 
 _MOST_KEYS = 1_000
 _SPAN_ROWS = 1_000

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kip30.driver.scanning import Layout
 from kip30.errors import StoreError
 from kip30.pipeline.journal_rows import Entry, Kind, Mark, journal_schema
 from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.run_directory import sync, write_whole
-from kip30.scanning import Layout
 
 _MARK = b"kip30.mark"
 _REACHED = "reached.json"

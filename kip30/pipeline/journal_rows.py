@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kip30.driver.scanning import Layout, Position, Row
 from kip30.pipeline.schemas import VERSION
-from kip30.scanning import Layout, Position, Row
 
 
 class Kind(Enum):
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
     """One row of a journal.
 
     Attributes:
-        key: Of a change, as in `kip30.scanning.Row`; None for a gap.
+        key: Of a change, as in `kip30.driver.scanning.Row`; None for a gap.
         row: The record from then on; None: deleted, or a gap.
         order: The store's own number of the change, if it has one.
         kind: See `Kind`.

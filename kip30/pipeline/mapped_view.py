@@ -12,9 +12,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from kip30.driver.scanning import Rejected, Row
 from kip30.pipeline.mapping import Mapping, Skipped, value_of
 from kip30.pipeline.schemas import VERSION
-from kip30.scanning import Rejected, Row
 
 _COLUMNS = (
     "key string, value binary, version struct<major: bigint, minor: bigint>, moving boolean,"

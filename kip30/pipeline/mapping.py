@@ -9,9 +9,9 @@ Two paths never become the same key, so no job has to look for such pairs.
 from collections.abc import Iterable
 from enum import Enum
 
+from kip30.driver.scanning import Rejected, Row
 from kip30.errors import InvalidNameError
 from kip30.names import check_namespace, parse_key
-from kip30.scanning import Rejected, Row
 
 
 class Kind(Enum):

@@ -4,7 +4,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import NamedTuple
 
-from kip30.records import Condition, Version
+from kip30.driver.records import Condition, Version
 
 _NONCE_BYTES = 8
 

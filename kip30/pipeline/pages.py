@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from kip30.driver.scanning import Layout, Page, Rejected
 from kip30.pipeline.schemas import VERSION, arrow_schema
-from kip30.scanning import Layout, Page, Rejected
 
 _REJECTED_KIND = ""
 

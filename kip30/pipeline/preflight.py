@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from kip30.driver.scanning import Layout, View
 from kip30.errors import Kip30Error
 from kip30.pipeline.cluster import is_shared, shipped_config
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
@@ -23,8 +24,7 @@ from kip30.pipeline.snapshot_files import SnapshotFiles, rejected_rows
 from kip30.pipeline.source import FORMAT, ScanOptions
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.store_config import StoreConfig
-from kip30.resolution import scanner
-from kip30.scanning import Layout, View
+from kip30.runtime.resolution import scanner
 
 JOB = "preflight"
 _ANSWER = "host string, pid bigint, what string, detail string"

@@ -3,7 +3,7 @@
 import math
 import threading
 
-from kip30.clock import Clock
+from kip30.driver.clock import Clock
 from kip30.errors import UsageError
 
 _BURST_SECONDS = 0.05

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from kip30.driver.records import Fence
 from kip30.errors import Kip30Error, UsageError
 from kip30.pipeline.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outcome_findings
 from kip30.pipeline.comparison import LEFT, RIGHT, UNSETTLED
@@ -40,7 +41,6 @@ from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import only_wave, read_parquet, write_files
-from kip30.records import Fence
 
 JOB = "repair"
 _PLAN = "plan"

@@ -9,6 +9,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
 from kip30.driver import Capability
+from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
 from kip30.pipeline import diff
 from kip30.pipeline.comparison import DIFFERS, LEFT, ONLY_LEFT, ONLY_RIGHT, RIGHT, SIDES
@@ -19,8 +20,7 @@ from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import RECORDS
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.wave_files import read_parquet
-from kip30.resolution import resolve, scanner
-from kip30.scanning import Layout
+from kip30.runtime.resolution import resolve, scanner
 
 CREATE, UPDATE, DELETE = "create", "update", "delete"
 ACTIONS = (CREATE, UPDATE, DELETE)

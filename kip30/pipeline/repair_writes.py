@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
 from kip30.pipeline.applier import Applier
 from kip30.pipeline.bulk_write import Decided
@@ -15,7 +16,6 @@ from kip30.pipeline.outcomes import Outcome, Record, Replacement
 from kip30.pipeline.repair_plan import CREATE
 from kip30.pipeline.settling import EntryReader
 from kip30.pipeline.store_config import StoreConfig
-from kip30.records import Entry, Version
 
 _ROWS = 500
 _COLUMNS = (

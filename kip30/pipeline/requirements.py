@@ -8,8 +8,8 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from kip30.config.extras import how_to_install
 from kip30.errors import UsageError
-from kip30.extras import how_to_install
 
 LOWEST_JAVA = 17
 _NEEDED = ("pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")

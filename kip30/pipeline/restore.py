@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from kip30.driver.records import Fence
+from kip30.driver.scanning import Span
 from kip30.errors import FencedError, UnavailableError
 from kip30.pipeline import snapshot
 from kip30.pipeline.bulk_write import (
@@ -30,8 +32,6 @@ from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
-from kip30.records import Fence
-from kip30.scanning import Span
 
 __all__ = ["MIGRATE", "RESTORE", "SNAPSHOT_FOLDER", "RestoreOptions", "run"]
 

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from kip30.driver import Capability
+from kip30.driver.scanning import Layout
 from kip30.errors import UnsupportedError, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.source import SPAN_ROWS
-from kip30.scanning import Layout
 
 RESTORE = "restore"
 MIGRATE = "migrate"

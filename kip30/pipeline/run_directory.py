@@ -14,11 +14,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from kip30 import __version__, forks
-from kip30.closing import Closing
+from kip30 import __version__
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.scanning import Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest, Wave
-from kip30.scanning import Span
 
 _LOCK_NAME = "lock"
 _PLAN_NAME = "plan.jsonl"
@@ -55,7 +56,7 @@ class RunDirectory(Closing):
         check_usable(path, job, arguments, resume=resume)
         self._lock = _entered(self.path, path)
         self._pid = os.getpid()
-        forks.register(self)
+        fork_safety.register(self)
         try:
             if not resume:
                 _check_unused(path)  # once more: another process may have begun and ended

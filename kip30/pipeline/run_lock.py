@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 from typing_extensions import override
 
-from kip30.closing import Closing
 from kip30.driver import Capability
+from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.records import Fence, new_nonce
 from kip30.election import LeaderElection
 from kip30.errors import NotElectedError, UnsupportedError
 from kip30.locator import PluginLocator
 from kip30.pipeline.store_config import StoreConfig
-from kip30.records import Fence, new_nonce
 
 _SESSIONS = 1.5
 """How many session timeouts to wait for a driver that crashed: it leads for up to one."""

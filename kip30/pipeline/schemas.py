@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kip30.scanning import Layout
+from kip30.driver.scanning import Layout
 
 
 def _required(name: str, kind: pa.DataType) -> "pa.Field[Any]":

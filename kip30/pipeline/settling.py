@@ -14,12 +14,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from kip30.driver import StorageDriver
+from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
 from kip30.names import Key, parse_key
 from kip30.pipeline.comparison import LEFT, ONLY_LEFT, RIGHT, UNSETTLED
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.workers import naming_worker
-from kip30.records import Entry, Version
 
 _BATCH = 500
 

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from typing_extensions import override
 
+from kip30.driver.scanning import Layout, Span
 from kip30.errors import UsageError
 from kip30.pipeline.comparison import comparable
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
@@ -29,7 +30,6 @@ from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.view_reader import ViewReader
 from kip30.pipeline.wave_files import read_parquet, write_wave
 from kip30.pipeline.wave_runner import WaveResult, run_waves
-from kip30.scanning import Layout, Span
 
 _JOB = "side of a diff"
 _DATA = "data"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from kip30.driver import Capability
+from kip30.driver.scanning import Layout, Span
 from kip30.errors import PositionLostError, UnavailableError
 from kip30.pipeline.endpoints import StoreEndpoint, require
 from kip30.pipeline.frames import with_digest
@@ -23,7 +24,6 @@ from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.view_reader import ViewReader
 from kip30.pipeline.wave_files import write_wave
 from kip30.pipeline.wave_runner import WaveResult, run_waves
-from kip30.scanning import Layout, Span
 
 JOB = "snapshot"
 _DATA = "data"

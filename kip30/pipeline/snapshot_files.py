@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, LongType, StructType
 
+from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.frames import digest_of, with_digest
@@ -17,7 +18,6 @@ from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import read_parquet
-from kip30.scanning import Layout, Span
 
 _JOB = "snapshot"
 

@@ -20,13 +20,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
 from kip30.errors import UsageError
 from kip30.pipeline.pages import batches
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.workers import naming_worker
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Position, ScanDriver, Span, View
+from kip30.runtime.resolution import scanner
 
 FORMAT = "kip30"
 SPAN_ROWS = 20_000

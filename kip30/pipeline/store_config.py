@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kip30.config import Properties, load, shippable
 from kip30.errors import UsageError
-from kip30.resolution import Resolved, resolve
+from kip30.runtime.resolution import Resolved, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +78,5 @@ class StoreConfig:
         return load(dict(self.settings or ()), origin="the job's configuration")
 
     def resolve(self) -> Resolved:
-        """Return what it means; raises `ConfigError` as `kip30.resolution.resolve` does."""
+        """Return what it means; raises `ConfigError` as `kip30.runtime.resolution.resolve` does."""
         return resolve(self.properties())

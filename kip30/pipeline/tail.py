@@ -11,11 +11,11 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
 
+from kip30.driver.scanning import Completeness, Page, Position, Row, ScanDriver
 from kip30.errors import PositionLostError
 from kip30.pipeline.journal import Journal
 from kip30.pipeline.journal_rows import Entry, Kind, Mark
 from kip30.pipeline.known_keys import Known, KnownKeys, stamp
-from kip30.scanning import Completeness, Page, Position, Row, ScanDriver
 
 _SPAN_ROWS = 20_000
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kip30.driver.scanning import Layout, Position, Row, ScanDriver, Span, View
 from kip30.errors import UsageError
 from kip30.names import unescape
 from kip30.pipeline.endpoints import StoreEndpoint
@@ -14,8 +15,7 @@ from kip30.pipeline.run_directory import RunDirectory, write_whole
 from kip30.pipeline.session import slots
 from kip30.pipeline.source import FORMAT, ScanOptions
 from kip30.pipeline.waves import partitions
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Position, Row, ScanDriver, Span, View
+from kip30.runtime.resolution import scanner
 
 _SCRATCH = "scratch"
 _CLAIMS = "claims.jsonl"

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from kip30.driver.scanning import Span
 from kip30.errors import (
     AuthenticationError,
     ConfigError,
@@ -18,7 +19,6 @@ from kip30.pipeline.manifest import DataFile, Digest, Wave
 from kip30.pipeline.progress import Progress, WaveProgress
 from kip30.pipeline.run_directory import RunDirectory, sync
 from kip30.pipeline.waves import Waves
-from kip30.scanning import Span
 
 _log: logging.Logger = logging.getLogger(__name__)
 

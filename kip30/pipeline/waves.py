@@ -7,7 +7,7 @@ for little to be lost when a run stops. Waves begin small, because nothing is kn
 import random
 from collections.abc import Collection, Sequence
 
-from kip30.scanning import Span
+from kip30.driver.scanning import Span
 
 WAVE_SECONDS = 30.0
 _TOKEN_BYTES = 512 * 1024

@@ -2,7 +2,7 @@
 
 The runner holds the election; a guard process, started before it is needed, holds the command.
 
-* Runner killed: the kernel kills the command's process group at once, the guard whatever else
+* Runner killed: the kernel kills the command's process group at once, the guard everything else
   descends from it, and only then is the lease let go that runner and guard share. In the grace
   the guard lets the grace go on instead, until the lease, as the guard last saw it, can end.
 * Guard killed: the kernel does the same, the runner inherits the rest and kills it.
@@ -29,8 +29,8 @@ What is *not* promised:
 
 from kip30.runner.descriptors import inherited_descriptors
 from kip30.runner.job import GRACE_SECONDS, LOST_STATUS, WAITED_STATUS, Ending, Job, RunOutcome
+from kip30.runner.protocols import Contest, Term
 from kip30.runner.runner import Say, run
-from kip30.runner.terms import Contest, Term
 
 __all__ = [
     "GRACE_SECONDS",

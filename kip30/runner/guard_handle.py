@@ -11,11 +11,11 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from kip30.closing import Closing
-from kip30.runner.guard import limits, messages, page
-from kip30.runner.guard.page import Page
+from kip30.driver.kit.lifecycle import Closing
+from kip30.runner.guard import deadlines, messages, shared_memory
+from kip30.runner.guard.shared_memory import Page
 from kip30.runner.job import Job
-from kip30.runner.terms import Term
+from kip30.runner.protocols import Term
 
 _FOLDER = Path(__file__).parent
 # The runner's package is kept out of the guard's sight, or its start would import all of kip30.
@@ -32,14 +32,14 @@ class GuardHandle(Closing):
     """
 
     def __init__(self, job: Job) -> None:
-        """Start a guard that will run the command of *job* once told to.
+        """Start a guard that will run the command of *job* on request.
 
         Raises:
             OSError: It cannot be started.
         """
         self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._tether, tether = socket.socketpair()
-        memory = page.create()
+        memory = shared_memory.create()
         self._page = Page(memory)
         self._page.grace = _nanoseconds(job.grace_seconds)
         passed = [control.fileno(), tether.fileno(), self._tether.fileno(), memory]
@@ -63,7 +63,7 @@ class GuardHandle(Closing):
         """Say whether the guard process is there, if only stopped; false once it was killed.
 
         Raises:
-            ChildProcessError: It gave up by itself, and has told why on standard error.
+            ChildProcessError: It gave up by itself, and printed why on standard error.
         """
         status = self._process.poll()
         if status is not None and status > 0:
@@ -72,8 +72,8 @@ class GuardHandle(Closing):
 
     def is_standing_still(self) -> bool:
         """Say whether the guard has missed its beats since `start`: it is stopped, or starved."""
-        limit = limits.beat_limit(self._page) if self.command_pid else _START_LIMIT
-        return page.now() - self._page.beat > limit
+        limit = deadlines.beat_limit(self._page) if self.command_pid else _START_LIMIT
+        return shared_memory.now() - self._page.beat > limit
 
     def start(self, term: Term, shared: int | None) -> None:
         """Have the command started for *term*.
@@ -84,7 +84,7 @@ class GuardHandle(Closing):
         """
         self._page.epoch = term.epoch
         self._page.timeout = _nanoseconds(term.timeout_seconds)
-        self._page.beat = page.now()
+        self._page.beat = shared_memory.now()
         self.renew(term.deadline)
         packet = messages.encode(messages.START)
         with suppress(ConnectionError):

@@ -6,7 +6,7 @@ from enum import Enum
 
 from kip30.errors import InvalidNameError, UsageError
 from kip30.names import check_id
-from kip30.runner import execution
+from kip30.runner import exit_status
 
 LOST_STATUS = 75
 """Exit status when leadership was lost and the job is for one term only (EX_TEMPFAIL)."""
@@ -92,9 +92,9 @@ class RunOutcome:
     @classmethod
     def not_executed(cls, error: int) -> "RunOutcome":
         """Return the outcome of a run whose command cannot be executed because of this errno."""
-        return cls(Ending.NOT_EXECUTED, execution.failure_status(error), error)
+        return cls(Ending.NOT_EXECUTED, exit_status.failure_status(error), error)
 
     @classmethod
     def of_command(cls, ending: Ending, wait_status: int) -> "RunOutcome":
         """Return the outcome of a run whose command ended with this wait status."""
-        return cls(ending, execution.exit_status(wait_status))
+        return cls(ending, exit_status.exit_status(wait_status))

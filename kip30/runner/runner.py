@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 
 from kip30.errors import OutcomeUnknownError, UnavailableError, UnsupportedError
-from kip30.runner import execution
-from kip30.runner.adoption import Adoption
+from kip30.runner import exit_status
 from kip30.runner.guard import messages
 from kip30.runner.guard_handle import GuardHandle
 from kip30.runner.interrupts import Interrupts
 from kip30.runner.job import LOST_STATUS, WAITED_STATUS, Ending, Job, RunOutcome
+from kip30.runner.orphans import OrphanReaper
+from kip30.runner.protocols import Contest, Term
 from kip30.runner.supervision import Supervision
-from kip30.runner.terms import Contest, Term
 
 Say = Callable[[str], None]
 """Takes one line of progress."""
@@ -43,15 +43,15 @@ def run(contest: Contest, job: Job, *, say: Say = lambda _line: None) -> RunOutc
     """
     if sys.platform != "linux":
         raise UnsupportedError("a guard needs Linux")
-    if refusal := execution.refusal(job.command[0]):
+    if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
-    with Interrupts() as interrupts, Adoption() as adoption:
+    with Interrupts() as interrupts, OrphanReaper() as adoption:
         return _Runner(contest, job, say, interrupts, adoption).run()
 
 
 class _Runner:
     def __init__(
-        self, contest: Contest, job: Job, say: Say, interrupts: Interrupts, adoption: Adoption
+        self, contest: Contest, job: Job, say: Say, interrupts: Interrupts, adoption: OrphanReaper
     ) -> None:
         self._contest = contest
         self._job = job
@@ -130,7 +130,7 @@ class _Runner:
         return RunOutcome.of_command(Ending.INTERRUPTED, number)
 
     def _interrupted(self) -> RunOutcome:
-        status = execution.signal_status(self._interrupts.received[0].number)
+        status = exit_status.signal_status(self._interrupts.received[0].number)
         return RunOutcome(Ending.INTERRUPTED, status)
 
     def _resign(self) -> None:

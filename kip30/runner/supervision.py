@@ -5,7 +5,7 @@ import select
 from kip30.runner.guard import messages
 from kip30.runner.guard_handle import GuardHandle
 from kip30.runner.interrupts import Interrupts, Response, response
-from kip30.runner.terms import Term
+from kip30.runner.protocols import Term
 
 _LOOKS_PER_TIMEOUT = 20
 _LONGEST_LOOK_SECONDS = 0.05

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from kip30_conformance.all_suites import suite_classes
 from kip30_conformance.servers import SIZES, start
 from kip30_conformance.servers.harness import ServerHarness
-from kip30_conformance.suites import suite_classes
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda nodes: f"nodes-{nodes}")

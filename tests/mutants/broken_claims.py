@@ -6,8 +6,8 @@ from concurrent.futures import Future
 from contextlib import closing
 
 from kip30.driver import Context
-from kip30.futures import Completed, mapped
-from kip30.records import Claim, Entry, Held, Version
+from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.records import Claim, Entry, Held, Version
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate

@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 from typing_extensions import override
 
 from kip30.driver import Context
+from kip30.driver.kit.futures import failed
+from kip30.driver.lease import Lease
+from kip30.driver.records import Version, Write
 from kip30.errors import FencedError
-from kip30.futures import failed
-from kip30.lease import Lease
-from kip30.records import Version, Write
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from kip30.driver import Context, Watch
-from kip30.records import Entry, Snapshot, Target, Version
+from kip30.driver.records import Entry, Snapshot, Target, Version
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate

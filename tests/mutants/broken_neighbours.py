@@ -4,9 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from kip30.driver import Context, Watch
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Snapshot, Target
 from kip30.errors import StoreError
-from kip30.futures import failed
-from kip30.records import Snapshot, Target
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate

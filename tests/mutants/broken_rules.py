@@ -7,11 +7,9 @@ from contextlib import closing
 from typing import Any
 
 from kip30.driver import Context, Watch
-from kip30.errors import ClosedError, StoreError
-from kip30.futures import Completed, failed, mapped
-from kip30.lease import Lease
-from kip30.names import Key
-from kip30.records import (
+from kip30.driver.kit.futures import Completed, failed, mapped
+from kip30.driver.lease import Lease
+from kip30.driver.records import (
     Claim,
     Condition,
     Entry,
@@ -23,6 +21,8 @@ from kip30.records import (
     Write,
     new_nonce,
 )
+from kip30.errors import ClosedError, StoreError
+from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.scanning import Page, Position, Span, View
+from kip30.driver.scanning import Page, Position, Span, View
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 from kip30_backends.embedded.scanning import EmbeddedScanner, _claims
 

@@ -7,10 +7,10 @@ from functools import partial
 from random import Random
 
 from kip30.driver import Context
+from kip30.driver.kit.futures import failed, mapped
+from kip30.driver.records import Condition, Entry, Version, Write
 from kip30.errors import FencedError, OutcomeUnknownError
-from kip30.futures import failed, mapped
 from kip30.names import Key
-from kip30.records import Condition, Entry, Version, Write
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate

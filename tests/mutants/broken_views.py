@@ -4,8 +4,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from kip30.driver import Context
-from kip30.futures import mapped
-from kip30.records import Claim, Kind, Snapshot, Target
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import Claim, Kind, Snapshot, Target
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate

@@ -10,28 +10,28 @@ from typing_extensions import override
 
 from kip30 import PluginLocator
 from kip30.config import Written
-from kip30_conformance.driver_rules import DriverTests
-from kip30_conformance.election import ElectionTests
-from kip30_conformance.election_faults import ElectionFaultTests
-from kip30_conformance.fence_races import FenceRaceTests
-from kip30_conformance.fencing import FencingTests
-from kip30_conformance.fork_faults import ForkTests
+from kip30_conformance.faults.election_faults import ElectionFaultTests
+from kip30_conformance.faults.fork_faults import ForkTests
+from kip30_conformance.faults.membership_faults import MembershipFaultTests
 from kip30_conformance.harness import Harness
-from kip30_conformance.leases import LeaseTests
-from kip30_conformance.lifecycle import LifecycleTests
-from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
-from kip30_conformance.membership import MembershipTests
-from kip30_conformance.membership_faults import MembershipFaultTests
-from kip30_conformance.membership_views import MembershipViewTests
 from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
-from kip30_conformance.neighbours import NeighbourTests
-from kip30_conformance.scanning import ScanningTests
-from kip30_conformance.storage import StorageTests
-from kip30_conformance.storage_histories import StorageHistoryTests
-from kip30_conformance.storage_races import StorageRaceTests
-from kip30_conformance.storage_set import StorageSetTests
-from kip30_conformance.storage_versions import StorageVersionTests
-from kip30_conformance.terms import TermTests
+from kip30_conformance.suites.driver_rules import DriverTests
+from kip30_conformance.suites.election import ElectionTests
+from kip30_conformance.suites.fence_races import FenceRaceTests
+from kip30_conformance.suites.fencing import FencingTests
+from kip30_conformance.suites.leases import LeaseTests
+from kip30_conformance.suites.lifecycle import LifecycleTests
+from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
+from kip30_conformance.suites.membership import MembershipTests
+from kip30_conformance.suites.membership_views import MembershipViewTests
+from kip30_conformance.suites.neighbours import NeighbourTests
+from kip30_conformance.suites.scanning import ScanningTests
+from kip30_conformance.suites.storage import StorageTests
+from kip30_conformance.suites.storage_histories import StorageHistoryTests
+from kip30_conformance.suites.storage_races import StorageRaceTests
+from kip30_conformance.suites.storage_set import StorageSetTests
+from kip30_conformance.suites.storage_versions import StorageVersionTests
+from kip30_conformance.suites.terms import TermTests
 from tests.late_answers import late_answers
 
 

@@ -10,9 +10,9 @@ from collections import Counter
 from contextlib import ExitStack
 
 from kip30 import PluginLocator
+from kip30.driver.records import Fence
 from kip30.pipeline.applier import Applier, Record
 from kip30.pipeline.run_lock import RunLeader
-from kip30.records import Fence
 
 
 def records(begin: int, end: int) -> list[Record]:

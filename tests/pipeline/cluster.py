@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyspark
 
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 HOME = Path(pyspark.__file__).parent
 _MASTER = "org.apache.spark.deploy.master.Master"

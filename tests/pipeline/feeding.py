@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kip30 import BYTES, PluginLocator, Storage
+from kip30.driver.records import Version
+from kip30.driver.scanning import Layout, Position, View
 from kip30.pipeline.journal import Journal
 from kip30.pipeline.journal_rows import journal_schema
 from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.tail import SegmentSize, Tail, TailFiles, begin_at
-from kip30.records import Version
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Position, View
+from kip30.runtime.resolution import scanner
 
 Rows = list[dict[str, Any]]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.servers.custody import Custody
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers.installed import find
 from kip30_conformance.servers.ports import HOST
+from kip30_conformance.servers.supervisor_client import SupervisorClient
 
 BROKER = 7
 _NODE = 0
@@ -96,20 +96,20 @@ def broker_on(zookeeper: str, folder: Path) -> Iterator[Broker]:
         ServerMissingError: It is not installed.
         AssertionError: It did not register itself in time; the message has its log.
     """
-    custody = Custody()
+    supervisor = SupervisorClient()
     try:
-        (port,) = custody.ask("hold_ports", count=1)
-        custody.ask("open_peers", ports=[[]])
+        (port,) = supervisor.ask("hold_ports", count=1)
+        supervisor.ask("open_peers", ports=[[]])
         folder.mkdir(parents=True, exist_ok=True)
         properties = folder / "server.properties"
         written = _PROPERTIES.format(port=port, folder=folder, zookeeper=zookeeper)
         properties.write_text(written)
         command = [*_java(), str(properties)]
-        custody.ask("launch", node=_NODE, command=command, folder=str(folder), environment={})
-        _await_registration(zookeeper, custody, folder / "log")
+        supervisor.ask("launch", node=_NODE, command=command, folder=str(folder), environment={})
+        _await_registration(zookeeper, supervisor, folder / "log")
         yield Broker(properties, port)
     finally:
-        custody.end()
+        supervisor.end()
 
 
 def _java() -> list[str]:
@@ -118,13 +118,13 @@ def _java() -> list[str]:
     return [java, *_JAVA, *words]
 
 
-def _await_registration(zookeeper: str, custody: Custody, log: Path) -> None:
+def _await_registration(zookeeper: str, supervisor: SupervisorClient, log: Path) -> None:
     servers, _, chroot = zookeeper.partition("/")
     kazoo = KazooClient(hosts=servers)
     kazoo.start()
 
     def is_registered() -> bool:
-        assert custody.ask("status", node=_NODE) is None, "it has ended"
+        assert supervisor.ask("status", node=_NODE) is None, "it has ended"
         return kazoo.exists(f"/{chroot}/brokers/ids/{BROKER}") is not None
 
     try:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from kip30.driver import Capability, Context
-from kip30.records import Version, Write
+from kip30.driver.records import Version, Write
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 TIMES = "times"

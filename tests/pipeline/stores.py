@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kip30 import BYTES, PluginLocator, Storage
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble, start
 
 STORES = ("embedded", "zookeeper", "etcd", "consul", "cassandra")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE, is_readable
+from kip30_conformance.polling import TIME_SCALE, is_readable
 
 _MAIN = Path(__file__).with_name("applying_main.py")
 _ANSWER_SECONDS = 20.0

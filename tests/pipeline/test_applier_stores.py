@@ -10,11 +10,11 @@ import pytest
 
 from kip30 import BYTES, NotElectedError, PluginLocator
 from kip30.config import Written
+from kip30.driver.records import Entry
 from kip30.names import parse_key
 from kip30.pipeline.applier import Applied, Applier, Outcome, Record
 from kip30.pipeline.run_lock import RunLeader
-from kip30.records import Entry
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.etcd.admin import Admin, encoded
 from tests.unit.pipeline.requests import Requests
 

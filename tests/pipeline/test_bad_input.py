@@ -13,14 +13,14 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from kip30 import PluginLocator
+from kip30.cli._exit_codes import Status
 from kip30.cli.program import program
-from kip30.cli.status import Status
 from kip30.errors import StoreError
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.snapshot import JOB
 from kip30.pipeline.snapshot_files import SnapshotFiles
-from kip30_conformance.signals import heeded
+from kip30_conformance.clients.signals import heeded
 
 from .store import embedded, fill, lines, write_properties
 

@@ -12,7 +12,7 @@ from kip30.pipeline.bundle import write_bundle
 
 _LOOK = """
 import kip30, kip30_backends.embedded
-from kip30 import registry
+from kip30.runtime import registry
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.report_files import html
 print(kip30.__file__)

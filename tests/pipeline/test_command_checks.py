@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 from kip30.pipeline import requirements
 from kip30.pipeline.requirements import check_requirements
 from tests.unit.cli.conftest import heeded_signals, shell

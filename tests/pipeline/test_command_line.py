@@ -8,15 +8,15 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from kip30.cli._exit_codes import Status
+from kip30.cli._schema import SCHEMA
 from kip30.cli.program import program
-from kip30.cli.schema import SCHEMA
-from kip30.cli.status import Status
 from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.snapshot import JOB, SnapshotOptions
 from kip30.pipeline.view_reader import ViewReader
+from kip30_conformance.clients.signals import heeded
 from kip30_conformance.servers import start
-from kip30_conformance.signals import heeded
 from tests.unit.etcd.admin import Admin
 
 from .store import embedded, fill, lines, write_properties

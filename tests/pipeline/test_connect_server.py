@@ -10,7 +10,7 @@ import pytest
 
 from kip30 import UnavailableError, UsageError
 from kip30.pipeline.session import open_session
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 WITHOUT_PACKAGE = """
 import sys

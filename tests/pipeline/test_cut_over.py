@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kip30 import BYTES, PluginLocator, Storage
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .stores import contents, fill, stores_in, writing
 

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from typing_extensions import override
 
 from kip30 import BYTES, PluginLocator, UsageError
+from kip30.driver.scanning import Layout
 from kip30.pipeline import comparison, diff, snapshot
 from kip30.pipeline.comparison import comparable
 from kip30.pipeline.diff import DiffOptions
@@ -23,7 +24,6 @@ from kip30.pipeline.progress import NoProgress, WaveProgress
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.schemas import RECORDS, spark_schema
-from kip30.scanning import Layout
 
 from .stores import Stores, fill, stores_in
 

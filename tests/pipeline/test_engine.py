@@ -13,10 +13,10 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 from kip30.pipeline.bundle import write_bundle
 from kip30.pipeline.run_directory import read_manifest
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import start
 
 from .cluster import HOME, connect_server, environment, standalone

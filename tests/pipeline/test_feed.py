@@ -27,7 +27,7 @@ from kip30.pipeline.progress import FeedProgress, NoProgress
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wakeup import Wakeup
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .feeding import Rows, changes_of, gaps, repeated, states, storage_of, version_of
 from .stores import STORES, Stores, contents, fill, stores_in

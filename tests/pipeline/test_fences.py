@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30 import PluginLocator
+from kip30.driver.records import Fence
 from kip30.pipeline import diff, feed, repair, restore
 from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_lock import RunLeader
-from kip30.records import Fence
 
 from .stores import Stores, contents, fill, stores_in
 

@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
+from kip30.cli._exit_codes import Status
 from kip30.cli.program import program
-from kip30.cli.status import Status
 from kip30.pipeline import diff, feed, restore, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint, target_endpoint
 from kip30.pipeline.report import Ending
-from kip30_conformance.signals import heeded
+from kip30_conformance.clients.signals import heeded
 from tests.unit.cassandra.admin import Admin
 
 from .stores import Stores, contents, stores_in

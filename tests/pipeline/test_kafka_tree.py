@@ -12,9 +12,9 @@ from kazoo.protocol.serialization import Create2
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kip30 import BYTES, PluginLocator
+from kip30.driver.scanning import Row
 from kip30.pipeline.mapping import Kind, Mapping, Skipped, kind_of
-from kip30.scanning import Row
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.zookeeper.alice import alice_on, hiding
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from kip30.pipeline import snapshot
 from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
 from kip30.pipeline.run_directory import read_manifest
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from tests.unit.pipeline.test_rate_limit import most_in_a_second
 
 from .odd_stores import times_beside

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from kip30 import BYTES, PluginLocator, UsageError
 from kip30.config import load
+from kip30.driver.scanning import View
 from kip30.pipeline import diff, repair, snapshot
 from kip30.pipeline.diff import DiffOptions
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, parse_endpoint, store_endpoint
@@ -16,8 +17,7 @@ from kip30.pipeline.manifest import MANIFEST_NAME, Manifest
 from kip30.pipeline.repair import RepairOptions
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import read_manifest
-from kip30.resolution import scanner
-from kip30.scanning import View
+from kip30.runtime.resolution import scanner
 
 from .stores import Stores, contents, fill, stores_in
 

@@ -20,7 +20,7 @@ from kip30.pipeline.endpoints import (
 )
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.run_directory import read_manifest
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .stores import contents, fill
 

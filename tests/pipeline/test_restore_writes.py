@@ -15,7 +15,7 @@ from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_en
 from kip30.pipeline.report import Ending, Report
 from kip30.pipeline.restore import RestoreOptions
 from kip30.pipeline.store_config import StoreConfig
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from tests.unit.consul.admin import Admin
 
 from .snapshots import take

@@ -24,7 +24,7 @@ from kip30.pipeline.manifest import FORMAT, MANIFEST_NAME, Digest
 from kip30.pipeline.report import Ending
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.snapshot_files import SnapshotFiles
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 from .snapshots import Hooks, embedded, rows_of, take, values_of
 from .stores import fill

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from kip30 import UsageError
 from kip30.pipeline.report import Ending
 from kip30.pipeline.run_directory import read_manifest
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 from .snapshots import take, values_of
 from .stores import Stores, fill, stores_in

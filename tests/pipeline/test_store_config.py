@@ -6,7 +6,7 @@ import pytest
 
 from kip30 import ConfigError, UsageError
 from kip30.pipeline.store_config import StoreConfig
-from kip30.resolution import resolve
+from kip30.runtime.resolution import resolve
 
 SECRET = "geheim-canary"  # noqa: S105
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kip30.driver.scanning import Completeness, Position
 from kip30.pipeline.tail import SegmentSize, StoppedError
-from kip30.scanning import Completeness, Position
 
 from .feeding import (
     changes_of,

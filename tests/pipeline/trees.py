@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kip30.config import Written
+from kip30.driver.scanning import Layout, Page, Rejected, Row, View
 from kip30.pipeline.mapping import Mapping, Skipped, parents, value_of
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Page, Rejected, Row, View
+from kip30.runtime.resolution import scanner
 
 
 class Scanned(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority
 from kip30_conformance.servers.cql import serves

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, Node
 from kip30_conformance.servers.certificates import Authority
 from kip30_conformance.servers.needing import needed

@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from kip30 import ConfigError
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import STORES, Ensemble, ServerMissingError, start
 from kip30_conformance.servers.needing import needed
 

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Counts, Ensemble, Link, Node
 
 from .talking import PATIENCE, QUESTION, SILENCE, talk

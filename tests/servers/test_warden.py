@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import STORES
-from kip30_conformance.servers.custody import WardenError
 from kip30_conformance.servers.needing import needed
+from kip30_conformance.servers.supervisor_client import SupervisorError
 
 _PARENT = """
 import os, sys
@@ -22,7 +22,7 @@ print(ensemble.warden_pid, ensemble.nodes[0].pid, flush=True)
 if os.fork():
     sys.stdin.read()
 else:
-    # Keeps the pipe to the warden open for longer than its parent lives.
+    # Keeps the pipe to the supervisor open for longer than its parent lives.
     import time
     time.sleep(3)
     os._exit(0)
@@ -39,8 +39,8 @@ def parent_of(name: str) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
         text=True,
     ) as parent:
         assert parent.stdout
-        warden, server = map(int, parent.stdout.readline().split())
-        yield parent, warden, server
+        supervisor, server = map(int, parent.stdout.readline().split())
+        yield parent, supervisor, server
 
 
 def expect_gone(*pids: int) -> None:
@@ -56,11 +56,11 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.parametrize("name", STORES)
 def test_a_killed_parent_leaves_nothing(name: str) -> None:
-    with parent_of(name) as (parent, warden, server):
+    with parent_of(name) as (parent, supervisor, server):
         assert _runs(server)
         parent.kill()
         parent.wait()
-        expect_gone(server, warden)
+        expect_gone(server, supervisor)
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -69,7 +69,7 @@ def test_a_killed_warden_leaves_no_server(name: str) -> None:
         server = ensemble.nodes[0].pid
         os.kill(ensemble.warden_pid, signal.SIGKILL)
         expect_gone(server)
-        with pytest.raises(WardenError, match="gone"):
+        with pytest.raises(SupervisorError, match="gone"):
             ensemble.link()
 
 
@@ -88,6 +88,6 @@ def test_a_temporary_folder_is_removed() -> None:
 
 def test_a_refused_request_is_an_error() -> None:
     with needed("etcd") as ensemble, ensemble.link() as link:
-        with pytest.raises(WardenError, match="IndexError"):
+        with pytest.raises(SupervisorError, match="IndexError"):
             link.cut(nodes=[7])
         link.cut(nodes=[0])

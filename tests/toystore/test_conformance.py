@@ -8,26 +8,26 @@ import pytest
 from typing_extensions import override
 
 from kip30.config import Written
-from kip30_conformance.driver_rules import DriverTests
-from kip30_conformance.election import ElectionTests
-from kip30_conformance.fence_races import FenceRaceTests
-from kip30_conformance.fencing import FencingTests
 from kip30_conformance.harness import Harness
-from kip30_conformance.isolation import IsolationTests, TaxonomyTests
-from kip30_conformance.leases import LeaseTests
-from kip30_conformance.lifecycle import LifecycleTests
-from kip30_conformance.listener_callbacks import ListenerCallbackTests
-from kip30_conformance.listeners import KeySetListenerTests, ValueListenerTests
-from kip30_conformance.machines import StorageMachineTests
-from kip30_conformance.membership import MembershipTests
-from kip30_conformance.membership_views import MembershipViewTests
-from kip30_conformance.pruning import PruningTests
-from kip30_conformance.scanning import ScanningTests
-from kip30_conformance.storage import StorageTests
-from kip30_conformance.storage_names import NamesAndValuesTests
-from kip30_conformance.storage_races import StorageRaceTests
-from kip30_conformance.storage_set import StorageSetTests
-from kip30_conformance.storage_versions import StorageVersionTests
+from kip30_conformance.suites.driver_rules import DriverTests
+from kip30_conformance.suites.election import ElectionTests
+from kip30_conformance.suites.fence_races import FenceRaceTests
+from kip30_conformance.suites.fencing import FencingTests
+from kip30_conformance.suites.isolation import IsolationTests, TaxonomyTests
+from kip30_conformance.suites.leases import LeaseTests
+from kip30_conformance.suites.lifecycle import LifecycleTests
+from kip30_conformance.suites.listener_callbacks import ListenerCallbackTests
+from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
+from kip30_conformance.suites.membership import MembershipTests
+from kip30_conformance.suites.membership_views import MembershipViewTests
+from kip30_conformance.suites.pruning import PruningTests
+from kip30_conformance.suites.scanning import ScanningTests
+from kip30_conformance.suites.storage import StorageTests
+from kip30_conformance.suites.storage_machine import StorageMachineTests
+from kip30_conformance.suites.storage_names import NamesAndValuesTests
+from kip30_conformance.suites.storage_races import StorageRaceTests
+from kip30_conformance.suites.storage_set import StorageSetTests
+from kip30_conformance.suites.storage_versions import StorageVersionTests
 
 INSTALLED = os.environ.get("KIP30_TOYSTORE")
 """Where the toy was installed, so that it is found by its entry point; else its source is used."""

@@ -7,7 +7,7 @@ import pytest
 
 from kip30 import PluginLocator, StoreError, UnsupportedError
 from kip30.config import Written
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 TOY: dict[str, Written] = {
     "plugin.locator.classname": "toystore:ToyBackend",

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 
 def run_in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> int:

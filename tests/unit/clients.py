@@ -7,7 +7,7 @@ from typing import Protocol
 
 from kip30 import PluginLocator
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 
 PATIENT: dict[str, Written] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 from .crowded import SESSION_SECONDS
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from kip30 import Kip30Error, PluginLocator
-from kip30_conformance.patience import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import TIME_SCALE, eventually, throughout
 
 NOBODY = 65534
 LIMIT = 60

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from stevedore import ExtensionManager, _cache
 
-from kip30 import registry
-from kip30.additional_paths import AdditionalPaths
 from kip30.config import CommonSettings, build, load
 from kip30.driver import Backend
 from kip30.errors import ConfigError
-from kip30.registry import Choice, NotLoadedError
-from kip30_conformance.child import in_forked_child
-from kip30_conformance.patience import eventually
+from kip30.runtime import registry
+from kip30.runtime.additional_paths import AdditionalPaths
+from kip30.runtime.registry import Choice, NotLoadedError
+from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.polling import eventually
 
 BACKEND = """
 from dataclasses import dataclass
@@ -466,7 +466,7 @@ def test_with_nothing_named_a_store_with_a_fault_of_its_own_is_not_passed_over(s
 # -- what an import costs
 
 
-@pytest.mark.parametrize("module", ["kip30.config", "kip30.registry"])
+@pytest.mark.parametrize("module", ["kip30.config", "kip30.runtime.registry"])
 def test_importing_does_not_import_the_slow_libraries(module: str) -> None:
     code = f"import sys, {module}; print({{'stevedore', 'javaproperties'}} & sys.modules.keys())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -18,7 +18,7 @@ import pytest
 
 from kip30 import ConfigError, DefiniteError, Kip30Error, PluginLocator
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority, Signed
 from tests.unit.children import run_in_child

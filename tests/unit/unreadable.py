@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from kip30 import PluginLocator, StoreError
-from kip30.records import Kind, Snapshot, Target
-from kip30_conformance.patience import eventually
+from kip30.driver.records import Kind, Snapshot, Target
+from kip30_conformance.polling import eventually
 
 _FUTURE = b"\x02of a newer kip30"
 

@@ -8,19 +8,18 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, Limits
-from kip30.records import Pruned
-from kip30.scanning import View
-from kip30_backends.cassandra.election import CassandraElection
+from kip30.driver.records import Pruned
+from kip30.driver.scanning import View
+from kip30_backends.cassandra.election import CassandraElection, Pruning
 from kip30_backends.cassandra.engine import Engine
 from kip30_backends.cassandra.faults import Faults
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.listeners import CassandraObserve
 from kip30_backends.cassandra.membership import CassandraMembership
-from kip30_backends.cassandra.pruning import Pruning
 from kip30_backends.cassandra.scanning import CassandraScanner
 from kip30_backends.cassandra.schema import ddl
 from kip30_backends.cassandra.settings import CassandraSettings
 from kip30_backends.cassandra.storage import CassandraStorage
+from kip30_backends.cassandra.watch import CassandraObserve
 
 _PULL_SECONDS = 0.5
 

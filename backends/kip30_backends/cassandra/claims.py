@@ -1,24 +1,30 @@
-"""Renewing, replacing and giving up posts, which members and leaders have in common."""
+"""Renewing, replacing and giving up claims, which members and leaders have in common."""
 
 import contextlib
 import math
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.driver.kit.following import all_of, attempt, or_unknown, then
+from kip30.driver.kit.futures import Completed, fail, failed, mapped, succeed
+from kip30.driver.records import Claim, Entry
 from kip30.errors import ClosedError
-from kip30.following import all_of, or_unknown, then
-from kip30.futures import Completed, failed, mapped
-from kip30.records import Claim, Entry
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.posts import Holding, Post, Table
-from kip30_backends.cassandra.renewals import Parcel, parcels
-from kip30_backends.cassandra.session import Session, Sessions
-from kip30_backends.cassandra.turns import Turns, Work
+from kip30_backends.cassandra.partition_queue import ClaimQueues, Work
+from kip30_backends.cassandra.request import Answer, Ask, Calls
+from kip30_backends.cassandra.session import (
+    ClaimRow,
+    Holding,
+    Parcel,
+    Session,
+    Sessions,
+    Table,
+    parcels,
+)
 
 T = TypeVar("T")
 
@@ -38,7 +44,7 @@ class Claims:
         """Renew every *interval* seconds."""
         self._calls = calls
         self._clock = context.clock
-        self._turns = Turns(calls.pulse)
+        self._queues = ClaimQueues(calls.pulse)
         self._renewal_seconds = context.session_timeout_seconds / 2
         self.sessions = Sessions(context, calls.pulse, self._renewed, interval)
         self.table = Table(calls.statements, calls.root, self.sessions.row_seconds)
@@ -49,19 +55,19 @@ class Claims:
 
     def in_turn(self, place: tuple[str, str], work: Work[T], until: float = math.inf) -> Future[T]:
         """Return what becomes of *work*, done when nothing else of ours is done at *place*."""
-        return self._turns.take(place, work, min(until, self._calls.until()))
+        return self._queues.take(place, work, min(until, self._calls.until()))
 
-    def again(self, post: Post, nonce: str) -> Claim | None:
-        """Return the claim to *post* that is held under *nonce* already, if any."""
-        found = self.sessions.find(post, nonce)
-        return None if found is None else self._claim(post.name, *found)
+    def again(self, claim_row: ClaimRow, nonce: str) -> Claim | None:
+        """Return the claim to *claim_row* that is held under *nonce* already, if any."""
+        found = self.sessions.find(claim_row, nonce)
+        return None if found is None else self._claim(claim_row.name, *found)
 
     def taken(self, holding: Holding, until: float) -> Future[Claim | None]:
         """Return the claim of *holding*, whose row there is; None if it is gone meanwhile.
 
         If the backend was closed meanwhile, the row is deleted.
         """
-        name = holding.post.name
+        name = holding.claim_row.name
         try:
             session = self.sessions.current()
         except ClosedError:
@@ -88,7 +94,7 @@ class Claims:
             new = claim._replace(entry=entry, order=self._calls.orders.tell())
             return Completed(new if is_there else None)
 
-        return self.in_turn(holding.post.place, work)
+        return self.in_turn(holding.claim_row.place, work)
 
     def give_up(self, claim: Claim) -> Future[None]:
         """Delete what *claim* has, if it still has it."""
@@ -106,15 +112,15 @@ class Claims:
 
     def delete(self, holding: Holding, until: float = math.inf) -> Future[None]:
         """Delete a row if it is still ours, whether or not the session goes on."""
-        return self.in_turn(holding.post.place, partial(self._deleted, holding), until)
+        return self.in_turn(holding.claim_row.place, partial(self._deleted, holding), until)
 
     def close(self) -> None:
         """End the lease, and give up all that is held or being claimed, for which this waits."""
         until = time.monotonic() + self._calls.seconds * _CLOSING
         held = self.sessions.close()
-        claimed = self._turns.settled(until)
+        claimed = self._queues.settled(until)
         deleted = [
-            self.in_turn(parcel[0].post.place, partial(self._deleted_together, parcel), until)
+            self.in_turn(parcel[0].claim_row.place, partial(self._deleted_together, parcel), until)
             for parcel in parcels(held)
         ]
         with contextlib.suppress(TimeoutError):
@@ -131,7 +137,9 @@ class Claims:
             # What was given up while this waited for its turn is not to be there.
             return self._renew([one for one in parcel if self.sessions.is_held(one)], until)
 
-        return self.in_turn(parcel[0].post.place, work, time.monotonic() + self._renewal_seconds)
+        return self.in_turn(
+            parcel[0].claim_row.place, work, time.monotonic() + self._renewal_seconds
+        )
 
     def _renew(self, parcel: Parcel, until: float) -> Future[Parcel]:
         """Renew all together; if that is refused, halves of it, and so find what is gone."""
@@ -152,7 +160,7 @@ class Claims:
             return ()
 
         statements = [
-            self.table.write(one.post, one.entry, one.entry.nonce, beat) for one in parcel
+            self.table.write(one.claim_row, one.entry, one.entry.nonce, beat) for one in parcel
         ]
         together = self._calls.statements.batch(statements)
         return self._calls.send(Ask(together, read, writes=True), until)
@@ -178,7 +186,7 @@ class Claims:
             return self._write(holding, entry if is_new else holding.entry, until)
 
         is_new = entry.nonce != holding.entry.nonce
-        statement = self.table.write(holding.post, entry, holding.entry.nonce, beat)
+        statement = self.table.write(holding.claim_row, entry, holding.entry.nonce, beat)
         return self._calls.send(Ask(statement, read, writes=True), until)
 
     def _deleted_together(self, parcel: Parcel, until: float) -> Future[None]:
@@ -191,7 +199,7 @@ class Claims:
                 return None
             return all_of([self._deleted(one, until) for one in parcel])
 
-        statements = [self.table.delete(one.post, one.entry.nonce) for one in parcel]
+        statements = [self.table.delete(one.claim_row, one.entry.nonce) for one in parcel]
         together = self._calls.statements.batch(statements)
         return self._calls.send(Ask(together, read, writes=True), until)
 
@@ -202,7 +210,7 @@ class Claims:
                 return None
             return self._deleted(holding, until)
 
-        statement = self.table.delete(holding.post, holding.entry.nonce)
+        statement = self.table.delete(holding.claim_row, holding.entry.nonce)
         return self._calls.send(Ask(statement, read, writes=True), until)
 
 
@@ -223,4 +231,38 @@ def _resolved(holding: Holding, answer: Answer) -> bool:
     if found is None:
         return False
     holding.entry = found
+    return True
+
+
+def insist(once: Callable[[], Future[T | None]]) -> Future[T]:
+    """Return the first result of *once* that is not None; until then it is called again.
+
+    However often: futures that each wait for the next one would nest as deep.
+    """
+    target: Future[T] = Future()
+
+    def go_on(done: Future[T | None]) -> None:
+        if not _has_ended(done, target):
+            try_()
+
+    def try_() -> None:
+        while (done := attempt(once)).done():
+            if _has_ended(done, target):
+                return
+        done.add_done_callback(go_on)
+
+    try_()
+    return target
+
+
+def _has_ended(done: Future[T | None], target: Future[T]) -> bool:
+    """Give *target* what *done* has, if that is anything."""
+    error = done.exception()
+    if error is not None:
+        fail(target, error)
+        return True
+    result = done.result()
+    if result is None:
+        return False
+    succeed(target, result)
     return True

@@ -1,27 +1,96 @@
-"""What the drivers of one backend share, put together, and taken apart in the right order."""
+"""What the drivers of one backend share, put together, and taken apart in the right order.
+
+A row ends by the clock of the node that is asked for it, so `describe` compares the nodes' clocks.
+"""
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from functools import partial
+from typing import NamedTuple
 
-from kip30 import forks
-from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
-from kip30.threads import start_eventually, started
-from kip30_backends.cassandra import clocks, knowing
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls, acknowledged
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.futures import fail
+from kip30.driver.kit.lifecycle import Ending, on_thread_of
+from kip30.driver.kit.threads import start_eventually, started
+from kip30.errors import StoreError, UnavailableError
+from kip30_backends.cassandra import schema
 from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.connection import Connection, once_known
-from kip30_backends.cassandra.departed import Departed
-from kip30_backends.cassandra.folds import Folds
-from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.client.connection import Connection, once_known
+from kip30_backends.cassandra.client.library import Node, Row, Statement, Wire
+from kip30_backends.cassandra.client.statements import Statements
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
 from kip30_backends.cassandra.settings import CassandraSettings
-from kip30_backends.cassandra.statements import Statements
-from kip30_backends.cassandra.states import States
-from kip30_backends.cassandra.watches import Watches
+from kip30_backends.cassandra.snapshots import ResurrectedRows, States
+from kip30_backends.cassandra.watch import Watches
+
+_MUCH = 1.0
+
+
+class Reading(NamedTuple):
+    """How many seconds the clock of *node* is ahead of the one here, give or take *doubt*."""
+
+    node: str
+    ahead: float
+    doubt: float
+
+
+def read(wire: Wire, statement: Statement, seconds: float) -> list[Reading]:
+    """Ask all nodes at once for the time, and return what came of it in so many *seconds*."""
+    asked = [_asked(wire, statement, node) for node in wire.nodes()]
+    wait(asked, seconds)
+    return [one.result() for one in asked if one.done() and one.exception() is None]
+
+
+def judge(readings: Sequence[Reading], margin_seconds: float) -> str:
+    """Say how well clocks agree.
+
+    Raises:
+        StoreError: Those of two nodes are further apart than the margin of a lease.
+    """
+    first, last = min(readings, key=_ahead), max(readings, key=_ahead)
+    apart = last.ahead - first.ahead
+    if apart - first.doubt - last.doubt > margin_seconds:
+        raise StoreError(
+            f"the clock of Cassandra at {last.node} is {apart:.1f} s ahead of the one at"
+            f" {first.node}: claims may end there while their holders still rely on them;"
+            " have NTP set the clocks of all nodes"
+        )
+    return f"{_agreement(readings, apart)}this one {_here((first.ahead + last.ahead) / 2)}"
+
+
+def _ahead(reading: Reading) -> float:
+    return reading.ahead
+
+
+def _agreement(readings: Sequence[Reading], apart: float) -> str:
+    return f"nodes {1000 * apart:.0f} ms apart, " if len(readings) > 1 else ""
+
+
+def _here(nodes_ahead: float) -> str:
+    away = abs(nodes_ahead)
+    side = "behind" if nodes_ahead > 0 else "ahead"
+    if away < _MUCH:
+        return f"{1000 * away:.0f} ms {side}"
+    return f"{away:.1f} s {side}, which makes writes slower: have NTP set it"
+
+
+def _asked(wire: Wire, statement: Statement, node: Node) -> Future[Reading]:
+    reading: Future[Reading] = Future()
+    sent_at = time.time()
+
+    def answered(rows: Sequence[Row]) -> None:
+        doubt = (time.time() - sent_at) / 2
+        ahead = rows[0]["milliseconds"] / 1000 - sent_at - doubt
+        reading.set_result(Reading(str(node.endpoint), ahead, doubt))
+
+    wire.send(statement, node, answered, lambda one: fail(reading, UnavailableError(one.said)))
+    return reading
+
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +115,7 @@ class Engine:
         self._repairing = threading.Lock()
         self._waiting: list[Callable[[], None]] = []
         self._ending = Ending(on_thread_of("kip30-cassandra", "event_loop"))
-        forks.register(self)
+        fork_safety.register(self)
         begun = time.monotonic()
         try:
             self.calls = self._asking(self._connection.open(self._prepared))
@@ -57,8 +126,8 @@ class Engine:
         self.claims = Claims(context, self.calls, self._interval)
         self.folds = Folds(self.calls, self.wire, settings.keyspace)
         self.states = States(self.calls, self.folds)
-        departed = partial(Departed, context.clock, context.session_timeout_seconds)
-        self.watches = Watches(self.states, self.calls, settings.pull_seconds, departed)
+        resurrected = partial(ResurrectedRows, context.clock, context.session_timeout_seconds)
+        self.watches = Watches(self.states, self.calls, settings.pull_seconds, resurrected)
 
     def describe(self) -> dict[str, str]:
         """Ask a node who it is, and all of them what time it is.
@@ -80,15 +149,15 @@ class Engine:
 
     def _clocks(self) -> str:
         statement = self.calls.statements.bind("look_at_clock")
-        readings = clocks.read(self.wire, statement, self._context.operation_timeout_seconds / 2)
-        return clocks.judge(readings, self._context.margin_seconds) if readings else "not told"
+        readings = read(self.wire, statement, self._context.operation_timeout_seconds / 2)
+        return judge(readings, self._context.margin_seconds) if readings else "not told"
 
     def close(self) -> None:
         """End the lease, all watches, calls, threads and connections. Idempotent."""
         self._ending.once(self._close)
 
     def drop(self) -> None:
-        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        """Close, because nothing refers to this any more; on any thread."""
         thread = threading.Thread(target=self.close, name="kip30-cassandra-drop", daemon=True)
         start_eventually(thread)
 
@@ -106,7 +175,7 @@ class Engine:
     def _prepared(self) -> Statements:
         """Make the tables unless they are there, and prepare what will be asked of them."""
         context, keyspace = self._context, self._settings.keyspace
-        knowing.ensure(self.wire, self._settings, context.connect_timeout_seconds / 2)
+        schema.ensure(self.wire, self._settings, context.connect_timeout_seconds / 2)
         return once_known(
             lambda: Statements.of_tables(self.wire, keyspace),
             context.connect_timeout_seconds,
@@ -147,7 +216,7 @@ class Engine:
 
     def _spread_tables(self) -> None:
         try:
-            knowing.spread(self.wire, self._settings)
+            schema.spread(self.wire, self._settings)
         except Exception as error:  # noqa: BLE001  what goes on will fail, and say why
             _log.info("the tables were not made: %s", error)
 

@@ -1,12 +1,13 @@
-"""From what Cassandra and its driver say to kip30's errors: one table of what is certain.
+"""From what Cassandra and its driver say to kip30's errors, and what an operator can do.
 
-Whatever the table does not name may have been done, or may still be: a write's outcome is then
-unknown, and a read was not to be had. That holds for ``Unavailable`` too, since a coordinator
-whose first proposal met another one may say it of its second.
+Errors that are not listed here are ambiguous: a write raises `OutcomeUnknownError`, a read
+`UnavailableError`. That holds for ``Unavailable`` too, because a coordinator whose first proposal
+met another one may say it of its second.
 """
 
 from typing import NamedTuple
 
+from kip30.config.tls_failures import tls_advice
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
@@ -16,7 +17,109 @@ from kip30.errors import (
     StoreError,
     UnavailableError,
 )
-from kip30_backends.cassandra.advice import NEVER_SENT, advice_on
+
+NEVER_SENT = "NeverSent"
+"""The kind of a failure before anything left."""
+
+
+class Advice(NamedTuple):
+    """What helps, where *kind* of failure says *part*; ``{keyspace}`` stands for its name."""
+
+    kind: str
+    part: str
+    text: str
+
+
+_TLS = "SSLError"
+
+_DELETIONS = (
+    "more was deleted there than a read may pass (tombstone_failure_threshold in cassandra.yaml):"
+    " kip30 makes fewer of these deletions, so try again"
+)
+_UNTRUSTED = "it must trust the authority that signed the certificate of plugin.cassandra.tls.cert"
+
+_ALL = (
+    Advice(
+        NEVER_SENT,
+        "reset by peer",
+        "if it demands TLS, or another certificate, see plugin.cassandra.tls.*",
+    ),
+    Advice(NEVER_SENT, "", "does a node serve there? See plugin.cassandra.contact.points"),
+    Advice(
+        "AuthenticationFailed",
+        "requires authentication",
+        "set plugin.cassandra.user and plugin.cassandra.password",
+    ),
+    Advice("AuthenticationFailed", "", "check plugin.cassandra.user and plugin.cassandra.password"),
+    Advice(
+        _TLS,
+        "EOF occurred",
+        "it wants to see a certificate: set plugin.cassandra.tls.cert and plugin.cassandra.tls.key;"
+        " if they are set, " + _UNTRUSTED,
+    ),
+    Advice(_TLS, "", "check plugin.cassandra.tls.*"),
+    Advice(
+        "Unauthorized",
+        "no CREATE permission",
+        "have an administrator make keyspace {keyspace} and its tables (`kip30 config --ddl`"
+        " prints how), or grant the role CREATE ON ALL KEYSPACES",
+    ),
+    Advice("Unauthorized", "", "grant the role SELECT and MODIFY on keyspace {keyspace}"),
+    Advice(
+        "InvalidRequest",
+        "Undefined column",
+        "the tables are not those of this version of kip30: use another keyspace",
+    ),
+    Advice(
+        "InvalidRequest",
+        "unconfigured table",
+        "make the tables of keyspace {keyspace} (`kip30 config --ddl` prints how), or set"
+        " plugin.cassandra.create=true",
+    ),
+    Advice(
+        "ConfigurationException", "", "check plugin.cassandra.replication, and its data centres"
+    ),
+    Advice(
+        "Unavailable",
+        "",
+        "more nodes must be up to hold a quorum of the copies of keyspace {keyspace}:"
+        " start them, or lower its replication",
+    ),
+    Advice(
+        "ReadFailure",
+        "READ_TOO_MANY_TOMBSTONES",
+        _DELETIONS,
+    ),
+    Advice(
+        "ReadFailure",
+        "UNKNOWN from",
+        "the log of that node has the reason. If it tells of tombstones, " + _DELETIONS,
+    ),
+    Advice(
+        "ReadFailure",
+        "INCOMPATIBLE_SCHEMA",
+        "nodes do not agree on the tables: `nodetool describecluster` shows whether that passes",
+    ),
+)
+
+
+def advice_on(kind: str, said: str) -> str:
+    """Return what helps against a failure of *kind* that *said* so; empty if nothing is known."""
+    if kind == _TLS and (cause := _tls_cause(said)):
+        return cause
+    for advice in _ALL:
+        if advice.kind == kind and advice.part in said:
+            return advice.text
+    return ""
+
+
+def _tls_cause(said: str) -> str:
+    return tls_advice(
+        said,
+        prefix="plugin.cassandra.tls",
+        addresses="plugin.cassandra.contact.points, or plugin.cassandra.address.map,",
+    )
+
 
 _OVERWHELMED = ("READ_TOO_MANY_TOMBSTONES", "UNKNOWN from")
 
@@ -73,7 +176,7 @@ def is_missing(failure: Failure) -> bool:
 
 
 def was_never_sent(failure: Failure) -> bool:
-    """Say whether another node may be asked the same, whatever it is."""
+    """Say whether any request may be sent to another node."""
     return failure.kind == NEVER_SENT
 
 

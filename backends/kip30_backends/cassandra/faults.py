@@ -1,10 +1,9 @@
 """What a cluster does to its clients, done on purpose: for the conformance suite alone."""
 
-from kip30.following import all_of
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls, acknowledged
+from kip30.driver.kit.following import all_of
 from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.library import Row
+from kip30_backends.cassandra.client.library import Row
+from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
 
 
 class Faults:
@@ -16,7 +15,7 @@ class Faults:
         self._claims = claims
 
     def expire_session(self) -> None:
-        """Delete all that is held, as if it had expired; nobody here is told."""
+        """Delete all that is held, as if it had expired, without notifying this client."""
         all_of([self._claims.delete(one) for one in self._claims.sessions.held()]).result()
 
     def delete_leader(self, service: str) -> None:

@@ -1,21 +1,26 @@
-"""Fences: the newest epoch of a service, kept in each partition of records it has fenced off.
+"""Fences and conditions of writes, and what a refusal means.
 
-A conditional write sees one partition. So a leader that writes with a fence first has its service
-note the namespace, then raises the fence there; and who wants to lead next raises all fences that
-are noted to the next epoch before it claims that. It does so only once nobody leads, so it harms
-nobody; and the claim fails if a namespace was noted meanwhile.
+A conditional write sees one partition. So a leader that writes with a fence first notes the
+namespace in its service, then raises the fence there. A candidate first raises the fence to the
+next epoch in every noted namespace, then claims that epoch, and only while the service has no
+leader. The claim fails if a namespace was noted meanwhile.
 """
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 
-from kip30.errors import FencedError
-from kip30.following import gathered, then
-from kip30.futures import mapped
-from kip30.records import Fence
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls
-from kip30_backends.cassandra.library import Row
+from kip30.driver.kit.following import gathered, then
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import Condition, Fence, Version, Write
+from kip30.errors import (
+    DefiniteError,
+    FencedError,
+    KeyExistsError,
+    KeyMissingError,
+    VersionConflictError,
+)
+from kip30_backends.cassandra.client.library import Row
+from kip30_backends.cassandra.request import Answer, Ask, Calls
 
 _EPOCHS = range(1, 2**63)
 
@@ -80,3 +85,48 @@ def height(row: Row, service: str) -> int | None:
 def refused(fence: Fence) -> FencedError:
     """Return the error for who writes with a fence that is over."""
     return FencedError(f"epoch {fence.epoch} is not the newest of {fence.service!r}, or is over")
+
+
+_VERSIONS = range(2**63)
+_NEVER = -1
+"""A version that no record has: those of this store have no minor part."""
+
+
+def refusal(write: Write, version: int | None, partition: Row) -> DefiniteError | None:
+    """Return why a write cannot be done, by what its key's *version* is; None if it could be."""
+    if write.fence is not None:
+        met = height(partition, write.fence.service)
+        if met is None or met < write.fence.epoch:
+            return None  # to be found out first
+        if met > write.fence.epoch:
+            return refused(write.fence)
+    return _conflict(write, version)
+
+
+def _conflict(write: Write, version: int | None) -> DefiniteError | None:
+    key, condition = str(write.key), write.condition
+    if version is None:
+        may_be_absent = condition in {Condition.ABSENT, Condition.ANY} and write.data is not None
+        return None if may_be_absent else KeyMissingError(f"there is no key {key!r}")
+    if condition is Condition.ABSENT:
+        return KeyExistsError(f"{key!r} is there already")
+    if isinstance(condition, Version) and condition != Version(version):
+        return VersionConflictError(f"{key!r} has version {version}, not {condition}")
+    return None
+
+
+def form(write: Write) -> str:
+    """Return by what form of statement the condition of *write* is put."""
+    if isinstance(write.condition, Version):
+        return "exact"
+    if write.data is None or write.condition is Condition.PRESENT:
+        return "present"
+    return "exact" if write.condition is Condition.ABSENT else "any"
+
+
+def exactly(condition: Condition | Version) -> tuple[int | None, ...]:
+    """Return the version to compare with, if the form of the statement takes one."""
+    if isinstance(condition, Version):
+        is_possible = condition.major in _VERSIONS and not condition.minor
+        return (condition.major if is_possible else _NEVER,)
+    return (None,) if condition is Condition.ABSENT else ()

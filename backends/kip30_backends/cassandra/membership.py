@@ -7,16 +7,14 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.kit.following import or_unknown, then
+from kip30.driver.kit.futures import Completed, failed, mapped
+from kip30.driver.records import Claim, Entry, Version
 from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
-from kip30.following import or_unknown, then
-from kip30.futures import Completed, failed, mapped
-from kip30.records import Claim, Entry, Version
-from kip30_backends.cassandra.attempts import insist
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.calls import Calls, acknowledged
-from kip30_backends.cassandra.claims import Claims
-from kip30_backends.cassandra.folds import Folds
-from kip30_backends.cassandra.posts import Holding, Post
+from kip30_backends.cassandra.claims import Claims, insist
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
+from kip30_backends.cassandra.session import ClaimRow, Holding
 
 _LONG_AGO = float("-inf")
 
@@ -24,7 +22,7 @@ _LONG_AGO = float("-inf")
 class _Bid(NamedTuple):
     """Who wants to be a member, and by when it must be settled."""
 
-    post: Post
+    claim_row: ClaimRow
     nonce: str
     data: bytes
     until: float
@@ -48,18 +46,18 @@ class CassandraMembership(MembershipDriver):
     @override
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
         self._calls.check()
-        post = Post("members", group, member_id)
-        bid = _Bid(post, nonce, data, self._calls.until())
+        claim_row = ClaimRow("members", group, member_id)
+        bid = _Bid(claim_row, nonce, data, self._calls.until())
 
         def work(until: float) -> Future[Claim | None]:
-            again = self._claims.again(post, nonce)
+            again = self._claims.again(claim_row, nonce)
             if again is not None:
                 return Completed(again)
             self._claims.sessions.current()
             return self._claim(bid._replace(until=until))
 
         # A turn for each attempt: renewals of the same group do not wait until others let us in.
-        return insist(lambda: self._claims.in_turn(post.place, work, bid.until))
+        return insist(lambda: self._claims.in_turn(claim_row.place, work, bid.until))
 
     @override
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
@@ -85,23 +83,30 @@ class CassandraMembership(MembershipDriver):
         before it, and an attempt that arrives late is refused.
         """
         if time.monotonic() >= bid.until:
-            raise UnavailableError("others were quicker, again and again")
+            raise UnavailableError(
+                f"gave up claiming {bid.claim_row.name!r} in {bid.claim_row.scope!r}: other clients"
+                " write the group all the time; nothing was claimed"
+            )
         calls, claims = self._calls, self._claims
-        sent_at, rev = claims.now(), calls.revisions.next(bid.post.place)
+        sent_at, rev = claims.now(), calls.revisions.next(bid.claim_row.place)
 
         def read(answer: Answer) -> Future[Claim | None]:
             if answer.applied:
-                self._folds.noted("members", bid.post.scope, 1)  # each row that begins will end
+                self._folds.noted(
+                    "members", bid.claim_row.scope, 1
+                )  # each row that begins will end
                 return self._taken(bid, rev, sent_at)
             return self._refused(bid, rev, sent_at, answer)
 
-        advance = calls.statements.bind("advance_members", rev, calls.root, bid.post.scope, rev)
-        insert = claims.table.insert(bid.post, bid.entry(rev))
+        advance = calls.statements.bind(
+            "advance_members", rev, calls.root, bid.claim_row.scope, rev
+        )
+        insert = claims.table.insert(bid.claim_row, bid.entry(rev))
         statement = calls.statements.batch([advance, insert])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
     def _refused(self, bid: _Bid, rev: int, sent_at: float, answer: Answer) -> Future[Claim | None]:
-        """Go on from what was met: our own row, somebody else's, or none."""
+        """Go on from what was met: our own row, another client's, or none."""
         met = answer.rows[0]
         found = next((row for row in answer.rows if row.get("nonce")), None)
         if found is None:
@@ -112,7 +117,9 @@ class CassandraMembership(MembershipDriver):
         if found["nonce"] == bid.nonce:
             version: int = found["version"]
             return self._taken(bid, version, sent_at if version == rev else _LONG_AGO)
-        refusal = MemberExistsError(f"{bid.post.name!r} is a member of {bid.post.scope!r} already")
+        refusal = MemberExistsError(
+            f"{bid.claim_row.name!r} is a member of {bid.claim_row.scope!r} already"
+        )
         if answer.is_sure or (met.get("rev") or 0) >= rev:
             raise refusal
         return self._barred(bid, rev, failed(refusal))
@@ -127,11 +134,11 @@ class CassandraMembership(MembershipDriver):
         def go_on(is_barred: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
             return end if is_barred else self._claim(bid)
 
-        bar = calls.statements.bind("advance_members", rev, calls.root, bid.post.scope, rev)
+        bar = calls.statements.bind("advance_members", rev, calls.root, bid.claim_row.scope, rev)
         return then(or_unknown(calls.send(Ask(bar, _applied, writes=True), bid.until)), go_on)
 
     def _taken(self, bid: _Bid, version: int, sent_at: float) -> Future[Claim | None]:
-        return self._claims.taken(Holding(bid.post, bid.entry(version), sent_at), bid.until)
+        return self._claims.taken(Holding(bid.claim_row, bid.entry(version), sent_at), bid.until)
 
     def _prepared(self, bid: _Bid, rev: int, answer: Answer) -> Future[Claim | None]:
         """Be able to go above the revision that was met; without one, begin the partition.
@@ -140,9 +147,9 @@ class CassandraMembership(MembershipDriver):
         """
         calls, met = self._calls, answer.rows[0].get("rev")
         if met is not None:
-            calls.revisions.saw(bid.post.place, met)
+            calls.revisions.saw(bid.claim_row.place, met)
             return Completed(None)
-        begin = calls.statements.bind("begin_members", calls.root, bid.post.scope)
+        begin = calls.statements.bind("begin_members", calls.root, bid.claim_row.scope)
         begun = calls.send(Ask(begin, acknowledged, writes=True), bid.until)
         if answer.is_sure:
             return then(begun, lambda _: Completed(None))

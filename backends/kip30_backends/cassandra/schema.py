@@ -1,19 +1,159 @@
-"""The keyspace and its tables: what they are, making them, and which servers may hold them."""
+"""The keyspace and its tables: what they are, making them, and which nodes know them.
 
+Cassandra lets two nodes make two tables of one name, with two ids, and later takes one of them for
+the table, and the rows of the other one are lost. So clients that make tables at once have to
+choose the same ids. But an id that follows from the name alone is that of the former table, too,
+when a keyspace was dropped and made again: a node that was away meanwhile brings back its rows.
+
+The moment at which the keyspace's own row was written into the schema is the same for all clients,
+and another one each time. A client that finds an old keyspace without a table alters it first (to
+what it is), because the table may have been dropped alone.
+
+A node may miss the news of any of this, or pass it to no other node. The latest moment counts once
+most nodes have it, because it is the one that is left when all have it. Until then a node that
+lacks it makes the keyspace itself, or alters it, and tells those that it can reach.
+
+A node that has just started may take others for dead that are not. It loses what they send by then,
+and does not ask again for up to a minute; meanwhile it refuses all requests, and fails those that
+others pass on to it. Such a node is made to create what the others have: the same in every detail,
+because of two definitions of a table the later one wins, and may be an administrator's.
+"""
+
+import logging
 import re
 import time
 import uuid
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kip30.errors import StoreError, UnavailableError
-from kip30_backends.cassandra import births
-from kip30_backends.cassandra.library import Node, Wire
+from kip30_backends.cassandra.client.library import Node, Row, Wire
 from kip30_backends.cassandra.settings import CassandraSettings, Replication
+
+_log = logging.getLogger(__name__)
+
+_YOUNG = 60_000_000
+"""Up to which age in microseconds the other clients may just be making the tables."""
+_QUIET = 1.0
+"""How long nodes have to agree, in seconds: until then another client may alter it."""
+_DEAF = 2.0
+"""How long a node may differ from most others, in seconds, until it is taken to hear nothing."""
+_PAUSE = 0.1
+
+
+class Birth(NamedTuple):
+    """When a keyspace was written last, and a node that knows it."""
+
+    moment: int
+    node: Node
+
+
+_Met = list[tuple[Node, int | None]]
+"""What each node that is reached says, in an order that is the same for all clients."""
+
+
+def agreed(wire: Wire, keyspace: str, create: str, seconds: float) -> Birth:
+    """Return when *keyspace* was written last, once most nodes agree for a while.
+
+    Nodes that do not hear of it receive the statement *create*.
+
+    Raises:
+        UnavailableError: For *seconds* they did not, or fewer than most could be reached.
+    """
+    until = time.monotonic() + seconds
+    met, since = _Met(), time.monotonic()
+    while time.monotonic() <= until:
+        before, met, now = met, _moments(wire, keyspace), time.monotonic()
+        if met != before:
+            since = now
+        elif now - since >= _QUIET:
+            birth = _latest_of_most(wire, met)
+            if birth and (_is_common(met) or now - since >= _DEAF):
+                return birth
+            if not birth:
+                _advance(wire, keyspace, create, met)
+                since = now
+        time.sleep(_PAUSE)
+    raise UnavailableError(
+        f"the nodes do not agree on keyspace {keyspace}, or most cannot be reached:"
+        " `nodetool describecluster` shows whether that passes"
+    )
+
+
+def renew(wire: Wire, keyspace: str, node: Node) -> None:
+    """Give *keyspace* another moment if it is there and not young.
+
+    A role without `ALTER` leaves it as it is.
+    """
+    rows = wire.execute(_row_of(keyspace, "durable_writes"), node)
+    if not rows or _now(wire, node) - rows[0]["moment"] < _YOUNG:
+        return
+    _alter(wire, keyspace, node, rows[0])
+
+
+def _alter(wire: Wire, keyspace: str, node: Node, row: Row) -> None:
+    durable = str(row["durable_writes"]).lower()
+    try:
+        wire.execute(f"ALTER KEYSPACE {keyspace} WITH durable_writes = {durable}", node)
+    except Exception as error:  # noqa: BLE001  the driver raises what it likes
+        _log.info("keyspace %s keeps its moment: %s", keyspace, error)
+
+
+def _moments(wire: Wire, keyspace: str) -> _Met:
+    nodes = sorted(wire.reached(), key=lambda node: str(node.host_id))
+    return [(node, _moment(wire.execute(_row_of(keyspace), node))) for node in nodes]
+
+
+def _moment(rows: Sequence[Row]) -> int | None:
+    return rows[0]["moment"] if rows else None
+
+
+def _latest(met: _Met) -> int | None:
+    return max((moment for _, moment in met if moment is not None), default=None)
+
+
+def _is_common(met: _Met) -> bool:
+    return len({moment for _, moment in met}) == 1
+
+
+def _latest_of_most(wire: Wire, met: _Met) -> Birth | None:
+    """Return the latest moment if most of all nodes, also of those not reached, have it."""
+    latest = _latest(met)
+    known = [node for node in wire.known() if node.datacenter == wire.datacenter]
+    having = [node for node, moment in met if moment == latest]
+    if latest is None or 2 * len(having) <= len(known):
+        return None
+    return Birth(latest, having[0])
+
+
+def _advance(wire: Wire, keyspace: str, create: str, met: _Met) -> None:
+    """Have a node that has not heard of the latest moment make a later one."""
+    latest = _latest(met)
+    behind = [node for node, moment in met if moment is None or moment != latest]
+    for node in behind[:1]:
+        wire.execute(create, node)
+        for row in wire.execute(_row_of(keyspace, "durable_writes"), node):
+            if row["moment"] < (latest or 0):
+                _alter(wire, keyspace, node, row)
+
+
+def _now(wire: Wire, node: Node) -> int:
+    (row,) = wire.execute("SELECT toUnixTimestamp(now()) AS now FROM system.local", node)
+    now: int = row["now"]
+    return 1000 * now
+
+
+def _row_of(keyspace: str, *more: str) -> str:
+    columns = ", ".join(["WRITETIME(durable_writes) AS moment", *more])
+    return (
+        f"SELECT {columns} FROM system_schema.keyspaces"  # noqa: S608  a name that was checked
+        f" WHERE keyspace_name = '{keyspace.lower()}'"
+    )
+
 
 COPIES = 3
 _SOME_DATACENTER = "datacenter1"
 _DAY = 86_400
-_PAUSE = 0.1
 _AGREEMENT = 5.0
 """How long nodes may take to agree that there is a keyspace, in seconds, at least."""
 _NUMBERS = re.compile(r"\d+")
@@ -137,10 +277,10 @@ def make(wire: Wire, settings: CassandraSettings, node: Node, seconds: float) ->
         )
     copies = _copies_for(wire)
     _await_ring(wire, settings, node, copies, seconds)
-    births.renew(wire, settings.keyspace, node)
+    renew(wire, settings.keyspace, node)
     create = keyspace(settings, copies)
     wire.execute(create, node)
-    birth = births.agreed(wire, settings.keyspace, create, max(1.5 * seconds, _AGREEMENT))
+    birth = agreed(wire, settings.keyspace, create, max(1.5 * seconds, _AGREEMENT))
     for statement in tables(settings.keyspace, birth.moment):
         wire.execute(statement, birth.node)
 
@@ -196,3 +336,69 @@ def _copies(replication: Replication, center: str) -> str:
 
 def _quoted(name: str) -> str:
     return "'{}'".format(name.replace("'", "''"))
+
+
+_HEARD = 1.0
+"""How long a node may take to hear of tables, in seconds; as a rule it is some milliseconds."""
+
+
+def ensure(wire: Wire, settings: CassandraSettings, seconds: float) -> None:
+    """Make the keyspace and the tables unless they are there. One node makes all of it.
+
+    Raises:
+        StoreError: They are not, and are not to be made.
+        UnavailableError: They are not, and for *seconds* there were fewer nodes than copies; or
+            no node can be reached.
+    """
+    first = _somebody(wire)
+    if missing(wire, settings, first) and _model(wire, settings) is None:
+        make(wire, settings, first, seconds)
+
+
+def spread(wire: Wire, settings: CassandraSettings) -> None:
+    """Have nodes that lack tables make them, if others do not tell them soon.
+
+    Raises:
+        Exception: Any error of the driver, or of `ensure`; some nodes may have them by then.
+    """
+    model = _model(wire, settings)
+    if model is None:
+        make(wire, settings, _somebody(wire), seconds=0)
+    elif settings.create and (lacking := _who_hear_nothing(wire, settings)):
+        statements = described(wire, settings, model)
+        for node in lacking:
+            for statement in statements:
+                wire.execute(statement, node)
+
+
+def _somebody(wire: Wire) -> Node:
+    """Return a node that is reached: of the same ones the same for every client.
+
+    Of clients that make tables at once, as a rule, all ask that one.
+    """
+    nodes = sorted(wire.reached(), key=lambda node: str(node.host_id))
+    if not nodes:
+        raise UnavailableError("no node can be reached")
+    return nodes[0]
+
+
+def _model(wire: Wire, settings: CassandraSettings) -> Node | None:
+    """Return a node that has the tables; None if none has, of those that are said to be up."""
+    until = time.monotonic() + _HEARD
+    while True:
+        reached = wire.reached()
+        for node in reached:
+            if not missing(wire, settings, node):
+                return node
+        if len(reached) >= len(list(wire.nodes())) or time.monotonic() > until:
+            return None
+        time.sleep(_PAUSE)
+
+
+def _who_hear_nothing(wire: Wire, settings: CassandraSettings) -> list[Node]:
+    until = time.monotonic() + _HEARD
+    while True:
+        lacking = [node for node in wire.reached() if missing(wire, settings, node)]
+        if not lacking or time.monotonic() > until:
+            return lacking
+        time.sleep(_PAUSE)

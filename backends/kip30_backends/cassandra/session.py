@@ -1,23 +1,174 @@
-"""The lease of a backend: as good as the oldest renewal among the posts that it holds.
+"""The lease of a backend: as good as the oldest renewal among the rows that it holds.
 
-Every post is a row with a time to live, renewed on its own. There is one lease over all of them:
-when one post is found to be gone, all are lost, and the next claim begins another session.
+Every claim is a row with a time to live, renewed on its own, in parcels and a few parcels at a
+time, so that other requests get through. There is one lease over all of them: when one row is found
+to be gone, all are lost, and the next claim begins another session.
 """
 
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
 
 from kip30.driver import Context
-from kip30.lease import Lease
-from kip30.pulse import Pulse
+from kip30.driver.kit.following import all_of
+from kip30.driver.kit.timer import Timer
+from kip30.driver.lease import Lease
+from kip30.driver.records import Entry
+from kip30_backends.cassandra.client.library import Statement
+from kip30_backends.cassandra.client.statements import Statements
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.posts import Holding, Post
-from kip30_backends.cassandra.renewals import Parcel, Renew, parcels, renew_all
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
+
+
+class ClaimRow(NamedTuple):
+    """A row to be claimed.
+
+    Attributes:
+        kind: ``members`` or ``leaders``.
+        scope: The group or service.
+        name: The id or candidate.
+    """
+
+    kind: str
+    scope: str
+    name: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The partition."""
+        return self.kind, self.scope
+
+    @property
+    def row(self) -> tuple[str, ...]:
+        """The row: a service has one for all candidates."""
+        return self.place if self.kind == "leaders" else (*self.place, self.name)
+
+
+class Table:
+    """The statements about posts, which live so many whole seconds."""
+
+    def __init__(self, statements: Statements, root: str, seconds: int) -> None:
+        """Speak of the posts below *root*."""
+        self.seconds = seconds
+        self._bind = statements.bind
+        self._root = root
+
+    def write(self, claim_row: ClaimRow, entry: Entry, held: str, beat: int) -> Statement:
+        """Return what writes *entry*, all of it and for its whole time, if the nonce is *held*.
+
+        And if the row has a lower *beat*: what was sent before does not come after this, with
+        which the row would end sooner again.
+        """
+        version, nonce, data = entry
+        if claim_row.kind == "leaders":
+            seat = (claim_row.name, nonce, data, beat, self._root, claim_row.scope)
+            return self._bind("renew_seat", self.seconds, *seat, held, beat)
+        member = (version.major, nonce, data, beat, self._root, claim_row.scope, claim_row.name)
+        return self._bind("write_member", self.seconds, *member, held, version.major, beat)
+
+    def insert(self, claim_row: ClaimRow, entry: Entry) -> Statement:
+        """Return what writes *entry* of a member if there is no such row."""
+        (rev, _), nonce, data = entry
+        where = (self._root, claim_row.scope, claim_row.name)
+        return self._bind("insert_member", self.seconds, rev, nonce, data, rev, *where)
+
+    def take(
+        self, claim_row: ClaimRow, nonce: str, data: bytes, beat: int, birth: int | None = None
+    ) -> Statement:
+        """Return what writes the leader if there is none; with a *birth* if it is still there."""
+        seat = (self.seconds, claim_row.name, nonce, data, beat, self._root, claim_row.scope)
+        if birth is None:
+            return self._bind("take_seat", *seat)
+        return self._bind("take_born_seat", *seat, birth)
+
+    def delete(self, claim_row: ClaimRow, held: str) -> Statement:
+        """Return what deletes the row if the nonce is *held*."""
+        if claim_row.kind == "leaders":
+            return self._bind("leave_seat", self._root, claim_row.scope, held)
+        return self._bind("delete_member", self._root, claim_row.scope, claim_row.name, held)
+
+
+@dataclass(eq=False, slots=True)
+class Holding:
+    """A post that is held.
+
+    Attributes:
+        post: What it is.
+        entry: What the row says, as far as is known.
+        sent_at: When the last acknowledged renewal was sent.
+        doubtful: What it may say instead, by nonce, because answers were lost.
+    """
+
+    claim_row: ClaimRow
+    entry: Entry
+    sent_at: float
+    doubtful: dict[str, Entry] = field(default_factory=dict[str, Entry])
+
+    def nonces(self) -> set[str]:
+        """Return what the nonce of the row may be."""
+        return {self.entry.nonce, *self.doubtful}
+
+    def renewed(self, entry: Entry, sent_at: float) -> None:
+        """Take note that the row says *entry*, by a request that was sent then.
+
+        Writes that are in doubt name the nonce that they replace: only another one ends them.
+        """
+        if entry.nonce != self.entry.nonce:
+            self.doubtful.clear()
+        self.entry = entry
+        self.sent_at = max(self.sent_at, sent_at)
+
+
+_MOST = 50
+_MOST_BYTES = 256 * 1024
+
+Parcel = Sequence[Holding]
+Renew = Callable[[Parcel], Future[Parcel]]
+"""Renews a parcel; its future has what was found to be gone."""
+
+
+def parcels(held: Iterable[Holding]) -> list[Parcel]:
+    """Return what can be renewed by one statement each, what was renewed longest ago first."""
+    by_place = groupby(
+        sorted(held, key=lambda one: one.claim_row.place), lambda one: one.claim_row.place
+    )
+    made = [parcel for _, there in by_place for parcel in _fitting(there)]
+    return sorted(made, key=lambda parcel: min(one.sent_at for one in parcel))
+
+
+def renew_all(
+    waiting: Iterable[Parcel],
+    renew: Renew,
+    heard: Callable[[Future[Parcel]], None],
+    limiter: ConcurrencyLimit,
+) -> Future[None]:
+    """Have *renew* renew all parcels, and *heard* hear of each; return what is done after that."""
+    renewals = [limiter.do(partial(renew, parcel)) for parcel in waiting]
+    for one in renewals:
+        one.add_done_callback(heard)
+    return all_of(renewals)
+
+
+def _fitting(holdings: Iterable[Holding]) -> Iterator[Parcel]:
+    """Yield *holdings* of one place in parcels, those of about the same age together."""
+    parcel: list[Holding] = []
+    size = 0
+    for one in sorted(holdings, key=attrgetter("sent_at")):
+        size += len(one.entry.data)
+        if parcel and (len(parcel) == _MOST or size > _MOST_BYTES):
+            yield parcel
+            parcel, size = [], len(one.entry.data)
+        parcel.append(one)
+    if parcel:
+        yield parcel
+
 
 _log = logging.getLogger(__name__)
 
@@ -44,21 +195,24 @@ class Session:
 
     def has(self, holding: Holding) -> bool:
         """Say whether that very *holding* is held."""
-        return self.holdings.get(holding.post.row) is holding
+        return self.holdings.get(holding.claim_row.row) is holding
 
 
 class Sessions:
     """Begins, renews and ends the sessions of one backend, one at a time. Thread-safe."""
 
-    def __init__(self, context: Context, pulse: Pulse, renew: Renew, interval: float) -> None:
+    def __init__(self, context: Context, pulse: Timer, renew: Renew, interval: float) -> None:
         """Have *renew* renew all posts, every *interval* seconds."""
         self.row_seconds = math.ceil(context.session_timeout_seconds) + _GRAIN
         self._context = context
         self._pulse = pulse
         self._renew = renew
         self._interval = interval
-        self._few = Few(_AT_ONCE)
+        self._limiter = ConcurrencyLimit(_AT_ONCE)
+        # All of these are written under the lock.
+        # The session that new claims use; None before the first and after a lost one.
         self._session: Session | None = None
+        # Lost sessions whose rows may still be there: a claim with a nonce of theirs is their own.
         self._former: set[Session] = set()
         self._closed = False
         self._lock = threading.Lock()
@@ -81,16 +235,16 @@ class Sessions:
         self._pulse.after(self._interval, partial(self._round, session))
         return session
 
-    def find(self, post: Post, nonce: str) -> tuple[Session, Holding] | None:
-        """Return what *post* is held by under *nonce*, if the session is good."""
+    def find(self, claim_row: ClaimRow, nonce: str) -> tuple[Session, Holding] | None:
+        """Return what *claim_row* is held by under *nonce*, if the session is good."""
         session = self._session
         if session is None or not session.lease.is_valid():
             return None
-        holding = session.holdings.get(post.row)
+        holding = session.holdings.get(claim_row.row)
         return (session, holding) if holding and holding.entry.nonce == nonce else None
 
     def former(self, nonce: str) -> Holding | None:
-        """Return what an ended session held under *nonce*: nobody believes in that any more."""
+        """Return what an ended session held under *nonce*: its holder no longer believes in it."""
         with self._lock:
             held = [one for session in self._former for one in session.holdings.values()]
         return next((one for one in held if nonce in one.nonces()), None)
@@ -99,12 +253,12 @@ class Sessions:
         """Take *holding* up in *session*; false if it must be renewed before that is safe.
 
         Its row may be older than the renewal that the lease is dated from, or the session over.
-        Whatever was held of that row before is known to be gone.
+        A claim that held that row before is known to be gone.
         """
         with self._lock:
             if session is not self._session or holding.sent_at < session.since:
                 return False
-            session.holdings[holding.post.row] = holding
+            session.holdings[holding.claim_row.row] = holding
             return True
 
     def forget(self, holding: Holding) -> None:
@@ -113,7 +267,7 @@ class Sessions:
         if session is not None:
             with self._lock:
                 if session.has(holding):
-                    del session.holdings[holding.post.row]
+                    del session.holdings[holding.claim_row.row]
 
     def held(self) -> list[Holding]:
         """Return what is held."""
@@ -152,7 +306,7 @@ class Sessions:
             return
         begun, errors = self._context.clock.now(), list[BaseException]()
         heard = partial(self._heard, session, errors)
-        round_ = renew_all(parcels(self.held()), self._renew, heard, self._few)
+        round_ = renew_all(parcels(self.held()), self._renew, heard, self._limiter)
         round_.add_done_callback(lambda _: self._renewed(session, begun, errors))
 
     def _heard(

@@ -7,16 +7,16 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, Limits
-from kip30.scanning import View
+from kip30.driver.scanning import View
 from kip30_backends.consul.claims import Claims
 from kip30_backends.consul.election import ConsulElection
 from kip30_backends.consul.engine import Engine
 from kip30_backends.consul.faults import Faults
-from kip30_backends.consul.listeners import ConsulObserve
 from kip30_backends.consul.membership import ConsulMembership
 from kip30_backends.consul.scanning import ConsulScanner
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.storage import ConsulStorage
+from kip30_backends.consul.watch import ConsulObserve
 
 
 class ConsulBackend(Backend):

@@ -5,15 +5,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from kip30.envelope import seal
-from kip30.records import Claim, Entry, Version
+from kip30.driver.record_format import seal
+from kip30.driver.records import Claim, Entry, Version
 from kip30_backends.consul import transactions
-from kip30_backends.consul.calls import Calls
-from kip30_backends.consul.grants import Session
-from kip30_backends.consul.orders import Mark
-from kip30_backends.consul.records import Record, at_key
-from kip30_backends.consul.session import Sessions
-from kip30_backends.consul.talk import Talk
+from kip30_backends.consul.client.exchange import Exchange
+from kip30_backends.consul.order import Mark
+from kip30_backends.consul.request import Calls
+from kip30_backends.consul.session import Session, Sessions
+from kip30_backends.consul.transactions import Record, at_key
 
 T = TypeVar("T")
 
@@ -62,7 +61,7 @@ class Refused(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """Nobody has the key, and nobody can have it before a lock-delay is over."""
+    """The key is free, and no client can take it before a lock-delay is over."""
 
     order: int
 
@@ -76,20 +75,20 @@ class Claims:
         self._sessions = sessions
 
     def try_to_take(self, bid: Bid, meaning: Callable[[Claim | Refused | Delayed], T]) -> Future[T]:
-        """Take a key if nobody has it; *meaning* makes the answer of what came of it."""
-        return self._calls.on_demand(lambda talk: meaning(self._take(bid, talk)))
+        """Take a key if it is free; *meaning* makes the answer of what came of it."""
+        return self._calls.on_demand(lambda exchange: meaning(self._take(bid, exchange)))
 
     def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
         """Do that, and wait for the end of a lock-delay."""
-        return self._calls.on_demand(lambda talk: meaning(self._wait_and_take(bid, talk)))
+        return self._calls.on_demand(lambda exchange: meaning(self._wait_and_take(bid, exchange)))
 
     def replace(self, bid: Bid, claim: Claim) -> Future[Claim | None]:
         """Give the record of *claim* other contents; None if it is gone."""
-        return self._calls.on_demand(lambda talk: self._replace(bid, claim, talk))
+        return self._calls.on_demand(lambda exchange: self._replace(bid, claim, exchange))
 
     def give_up(self, key: str, claim: Claim) -> Future[None]:
         """Delete *key* if *claim* still has it."""
-        return self._calls.on_demand(lambda talk: self._give_up(key, claim, talk))
+        return self._calls.on_demand(lambda exchange: self._give_up(key, claim, exchange))
 
     def give_up_all(self, held: Sequence[tuple[str, Claim]]) -> list[Future[None]]:
         """Delete each key that its claim still has, many in a transaction."""
@@ -100,13 +99,13 @@ class Claims:
             answers += [done] * len(part)
         return answers
 
-    def _give_up_together(self, held: Sequence[tuple[str, Claim]], talk: Talk) -> None:
+    def _give_up_together(self, held: Sequence[tuple[str, Claim]], exchange: Exchange) -> None:
         """Delete all keys in one transaction; those that are refused by themselves.
 
         What was deleted unheard is refused the next time, and then found to be released.
         """
         pairs = [(_still_held(key, one.handle), transactions.delete(key)) for key, one in held]
-        outcome = talk.ask(transactions.write([one for pair in pairs for one in pair]))
+        outcome = exchange.ask(transactions.write([one for pair in pairs for one in pair]))
         if not outcome.refusals:
             for key, claim in held:
                 claim.handle.session.held.discard(key)
@@ -114,40 +113,42 @@ class Claims:
         refused = {refusal.number // 2 for refusal in outcome.refusals}
         rest = [one for number, one in enumerate(held) if number not in refused]
         if rest:
-            self._give_up_together(rest, talk)
+            self._give_up_together(rest, exchange)
         for number in refused:
-            self._give_up(*held[number], talk)
+            self._give_up(*held[number], exchange)
 
-    def _wait_and_take(self, bid: Bid, talk: Talk) -> Claim | Refused:
-        while isinstance(answer := self._take(bid, talk), Delayed):
-            talk.pause(DELAYED_SECONDS)
+    def _wait_and_take(self, bid: Bid, exchange: Exchange) -> Claim | Refused:
+        while isinstance(answer := self._take(bid, exchange), Delayed):
+            exchange.pause(DELAYED_SECONDS)
         return answer
 
-    def _take(self, bid: Bid, talk: Talk) -> Claim | Refused | Delayed:
+    def _take(self, bid: Bid, exchange: Exchange) -> Claim | Refused | Delayed:
         while True:
-            session = self._sessions.current(talk)
+            session = self._sessions.current(exchange)
             mark = self._calls.orders.mark(bid.place)
-            outcome = talk.ask(transactions.write(_taking(bid, session)))
+            outcome = exchange.ask(transactions.write(_taking(bid, session)))
             if not outcome.refusals:
                 return self._taken(bid, session, outcome.records[-1], mark)
             if outcome.says(_NO_SESSION):
                 self._sessions.lost(session)
             else:
-                answer = self._held(bid, session, talk)
+                answer = self._held(bid, session, exchange)
                 if isinstance(answer, Claim | Refused) or outcome.says(_LOCK_DELAY):
                     return answer
 
-    def _held(self, bid: Bid, session: Session, talk: Talk) -> Claim | Refused | Delayed:
+    def _held(self, bid: Bid, session: Session, exchange: Exchange) -> Claim | Refused | Delayed:
         """Return who has the key, if it is not free by now."""
         mark = self._calls.orders.mark(bid.key)
-        found = talk.ask(at_key(bid.key))
+        found = exchange.ask(at_key(bid.key))
         free = Delayed(self._calls.orders.of(found.at, mark))
         if not found.records:
             return free
         (holder,) = found.records
         nonce = holder.unsealed().nonce
         if not holder.session:  # as after a backup was restored
-            talk.ask(transactions.clear([transactions.delete_over(holder.key, holder.modified)]))
+            exchange.ask(
+                transactions.clear([transactions.delete_over(holder.key, holder.modified)])
+            )
             return free
         if (holder.session, nonce) == (session.ident, bid.nonce):
             since_ever = self._calls.orders.mark(bid.place)._replace(at=0)
@@ -160,27 +161,27 @@ class Claims:
         entry = bid.entry(record.created)
         return Claim(bid.name, entry, session.lease, order, Hold(session, record.modified))
 
-    def _replace(self, bid: Bid, claim: Claim, talk: Talk) -> Claim | None:
+    def _replace(self, bid: Bid, claim: Claim, exchange: Exchange) -> Claim | None:
         hold: Hold | None = claim.handle
         while hold is not None:
             mark = self._calls.orders.mark(bid.place)
             put = transactions.put(bid.key, bid.sealed())
-            outcome = talk.ask(transactions.write([_still_held(bid.key, hold), put]))
+            outcome = exchange.ask(transactions.write([_still_held(bid.key, hold), put]))
             if not outcome.refusals:
                 replaced = self._taken(bid, hold.session, outcome.records[-1], mark)
                 return replaced._replace(entry=bid.entry(claim.entry.version.major))
-            hold = _held_by_now(bid.key, claim, outcome, talk)
+            hold = _held_by_now(bid.key, claim, outcome, exchange)
         return None
 
-    def _give_up(self, key: str, claim: Claim, talk: Talk) -> None:
+    def _give_up(self, key: str, claim: Claim, exchange: Exchange) -> None:
         hold: Hold | None = claim.handle
         while hold is not None:
             delete = transactions.delete(key)
-            outcome = talk.ask(transactions.write([_still_held(key, hold), delete]))
+            outcome = exchange.ask(transactions.write([_still_held(key, hold), delete]))
             if not outcome.refusals:
                 hold.session.held.discard(key)
                 return
-            hold = _held_by_now(key, claim, outcome, talk)
+            hold = _held_by_now(key, claim, outcome, exchange)
 
 
 def _taking(bid: Bid, session: Session) -> list[transactions.Operation]:
@@ -192,12 +193,14 @@ def _still_held(key: str, hold: Hold) -> transactions.Operation:
     return transactions.was_modified(key, hold.modified)
 
 
-def _held_by_now(key: str, claim: Claim, outcome: transactions.Outcome, talk: Talk) -> Hold | None:
+def _held_by_now(
+    key: str, claim: Claim, outcome: transactions.Outcome, exchange: Exchange
+) -> Hold | None:
     """Return how *claim* holds *key* after all: its record may have been replaced, unheard."""
     if outcome.says(_ABSENT):
         return None
     hold: Hold = claim.handle
-    for record in talk.ask(at_key(key)).records:
+    for record in exchange.ask(at_key(key)).records:
         if (record.created, record.session) == (claim.entry.version.major, hold.session.ident):
             return hold._replace(modified=record.modified)
     return None

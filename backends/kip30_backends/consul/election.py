@@ -5,10 +5,10 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.paths import Paths
-from kip30.records import Claim, Entry, Held, Snapshot, Version
+from kip30.driver.key_layout import Paths
+from kip30.driver.records import Claim, Entry, Held, Snapshot, Version
 from kip30_backends.consul.claims import DELAYED_SECONDS, Bid, Claims, Delayed, Refused
-from kip30_backends.consul.records import key_of
+from kip30_backends.consul.transactions import key_of
 
 
 def leader_key(paths: Paths, service: str) -> str:

@@ -4,23 +4,22 @@ import logging
 import threading
 from collections.abc import Mapping
 
-from kip30 import forks
-from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.lifecycle import Ending, on_thread_of
+from kip30.driver.kit.threads import start_eventually
 from kip30.errors import AuthenticationError, UnavailableError
-from kip30.paths import Paths
-from kip30.threads import start_eventually
-from kip30_backends.consul.calls import Calls
-from kip30_backends.consul.endpoints import Endpoints
+from kip30_backends.consul.blocking_query import Backoff
+from kip30_backends.consul.client.exchange import Exchange
+from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.errors import NO_LEADER, TroubleError, translate
-from kip30_backends.consul.followers import Patience
-from kip30_backends.consul.library import Agent
-from kip30_backends.consul.records import at_key, key_of
+from kip30_backends.consul.request import Calls
 from kip30_backends.consul.session import Sessions
 from kip30_backends.consul.settings import ConsulSettings
-from kip30_backends.consul.states import States
-from kip30_backends.consul.talk import Talk
-from kip30_backends.consul.watches import Watches
+from kip30_backends.consul.snapshots import States
+from kip30_backends.consul.transactions import at_key, key_of
+from kip30_backends.consul.watch import Watches
 
 _log = logging.getLogger(__name__)
 
@@ -60,12 +59,12 @@ class Engine:
         self.sessions = Sessions(context, self.calls)
         self.states = States(self.paths, self.calls)
         wait = min(max(_LEAST_WAIT_SECONDS, context.session_timeout_seconds), _LONGEST_WAIT_SECONDS)
-        self.watches = Watches(self.states, self.calls, Patience(wait, seconds))
+        self.watches = Watches(self.states, self.calls, Backoff(wait, seconds))
         self.sessions.on_renewed = self.watches.read_members
         self._ending = Ending(on_thread_of("kip30-consul"))
-        forks.register(self)
+        fork_safety.register(self)
         try:
-            self._connect(self.calls.talk(context.connect_timeout_seconds), session=session)
+            self._connect(self.calls.exchange(context.connect_timeout_seconds), session=session)
         except BaseException:
             self._close()
             raise
@@ -89,7 +88,7 @@ class Engine:
         self._ending.once(self._close)
 
     def drop(self) -> None:
-        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        """Close, because nothing refers to this any more; on any thread."""
         thread = threading.Thread(target=self.close, name="kip30-consul-drop", daemon=True)
         start_eventually(thread)
 
@@ -105,27 +104,27 @@ class Engine:
         self.sessions.join()
         self.watches.join()
 
-    def _connect(self, talk: Talk, *, session: bool) -> None:
+    def _connect(self, exchange: Exchange, *, session: bool) -> None:
         """Read something, so that it is known to work, and open a session if one is wanted."""
         try:
-            self._read_something(_FOR_READING * talk.left)
+            self._read_something(_FOR_READING * exchange.left)
         except UnavailableError as error:
-            if self.calls.endpoints.current.lacks_leader(talk.until):
+            if self.calls.endpoints.current.lacks_leader(exchange.until):
                 raise UnavailableError(f"{error}: {NO_LEADER}") from error
             raise
         if not session:
             return
         try:
-            self.sessions.current(talk)
+            self.sessions.current(exchange)
         except AuthenticationError:
             _log.info("the token may open no session: nothing can be joined or led with it")
 
     def _read_something(self, seconds: float) -> None:
         """Read what the token may read: it need not be allowed all that kip30 does."""
-        talk, refusals = self.calls.talk(seconds), list[AuthenticationError]()
+        exchange, refusals = self.calls.exchange(seconds), list[AuthenticationError]()
         for probe in self._probes:
             try:
-                talk.ask(at_key(probe))
+                exchange.ask(at_key(probe))
             except AuthenticationError as error:
                 refusals.append(error)
             else:

@@ -37,7 +37,7 @@ class Failure(NamedTuple):
     said: str
 
     def after(self, before: str) -> "Failure":
-        """Return the same, told with what was said before if this tells nothing by itself."""
+        """Return the same, with the earlier message if this one says nothing by itself."""
         if self.said != LATE or before in {"", LATE}:
             return self
         return self._replace(said=_BEFORE + before.removeprefix(_BEFORE))
@@ -137,7 +137,7 @@ _CLOSED = {HUNG_UP, CUT_OFF}
 
 
 def was_never_done(failure: Failure) -> bool:
-    """Say whether another server may be asked the same, whatever it is."""
+    """Say whether any request may be sent to another server."""
     return _found(_NEVER_DONE, failure) is not None
 
 

@@ -1,11 +1,11 @@
 """What a cluster does to its clients, done on purpose: for the conformance suite alone."""
 
-from kip30.paths import Paths
+from kip30.driver.key_layout import Paths
 from kip30_backends.consul import transactions
-from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.election import leader_key
-from kip30_backends.consul.records import key_of
+from kip30_backends.consul.request import Calls
 from kip30_backends.consul.session import Sessions
+from kip30_backends.consul.transactions import key_of
 
 
 class Faults:
@@ -31,4 +31,4 @@ class Faults:
 
     def _delete(self, key: str) -> None:
         removal = transactions.write([transactions.delete(key)])
-        self._calls.on_demand(lambda talk: talk.ask(removal)).result()
+        self._calls.on_demand(lambda exchange: exchange.ask(removal)).result()

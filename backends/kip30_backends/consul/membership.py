@@ -6,12 +6,12 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import Claim
 from kip30.errors import MemberExistsError, NotMemberError
-from kip30.futures import mapped
-from kip30.paths import Paths
-from kip30.records import Claim
 from kip30_backends.consul.claims import Bid, Claims, Refused
-from kip30_backends.consul.records import key_of
+from kip30_backends.consul.transactions import key_of
 
 
 def group_key(paths: Paths, group: str) -> str:

@@ -1,32 +1,311 @@
-"""Reading the keys of a cluster in bulk: all names in one answer, then prefix by prefix."""
+"""Reading the keys of a cluster in bulk: all names in one answer, then prefix by prefix.
 
+Spans are prefixes that together cover the sorted names, none inside another.
+"""
+
+import json
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.errors import PositionLostError, UnsupportedError
-from kip30.scanning import (
+from kip30.driver.key_layout import Paths
+from kip30.driver.record_format import unseal_all
+from kip30.driver.records import Version
+from kip30.driver.scanning import (
     Change,
     Consistency,
+    Layout,
     Page,
     PageSize,
     Position,
+    Rejected,
+    Row,
     ScanDriver,
     Span,
     View,
     check_rows,
+    claim_row,
 )
+from kip30.errors import InvalidNameError, PositionLostError, StoreError, UnsupportedError
+from kip30.names import Key, check_id, escape, keys_at, parse_key, unescape
 from kip30_backends.consul import transactions
-from kip30_backends.consul.covering import KEY, LOST, Part, cover, parts_of, reads, spans
+from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask
 from kip30_backends.consul.engine import Engine
-from kip30_backends.consul.records import UNREADABLE, Records, at_key, names_found, target
 from kip30_backends.consul.settings import ConsulSettings
-from kip30_backends.consul.talk import OK_OR_ABSENT, Ask
-from kip30_backends.consul.views import Reading, reading_of, unreadable
+from kip30_backends.consul.transactions import (
+    UNREADABLE,
+    Record,
+    Records,
+    at_key,
+    key_of,
+    names_found,
+    target,
+)
+
+TREE = "tree"
+"""All keys that begin with a text."""
+KEY = "key"
+"""The key of that name alone."""
+LOST = "lost"
+"""A key that cannot be asked for: its name is not UTF-8, and so is no prefix that only it has."""
+
+_BYTES_BESIDES = 64
+
+
+class Part(NamedTuple):
+    """What one operation of a transaction reads."""
+
+    kind: str
+    name: str
+    rows: int
+
+    @property
+    def size(self) -> int:
+        """How many bytes of a request this takes."""
+        return _BYTES_BESIDES + len(json.dumps(self.name))
+
+
+class _Run(NamedTuple):
+    """The names from *low* up to *high*, all of which begin with *prefix*."""
+
+    low: int
+    high: int
+    prefix: str
+
+
+def cover(names: list[str], prefix: str, most: int) -> Iterator[Part]:
+    """Yield parts of at most *most* keys each, with every one of *names* in exactly one of them.
+
+    Args:
+        names: Sorted; all begin with *prefix*.
+        prefix: May be empty, which is no prefix that can be asked for.
+        most: At least 1.
+    """
+    left = [_Run(0, len(names), prefix)]
+    while left:
+        run = left.pop()
+        rows = run.high - run.low
+        if run.prefix.endswith(UNREADABLE):
+            yield from (Part(LOST, name, 1) for name in names[run.low : run.high])
+        elif rows == 1 and UNREADABLE not in names[run.low]:
+            yield Part(KEY, names[run.low], 1)
+        elif run.prefix and rows <= most:
+            yield Part(TREE, run.prefix, rows)
+        else:
+            left += reversed(list(_split(names, run)))
+
+
+def _split(names: list[str], run: _Run) -> Iterator[_Run]:
+    """Cut *run* by the next character; the key that is its prefix goes by itself."""
+    low, size = run.low, len(run.prefix) + 1
+    while low < run.high:
+        start = names[low][:size]
+        high = low + 1
+        if start != run.prefix:
+            high = bisect_right(names, start, low, run.high, key=lambda name: name[:size])
+        yield _Run(low, high, start)
+        low = high
+
+
+def spans(parts: Iterable[Part], most: int) -> Iterator[Span]:
+    """Put neighbours together: up to *most* keys that one transaction can read."""
+    together: list[Part] = []
+    for part in parts:
+        if together and not _fit([*together, part], most):
+            yield span_of(together)
+            together = []
+        together.append(part)
+    if together:
+        yield span_of(together)
+
+
+def _fit(parts: list[Part], most: int) -> bool:
+    return (
+        len(parts) <= transactions.MAX_OPS
+        and sum(part.rows for part in parts) <= most
+        and sum(part.size for part in parts) <= transactions.MAX_BYTES
+    )
+
+
+def span_of(parts: list[Part]) -> Span:
+    """Return the span that is read as *parts*, in one transaction."""
+    return Span(json.dumps(parts).encode(), sum(part.rows for part in parts))
+
+
+def parts_of(token: bytes) -> list[Part]:
+    """Return the parts of a span."""
+    return [Part(*part) for part in json.loads(token)]
+
+
+def reads(parts: Iterable[Part]) -> list[transactions.Operation]:
+    """Return the operations that read *parts*, but for those that cannot be asked for."""
+    ask = {TREE: transactions.tree, KEY: transactions.get_or_empty}
+    return [ask[part.kind](part.name) for part in parts if part.kind in ask]
+
+
+_NOT_UTF_8 = "the key is not UTF-8, and Consul's answers do not say what it is"
+_CLAIMS = {"group": ("member/",), "service": ("leader/", "epoch/")}
+"""What the rows of claims begin with, by the folder that they are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One view of one cluster.
+
+    Attributes:
+        place: What all its keys begin with.
+        prefixes: What its keys begin with, if they are to be cut into spans.
+        rows: The rows of one record; raises `StoreError` or `InvalidNameError` if it has none.
+        plain: The page of many records, or None if each has to be read by itself.
+        whole: The only span, of a view that is not cut.
+        claims: What the keys of claims begin with, if all others below *place* are in the view.
+    """
+
+    place: str
+    prefixes: tuple[str, ...]
+    rows: Callable[[Record], Iterable[Row]]
+    plain: Callable[[Records], Page | None] = lambda _: None
+    whole: Span | None = None
+    claims: tuple[str, ...] = ()
+
+    def page(self, records: Records) -> Page:
+        """Return the rows of *records*, and those that have none."""
+        return self.plain(records) or self._page(records)
+
+    def _page(self, records: Records) -> Page:
+        rows: list[Row] = []
+        rejected: list[Rejected] = []
+        for record in records.each():
+            if UNREADABLE in record.key:
+                rejected.append(unreadable(record.key))
+                continue
+            try:
+                rows += self.rows(record)
+            except (StoreError, InvalidNameError) as error:
+                rejected.append(Rejected(record.key.encode(), f"foreign: {error}"))
+        return Page.of(rows, rejected)
+
+
+def unreadable(key: str) -> Rejected:
+    """Return that the value of *key* has no place to be read at."""
+    return Rejected(key.replace(UNREADABLE, "\ufffd").encode(), _NOT_UTF_8)
+
+
+def reading_of(namespace: str, view: View) -> Reading:
+    """Return how *view* is read, given ``plugin.namespace``.
+
+    Raises:
+        InvalidNameError: What it covers is no text, or cannot be a namespace.
+    """
+    try:
+        view.under.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidNameError(f"{view.under!r} cannot be encoded: {error}") from error
+    root = f"{key_of(Paths(namespace).root)}/"
+    match view.layout:
+        case Layout.KIP30:
+            return _values(root, view.under)
+        case Layout.CLAIMS:
+            return _claims(root, view.under)
+        case Layout.RAW:
+            return Reading(view.under, (view.under,), _raw)
+
+
+def _raw(record: Record) -> tuple[Row]:
+    return (_row(record, record.key.encode(), record.sealed),)
+
+
+def _row(record: Record, key: bytes, data: bytes) -> Row:
+    modified = record.modified
+    return Row(key, data, modified, 0, record.created, modified, record.session or None)
+
+
+def _values(root: str, under: str) -> Reading:
+    base = f"{root}kv/"
+
+    def rows(record: Record) -> tuple[Row]:
+        if not record.key.startswith(base):
+            raise StoreError(f"{record.key} is no place of kip30's")
+        key = _key(record.key[len(base) :])
+        return (_row(record, key, record.unsealed().data),)
+
+    plain = partial(_plain, base.encode())
+    if not under:
+        claims = tuple(f"{root}{folder}/" for folder in _CLAIMS)
+        return Reading(root, (base,), rows, plain, claims=claims)
+    own, below = escape(under), escape(f"{under}/")
+    return Reading(root, (f"{base}{own}/", f"{base}{below}"), rows, plain)
+
+
+def _plain(base: bytes, records: Records) -> Page | None:
+    """Return the page if no name is escaped and nothing is foreign, as in most pages."""
+    # A surrogate stands for what is no text, and is in no name.
+    paths = [key.encode("utf-8", "surrogatepass") for key in records.keys]
+    keys, data = keys_at(paths, base), unseal_all(records.sealed)
+    if keys is None or data is None:
+        return None
+    zeros, modified = (0,) * len(keys), records.modified
+    owners = [session or None for session in records.sessions]
+    return Page(keys, data, modified, zeros, records.created, modified, owners)
+
+
+def _key(path: str) -> bytes:
+    """Return the key whose value is at *path*, as its user wrote it."""
+    namespace, _, name = path.partition("/")
+    key = Key(_namespace(namespace), unescape(name))
+    text = str(key)
+    if parse_key(text) != key:
+        raise InvalidNameError(f"{path!r} is the place of no key")
+    return text.encode()
+
+
+@lru_cache(maxsize=1024)
+def _namespace(segment: str) -> str:
+    return unescape(segment)
+
+
+def _claims(root: str, under: str) -> Reading:
+    def rows(record: Record) -> list[Row]:
+        found = _claim(record, record.key[len(root) :])
+        return [row for row in found if row.key.decode().startswith(under)]
+
+    trees = [
+        Part(TREE, f"{root}{folder}/", 1)
+        for folder, begin in _CLAIMS.items()
+        if any(one.startswith(under) or under.startswith(one) for one in begin)
+    ]
+    return Reading(root, (), rows, whole=span_of(trees) if trees else None)
+
+
+def _claim(record: Record, path: str) -> list[Row]:
+    if not record.session:
+        raise StoreError(f"{record.key} is held by no session")
+    version, owner = Version(record.created), record.session
+    _, label, data = record.unsealed()
+    match path.split("/"):
+        case ["group", group, member]:
+            names = (_name(group), _name(member))
+            return [claim_row("member", *names, data=data, version=version, owner=owner)]
+        case ["service", service, "leader"]:
+            names = (_name(service), check_id(label, "candidate"))
+            return [
+                claim_row("leader", *names, data=data, version=version, owner=owner),
+                claim_row("epoch", names[0], data=None, version=version, owner=None),
+            ]
+        case _:
+            raise StoreError(f"{record.key} is no place of kip30's")
+
+
+def _name(segment: str) -> str:
+    return check_id(unescape(segment), "name")
+
 
 T = TypeVar("T")
 
@@ -108,7 +387,7 @@ class ConsulScanner(ScanDriver):
 
     def _ask(self, ask: Ask[T]) -> T:
         self._engine.calls.check()
-        return self._engine.calls.talk(self._engine.calls.seconds).ask(ask)
+        return self._engine.calls.exchange(self._engine.calls.seconds).ask(ask)
 
     def _index(self) -> int:
         """Return the index of the newest write, of any key: it never goes back in one store.

@@ -8,7 +8,10 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
-from kip30.envelope import seal
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit.futures import mapped
+from kip30.driver.record_format import seal
+from kip30.driver.records import Condition, Entry, Kind, NamePage, Target, Version, Write
 from kip30.errors import (
     DefiniteError,
     FencedError,
@@ -16,16 +19,13 @@ from kip30.errors import (
     KeyMissingError,
     VersionConflictError,
 )
-from kip30.futures import mapped
 from kip30.names import Key
-from kip30.paths import Paths
-from kip30.records import Condition, Entry, Kind, NamePage, Target, Version, Write
 from kip30_backends.consul import transactions
-from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.client.exchange import Exchange
 from kip30_backends.consul.election import leader_key
-from kip30_backends.consul.records import Record, entry_of, key_of
-from kip30_backends.consul.states import States
-from kip30_backends.consul.talk import Talk
+from kip30_backends.consul.request import Calls
+from kip30_backends.consul.snapshots import States
+from kip30_backends.consul.transactions import Record, entry_of, key_of
 
 _BYTES_BESIDES = 2048
 """How much of a transaction one write needs besides its value, with the longest names."""
@@ -138,7 +138,7 @@ class ConsulStorage(StorageDriver):
         del limit  # a read brings all names
         place = self._states.place(Target(Kind.NAMESPACE, namespace))
         return self._calls.on_demand(
-            lambda talk: _page(self._states.look(place, talk)[1].entries, after)
+            lambda exchange: _page(self._states.look(place, exchange)[1].entries, after)
         )
 
     def _place(self, write: Write) -> Place:
@@ -149,37 +149,39 @@ class ConsulStorage(StorageDriver):
         return key_of(self._paths.value(key))
 
 
-def _read(keys: Sequence[str], talk: Talk) -> list[Entry | None]:
+def _read(keys: Sequence[str], exchange: Exchange) -> list[Entry | None]:
     found: list[Record | None] = []
     for at in range(0, len(keys), transactions.MAX_OPS):
-        part = talk.ask(transactions.read(keys[at : at + transactions.MAX_OPS]))
+        part = exchange.ask(transactions.read(keys[at : at + transactions.MAX_OPS]))
         found.extend(part)
     return [entry_of(one) for one in found]
 
 
-def _write(place: Place, talk: Talk) -> Version:
-    outcome = talk.ask(transactions.write(place.operations()))
+def _write(place: Place, exchange: Exchange) -> Version:
+    outcome = exchange.ask(transactions.write(place.operations()))
     if outcome.refusals:
         raise place.refusal({one.number: one.said for one in outcome.refusals})
     return place.version(outcome.records)
 
 
-def _write_each(places: Sequence[Place], talk: Talk) -> list[Version | Exception]:
+def _write_each(places: Sequence[Place], exchange: Exchange) -> list[Version | Exception]:
     """Do all writes that are not refused: without those, in another transaction."""
     outcomes: dict[Place, Version | Exception] = {}
     while left := [place for place in places if place not in outcomes]:
         try:
-            outcomes |= _write_together(left, talk)
+            outcomes |= _write_together(left, exchange)
         except Exception as error:  # noqa: BLE001  each future carries whatever it is
             outcomes |= dict.fromkeys(left, error)
     return [outcomes[place] for place in places]
 
 
-def _write_together(places: Sequence[Place], talk: Talk) -> dict[Place, Version | Exception]:
+def _write_together(
+    places: Sequence[Place], exchange: Exchange
+) -> dict[Place, Version | Exception]:
     """Return what became of all *places* or, if nothing was done, of those that are refused."""
     operations = [(place, one) for place in places for one in place.operations()]
     first = {place: at for at, (place, _) in reversed(list(enumerate(operations)))}
-    outcome = talk.ask(transactions.write([one for _, one in operations]))
+    outcome = exchange.ask(transactions.write([one for _, one in operations]))
     if not outcome.refusals:
         return {place: place.version(outcome.records) for place in places}
     said: dict[Place, dict[int, str]] = {}

@@ -10,20 +10,20 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, LeaseSharing
-from kip30.lease import Lease
-from kip30.records import Pruned
-from kip30.scanning import View
+from kip30.driver.lease import Lease
+from kip30.driver.records import Pruned
+from kip30.driver.scanning import View
 from kip30_backends.embedded.election import EmbeddedElection
 from kip30_backends.embedded.engine import Engine
 from kip30_backends.embedded.errors import raised_by_program, translate
 from kip30_backends.embedded.faults import Faults
-from kip30_backends.embedded.listeners import EmbeddedObserve
 from kip30_backends.embedded.membership import EmbeddedMembership
 from kip30_backends.embedded.pruning import Pruning
 from kip30_backends.embedded.scanning import EmbeddedScanner
 from kip30_backends.embedded.schema import DATABASE
 from kip30_backends.embedded.settings import EmbeddedSettings
 from kip30_backends.embedded.storage import EmbeddedStorage
+from kip30_backends.embedded.watch import EmbeddedObserve
 
 
 class EmbeddedBackend(Backend, LeaseSharing):
@@ -57,7 +57,9 @@ class EmbeddedBackend(Backend, LeaseSharing):
         self.storage = EmbeddedStorage(
             engine.database, engine.root, context.clock, engine.peers, engine.answers
         )
-        self.observe = EmbeddedObserve(engine.states, engine.watches, engine.pulse, engine.answers)
+        self.observe = EmbeddedObserve(
+            engine.states, engine.watches, engine.watch_thread, engine.answers
+        )
         if not engine.locks.shareable:
             self.capabilities -= {Capability.LEASE_SHARING}
         if engine.polls:

@@ -1,7 +1,7 @@
 """One connection per thread, for as long as the thread lives and the database is open.
 
 A thread holds the lock of its slot during each attempt at a transaction, and only then. So a fork
-can wait for all attempts and close all connections; the threads connect again (see `forks`).
+can wait for all attempts and close all connections; the threads connect again (see `fork_safety`).
 """
 
 import ctypes
@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 
 from kip30.errors import ClosedError, Kip30Error, LifecycleError, StoreError
-from kip30_backends.embedded import forks
-from kip30_backends.embedded.pins import Pin, inode_of
+from kip30_backends.embedded import fork_safety
+from kip30_backends.embedded.fork_safety import Pin, inode_of
 
 LOG_BYTES = 4 * 1024 * 1024
 """The size of the write-ahead log from which on it is copied back and begun anew."""
@@ -57,7 +57,7 @@ class Tie:
     """What a thread holds its slot by; when the thread ends, so does the connection.
 
     Nothing else refers to it for long, so that it goes with the thread. The slot may stay: the
-    traceback of an error that somebody keeps refers to it.
+    traceback of an error that is kept refers to it.
     """
 
     slot: Slot | None = None
@@ -106,7 +106,7 @@ class Connections:
         # Held to add a slot, by `close`, and during a fork. Never taken with a slot's lock held.
         self._lock = threading.Lock()
         self._slots: set[Slot] = set()
-        forks.add_store(self)
+        fork_safety.add_store(self)
 
     def slot(self) -> Slot:
         """Return this thread's slot.
@@ -193,9 +193,9 @@ class Connections:
                 with slot.lock:
                     slot.close()
         self._pin.close()
-        forks.remove_store(self)
+        fork_safety.remove_store(self)
 
-    def pause(self, pause: forks.Pause) -> bool:
+    def pause(self, pause: fork_safety.Pause) -> bool:
         """Close all connections and open none until *pause* ends; false if one is still in use.
 
         Nothing but this thread's own attempt can hold its slot while `_lock` is held. It is then
@@ -242,7 +242,7 @@ class Connections:
         return slot
 
 
-def _closed(slot: Slot, pause: forks.Pause) -> bool:
+def _closed(slot: Slot, pause: fork_safety.Pause) -> bool:
     """Close *slot* and keep its thread from connecting until *pause* ends."""
     if not pause.hold(slot.lock):
         return False
@@ -250,7 +250,7 @@ def _closed(slot: Slot, pause: forks.Pause) -> bool:
     return True
 
 
-def _inode(file: str) -> forks.Inode:
+def _inode(file: str) -> fork_safety.Inode:
     return inode_of(os.stat(file))  # noqa: PTH116  before each write, and a Path costs as much again
 
 

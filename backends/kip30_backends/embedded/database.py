@@ -1,23 +1,42 @@
-"""Transactions: one way to read and one to write, and a log that stays short.
+"""Transactions: one way to read, one queue to write, and a log that stays short.
 
-A process that is stopped in the middle of a commit keeps the others from
-writing until it goes on or dies; they answer `UnavailableError` meanwhile.
+A process that is stopped in the middle of a commit keeps the others from writing until it goes on
+or dies; they answer `UnavailableError` meanwhile. Between two attempts at a transaction no lock is
+held, and the process may fork. A transaction begins inside the block at whose end C code ends it. A
+signal handler may raise in the main thread when a Python function begins, so none is called between
+an error and the rollback.
 
-Between two attempts at a transaction no lock is held, and the process may fork.
+SQLite has one writer at a time and no queue: a thread that asks for the lock in vain sleeps and
+asks again, without jitter. With many threads some starve, a session's renewal among them. So the
+threads of one process queue here (`WriteQueue`), only the thread whose turn it is asks SQLite, and
+it waits for other processes with jitter (`LockBackoff`).
 
-A transaction begins inside the block at whose end C code ends it. A signal handler may raise in the
-main thread when a Python function begins, so none is called between an error and the rollback.
+A signal handler can raise in the main thread, also while it leaves the queue. CPython runs handlers
+where a Python function begins, after a call and at the end of a round of a loop. So the main thread
+gives its turn up by an assignment (`Turn.over`), and other threads finish what it did not:
+
+    turn = Turn()
+    try:
+        if queue.enter(turn, seconds):
+            ...
+    finally:
+        turn.over = True  # first: no handler can run before it
+        queue.leave(turn)
 """
 
+import random
 import sqlite3
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 
+from kip30.driver.records import Kind
 from kip30.errors import UnavailableError
-from kip30.records import Kind
 from kip30_backends.embedded.connections import LOG_BYTES, Connections, Slot
 from kip30_backends.embedded.errors import (
     is_busy,
@@ -25,10 +44,150 @@ from kip30_backends.embedded.errors import (
     stayed_locked,
     translate_commit,
 )
-from kip30_backends.embedded.patience import Patience
-from kip30_backends.embedded.write_queue import Turn, WriteQueue
 
 T = TypeVar("T")
+
+_FIRST = 0.0002
+# Short, because a process that writes one transaction after another leaves only short gaps, and
+# one thread of a process asks at a time.
+_LONGEST = 0.002
+
+
+class LockBackoff:
+    """The time left for one operation."""
+
+    def __init__(self, seconds: float) -> None:
+        """Give up *seconds* from now."""
+        self._end = time.monotonic() + seconds
+        self._step = _FIRST
+
+    def pause(self, complaint: str) -> None:
+        """Wait a little.
+
+        Raises:
+            UnavailableError: The time is over; the message is *complaint*. Nothing was done.
+        """
+        if self.seconds_left() <= 0:
+            raise UnavailableError(complaint)
+        self._rest()
+
+    def through(self, attempt: Callable[[], T]) -> T:
+        """Return what *attempt* returns once no other connection is in its way.
+
+        Raises:
+            sqlite3.OperationalError: One was, the whole time. Nothing was done.
+        """
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or self.seconds_left() <= 0:
+                    raise
+            self._rest()
+
+    def seconds_left(self) -> float:
+        """Return the time left; not above 0 once it is over."""
+        return self._end - time.monotonic()
+
+    def _rest(self) -> None:
+        pause = self._step * (0.5 + random.random())  # noqa: S311  only jitter
+        time.sleep(max(0.0, min(self.seconds_left(), pause)))
+        self._step = min(_LONGEST, self._step * 1.5)
+
+
+_LOOK_SECONDS = 0.05
+"""How long a thread waits for each one ahead of it before it looks itself whose turn it is."""
+
+
+class Turn:
+    """One thread's place in a queue, used once.
+
+    Attributes:
+        over: Whether the thread has no more use for its place, in the queue or not.
+        came: Held until the turn may have come; None unless the thread waits. Acquired by the
+            thread, released by any.
+    """
+
+    # Defaults of the class: each write makes a turn, and nearly none waits.
+    over = False
+    came: "threading.Lock | None" = None
+
+
+class WriteQueue:
+    """Gives one thread at a time the turn to write, first come, first served. Thread-safe.
+
+    A thread must not hold the lock of a connection while it waits here. A forked child needs a new
+    queue: the threads that wait in this one, or have the turn, do not exist there.
+    """
+
+    def __init__(self) -> None:
+        """Begin with no thread writing or waiting."""
+        # Entered by `with` alone: a handler cannot raise between the acquisition of a lock of C
+        # code and the block (CPython 3.11 to 3.13; 3.14 once python/cpython#148874 is fixed there).
+        self._lock = threading.Lock()
+        # The first one has the turn, unless it is over. A thread may be interrupted between any two
+        # changes, so each method begins by making good what is left undone (`_pass_on`).
+        self._line: deque[Turn] = deque()
+
+    def try_enter(self, turn: Turn) -> bool:
+        """Take the turn if no thread has it or waits for it; say whether that was so."""
+        with self._lock:
+            if self._line:
+                self._pass_on()
+                if self._line:
+                    return False
+            self._line.append(turn)
+            return True
+
+    def enter(self, turn: Turn, seconds: float, *, urgent: bool = False) -> bool:
+        """Wait for the turn, up to *seconds*, before all others if *urgent*; say whether it came.
+
+        Whether or not it came, and if this raises, *turn* must be ended as the module says.
+        """
+        came = turn.came = threading.Lock()
+        with self._lock:
+            came.acquire()
+            if urgent:
+                self._line.insert(1, turn)
+            else:
+                self._line.append(turn)
+        end = monotonic() + seconds
+        while ahead := self._ahead(turn):
+            left = end - monotonic()
+            if left <= 0:
+                return False
+            # Woken when the turn comes. The pauses are for a thread that was interrupted before it
+            # could wake the next one. The longer the queue, the longer they are: one of its first
+            # threads looks in time, and a thousand cost no more than a few.
+            came.acquire(timeout=min(left, ahead * _LOOK_SECONDS))
+        return True
+
+    def leave(self, turn: Turn) -> None:
+        """Pass the turn on to the next thread, or wait no longer; *turn* is over."""
+        with self._lock:
+            line = self._line
+            if line and line[0] is turn:  # as almost always, so it is worth not searching
+                line.popleft()
+            elif turn in line:
+                line.remove(turn)
+            if line:
+                self._pass_on()
+
+    def _ahead(self, turn: Turn) -> int:
+        """Return how many threads come before *turn*."""
+        with self._lock:
+            self._pass_on()
+            return self._line.index(turn)
+
+    def _pass_on(self) -> None:
+        """Wake the first thread that still has a use for the turn."""
+        line = self._line
+        while line and line[0].over:
+            line.popleft()
+        came = line[0].came if line else None
+        if came is not None and came.locked():
+            came.release()
+
 
 KINDS = {Kind.VALUE: 1, Kind.GROUP: 2, Kind.SERVICE: 3}
 
@@ -84,11 +243,13 @@ class Database:
         self._commits = -1
         self.look_at = 0.0
 
-    def patience(self) -> Patience:
+    def backoff(self) -> LockBackoff:
         """Return the time that one operation may take, beginning now."""
-        return Patience(self._seconds)
+        return LockBackoff(self._seconds)
 
-    def read(self, work: Callable[[sqlite3.Connection], T], patience: Patience | None = None) -> T:
+    def read(
+        self, work: Callable[[sqlite3.Connection], T], backoff: LockBackoff | None = None
+    ) -> T:
         """Return what *work* reads.
 
         Raises:
@@ -98,14 +259,14 @@ class Database:
             return self._read(work)
         except sqlite3.Error as error:
             self._raise_unless_busy(error)
-        return (patience or self.patience()).through(partial(self._read, work))
+        return (backoff or self.backoff()).through(partial(self._read, work))
 
     def write(
         self,
         work: Callable[[Transaction], T],
         *,
         durable: bool = False,
-        patience: Patience | None = None,
+        backoff: LockBackoff | None = None,
         urgent: bool = False,
     ) -> T:
         """Do *work* in one transaction and return what it returns; if it raises, undo it.
@@ -122,14 +283,14 @@ class Database:
         queue, turn = self._queue, Turn()
         try:
             if not queue.try_enter(turn):
-                patience = patience or self.patience()
-                if not queue.enter(turn, patience.seconds_left(), urgent=urgent):
+                backoff = backoff or self.backoff()
+                if not queue.enter(turn, backoff.seconds_left(), urgent=urgent):
                     raise UnavailableError(stayed_locked(self.file))
             try:
                 return self._write(work, durable)
             except sqlite3.Error as error:
                 self._raise_unless_busy(error)
-            return (patience or self.patience()).through(partial(self._write, work, durable))
+            return (backoff or self.backoff()).through(partial(self._write, work, durable))
         finally:
             turn.over = True
             queue.leave(turn)

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.records import Claim, Entry, Held, Kind, Snapshot
-from kip30_backends.embedded.answers import Answers
+from kip30.driver.records import Claim, Entry, Held, Kind, Snapshot
 from kip30_backends.embedded.database import Database, Transaction
-from kip30_backends.embedded.peers import Peers
+from kip30_backends.embedded.liveness import Peers
 from kip30_backends.embedded.pruning import NO_NAME
-from kip30_backends.embedded.rows import UNREADABLE, entry, foreign
+from kip30_backends.embedded.request import Answers
 from kip30_backends.embedded.session import Session, Sessions
+from kip30_backends.embedded.snapshots import UNREADABLE, entry, foreign
 
 _FIND = """
 SELECT epoch, rev, candidate, nonce, data, session FROM service WHERE root = ? AND scope = ?
@@ -41,7 +41,7 @@ class Bid(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A service; the last four are None while nobody leads it."""
+    """A service; the last four are None while it has no leader."""
 
     epoch: int = 0
     rev: int = 0

@@ -3,25 +3,27 @@
 import logging
 import os
 
-from kip30.closing import Ending
 from kip30.driver import Context
-from kip30_backends.embedded import boots, forks, locks, schema
-from kip30_backends.embedded.answers import Answers
+from kip30.driver.kit.lifecycle import Ending
+from kip30_backends.embedded import fork_safety, locks, schema
+from kip30_backends.embedded.change_signal import (
+    ChangeSignal,
+    InotifyReader,
+    PollingReader,
+    SignalReader,
+    must_poll,
+)
 from kip30_backends.embedded.connections import Connections
-from kip30_backends.embedded.database import Database, Transaction
-from kip30_backends.embedded.doorbell import Doorbell, Ear, InotifyEar, PollingEar, must_poll
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction
 from kip30_backends.embedded.errors import translate
 from kip30_backends.embedded.faults import Faults
-from kip30_backends.embedded.mounts import refuse_network
-from kip30_backends.embedded.patience import Patience
-from kip30_backends.embedded.peers import Peers
-from kip30_backends.embedded.pulse import Pulse
-from kip30_backends.embedded.renewal import Renewal
-from kip30_backends.embedded.session import Sessions
+from kip30_backends.embedded.liveness import LivenessCheck, Peers
+from kip30_backends.embedded.request import Answers
+from kip30_backends.embedded.schema import refuse_network
+from kip30_backends.embedded.session import Renewal, Sessions
 from kip30_backends.embedded.settings import EmbeddedSettings
-from kip30_backends.embedded.states import States
-from kip30_backends.embedded.vigil import Vigil
-from kip30_backends.embedded.watches import Watches
+from kip30_backends.embedded.snapshots import States
+from kip30_backends.embedded.watch import Watches, WatchThread
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ class Engine:
     """An open directory. Nothing in it refers to the backend, so that one can be dropped.
 
     Attributes:
-        polls: Whether observers look from time to time instead of being told.
+        polls: Whether observers look from time to time instead of being notified.
     """
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
@@ -41,13 +43,13 @@ class Engine:
 
         Raises:
             ConfigError: The settings ask for what the system does not have. Nothing is touched.
-            LifecycleError: See `forks.refuse_if_unclean`. Nothing is touched.
+            LifecycleError: See `fork_safety.refuse_if_unclean`. Nothing is touched.
             StoreError: The directory or the file cannot be used.
             UnavailableError: The file stayed locked for the connect timeout.
             sqlite3.Error: What `translate` makes a `StoreError` of.
             OSError: The same.
         """
-        forks.refuse_if_unclean()
+        fork_safety.refuse_if_unclean()
         self.locks = locks.choose(settings.liveness)
         self.polls = must_poll(settings.notify)
         refuse_network(settings.directory.absolute())
@@ -57,31 +59,33 @@ class Engine:
         self._directory = directory
         self._pid = os.getpid()
         self.connections = Connections(file, synchronous=settings.synchronous.upper())
-        self.doorbell = self._open_doorbell()
+        self.signal_file = self._open_doorbell()
         self.faults = Faults(context.operation_timeout_seconds)
         self.answers = Answers(file, self.faults)
-        self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, boots.boot_id())
+        self.peers = Peers(directory / schema.SESSIONS, self.locks, context.clock, schema.boot_id())
         seconds = context.operation_timeout_seconds
-        self.database = Database(file, self.connections, seconds=seconds, ring=self.doorbell.ring)
+        self.database = Database(
+            file, self.connections, seconds=seconds, ring=self.signal_file.ring
+        )
         self.sessions = Sessions(context, self.database, self.locks, self.peers, self.faults)
         self.root = self._find_root(context)
         self.states = States(self.database, self.root, self.peers)
         self.watches = Watches(self.states, self.faults)
-        vigil = Vigil(self.database, self.peers, context.clock)
-        self.pulse = Pulse(self._make_ear, self.sessions, self.watches, vigil)
+        liveness_check = LivenessCheck(self.database, self.peers, context.clock)
+        self.watch_thread = WatchThread(self._make_ear, self.sessions, self.watches, liveness_check)
         self.renewal = Renewal(self.sessions)
         self.sessions.on_open = self._serve_session
         self.faults.end_session = self._end_session
         self._ending = Ending(self._is_own_thread)
-        forks.register(self)
+        fork_safety.register(self)
 
     def close(self) -> None:
         """End the session, all watches, the thread and the connections. Idempotent."""
         self._ending.once(self._close)
 
     def drop(self) -> None:
-        """Close, because nobody can use this any more; on a thread that may be doing anything."""
-        if not self.pulse.leave_orphaned(self.close):
+        """Close, because nothing refers to this any more; on any thread."""
+        if not self.watch_thread.leave_orphaned(self.close):
             self.close()
 
     def abandon(self) -> None:
@@ -90,50 +94,50 @@ class Engine:
         self.database.abandon()
         self.sessions.abandon()
         self.watches.abandon()
-        self.pulse.abandon()
+        self.watch_thread.abandon()
         self.renewal.abandon()
-        self.doorbell.close()
+        self.signal_file.close()
 
     def _close(self) -> None:
         if os.getpid() != self._pid:
             return  # forked by code that runs no hooks: all this is the parent's
         self.faults.close()
         self.watches.close()
-        self.pulse.stop()
+        self.watch_thread.stop()
         self.renewal.stop()
         self.sessions.close()
         self.connections.close()
-        self.doorbell.close()
+        self.signal_file.close()
 
-    def _open_doorbell(self) -> Doorbell:
+    def _open_doorbell(self) -> ChangeSignal:
         try:
-            return Doorbell(self._directory / schema.DOORBELL)
+            return ChangeSignal(self._directory / schema.DOORBELL)
         except BaseException:
             self.connections.close()
             raise
 
     def _serve_session(self) -> None:
         self.renewal.wake()
-        self.pulse.wake()
+        self.watch_thread.wake()
 
     def _is_own_thread(self) -> bool:
-        return self.pulse.is_this_thread() or self.renewal.is_this_thread()
+        return self.watch_thread.is_this_thread() or self.renewal.is_this_thread()
 
     def _find_root(self, context: Context) -> int:
         name = context.namespace.encode()
-        patience = Patience(context.connect_timeout_seconds)
+        backoff = LockBackoff(context.connect_timeout_seconds)
         try:
-            boots.skip_lost_revisions(self.database, self.peers.boot, patience)
-            return self.database.write(lambda tx: _root(tx, name), patience=patience)
+            schema.skip_lost_revisions(self.database, self.peers.boot, backoff)
+            return self.database.write(lambda tx: _root(tx, name), backoff=backoff)
         except BaseException:
             self.connections.close()
-            self.doorbell.close()
+            self.signal_file.close()
             raise
 
-    def _make_ear(self) -> Ear:
+    def _make_ear(self) -> SignalReader:
         if not self.polls:
             try:
-                return InotifyEar(
+                return InotifyReader(
                     self._directory / schema.DOORBELL, self._directory / schema.SESSIONS
                 )
             except OSError as error:
@@ -141,7 +145,7 @@ class Engine:
                     "no inotify (%s): looking for changes from time to time", error.strerror
                 )
         try:
-            return PollingEar(self._settings.poll_seconds)
+            return PollingReader(self._settings.poll_seconds)
         except OSError as error:
             raise translate(error, self._directory) from error
 

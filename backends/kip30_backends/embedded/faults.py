@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from kip30.driver.kit.futures import failed
 from kip30.errors import ClosedError, OutcomeUnknownError, UnavailableError
-from kip30.futures import failed
 
 T = TypeVar("T")
 
@@ -66,12 +66,12 @@ class Faults:
     Attributes:
         armed: Whether any fault is waiting to happen.
         renewals_paused: While true, the session is not renewed, as in a hung process.
-        telling: Held while watches are told of what has changed.
+        telling: Held while watches are notified of what has changed.
     """
 
     def __init__(self, patience_seconds: float) -> None:
-        """Begin without any; whoever is cut off is answered after *patience_seconds*."""
-        self._patience = patience_seconds
+        """Begin without any; a client that is cut off is answered after *patience_seconds*."""
+        self._backoff = patience_seconds
         self._struck = 0
         self.armed = False
         self.renewals_paused = False
@@ -86,7 +86,7 @@ class Faults:
     def watches_paused(self) -> bool:
         """Whether no watch hears of anything; what it missed comes after.
 
-        What is being told when this is set has been told by the time that it is.
+        What is being delivered when this is set has been delivered by the time that it is.
         """
         return self._watches_paused
 
@@ -122,7 +122,7 @@ class Faults:
     def cut_off(self) -> Generator[None]:
         """Keep this client from the store: no call, renewal or notification gets through."""
         self.renewals_paused = self.watches_paused = True
-        self.add(Fault(operation="*", effect=Effect.CUT_OFF, seconds=self._patience, times=None))
+        self.add(Fault(operation="*", effect=Effect.CUT_OFF, seconds=self._backoff, times=None))
         try:
             yield
         finally:

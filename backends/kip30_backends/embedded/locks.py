@@ -1,15 +1,19 @@
 """File locks that the kernel drops when their holder dies: how sessions show that they live.
 
-Two kinds exclude each other, so processes may differ in which they use. An
-open-file-description lock lives until the last copy of its descriptor is closed.
-A record lock belongs to the process and is lost as soon as the process closes
-*any* descriptor of the file, by whichever path it was opened; so a file that this
-process has locked is never opened again.
+Two kinds exclude each other, so processes may differ in which they use. An open-file-description
+lock lives until the last copy of its descriptor is closed. A record lock belongs to the process and
+is lost as soon as the process closes *any* descriptor of the file, by whichever path it was opened;
+so a file that this process has locked is never opened again.
+
+A child that is forked while another thread opens a connection or a lock file inherits a descriptor,
+a mutex or a lock that nothing in the child knows of. Such work is done inside
+``with held_off.lock:``; the hooks in `fork_safety` wait for its end before the process forks.
 """
 
 import fcntl
 import os
 import struct
+import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +22,44 @@ from typing_extensions import override
 
 from kip30.errors import ConfigError
 from kip30_backends.embedded.errors import raised_by_program
-from kip30_backends.embedded.fork_gate import held_off
+
+
+class HeldOff:
+    """What delays forks of this process.
+
+    Attributes:
+        lock: Held inside a block. Re-entrant: a finaliser may enter it again. Nothing inside may
+            wait for another thread or another process, because forks wait for it. A lock of C code
+            and no context manager of Python's: a signal handler can raise as soon as a Python
+            function has begun or a call has returned, and would leave the lock taken.
+    """
+
+    def __init__(self) -> None:
+        """Delay nothing yet."""
+        self.lock = threading.RLock()
+
+    def is_inside(self) -> bool:
+        """Say whether this thread is inside a block."""
+        try:
+            threading.Condition(self.lock).notify()
+        except RuntimeError:
+            return False
+        return True
+
+    def is_free(self) -> bool:
+        """Say whether no thread is inside a block, without waiting."""
+        if self.is_inside() or not self.lock.acquire(blocking=False):
+            return False
+        self.lock.release()
+        return True
+
+    def renew(self) -> None:
+        """In a forked child: forget the threads of the parent."""
+        self.lock = threading.RLock()
+
+
+held_off = HeldOff()
+
 
 Inode = tuple[int, int]
 
@@ -61,7 +102,7 @@ class Locks(ABC):
             _held.pop(file, None)
 
     def is_held(self, file: str) -> bool:
-        """Say whether a living process holds the lock of *file*; if it cannot be told, yes."""
+        """Say whether a living process holds the lock of *file*; in doubt, yes."""
         if file in _held:
             return True
         try:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.records import Claim, Entry, Kind, Version
 from kip30.errors import MemberExistsError, NotMemberError
-from kip30.records import Claim, Entry, Kind, Version
-from kip30_backends.embedded.answers import Answers
 from kip30_backends.embedded.database import Database, Transaction
-from kip30_backends.embedded.peers import Peers
+from kip30_backends.embedded.liveness import Peers
+from kip30_backends.embedded.request import Answers
 from kip30_backends.embedded.session import Session, Sessions
 
 _FIND = """

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kip30.records import Kind, Pruned
+from kip30.driver.records import Kind, Pruned
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.schema import VERSION
 

@@ -1,21 +1,144 @@
-"""The database file: making it whole or not at all, and refusing what is not ours untouched."""
+"""The database file: made whole or not at all, in a folder and on a file system it can trust.
+
+SQLite and the kernel follow links. In a directory that another user prepared, the signal file could
+be any file of this user, and the folder of sessions any folder. The directory is checked first: if
+only this user and root may write it, its entries cannot change after they are checked. The
+directories above it are trusted, because their owners decide where this one is.
+
+With ``synchronous = normal`` a power failure undoes the last transactions. Their revisions would be
+given out again, and a version that a client remembers would be that of another write. So the first
+startup after a start of the machine leaves out more revisions than can have been lost.
+"""
 
 import fcntl
 import os
+import re
 import sqlite3
+import stat
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 from kip30.errors import StoreError
-from kip30_backends.embedded import boots
-from kip30_backends.embedded.fork_gate import held_off
-from kip30_backends.embedded.ownership import (
-    refuse_untrusted,
-    refuse_untrusted_file,
-    trusted_directory,
-)
-from kip30_backends.embedded.patience import Patience
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction
+from kip30_backends.embedded.locks import held_off
 from kip30_backends.embedded.settings import default_directory
+
+SKIPPED = 2**32
+"""How many revisions are left out: more than any log holds, and enough are left for 2^31 times."""
+
+_TABLE = "CREATE TABLE IF NOT EXISTS boot (id TEXT NOT NULL)"
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'boot'"
+_FIND = "SELECT id FROM boot"
+_FORGET = "DELETE FROM boot"
+_NOTE = "INSERT INTO boot VALUES (?)"
+_SKIP = "INSERT INTO change SELECT max(rev) + ?, 0, 0, x'', x'' FROM change"
+
+
+def note(connection: sqlite3.Connection) -> None:
+    """Note in a database that is being made in which start that is."""
+    connection.execute(_TABLE)
+    connection.execute(_NOTE, (boot_id(),))
+
+
+def boot_id() -> str:
+    """Return what tells this start of the machine from others, or ``""`` if nothing does.
+
+    A container may have one of its own.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def skip_lost_revisions(database: Database, boot: str, backoff: LockBackoff) -> None:
+    """Leave revisions out unless that was done since the start called *boot*.
+
+    Raises:
+        UnavailableError: Another thread was waiting for another program. Nothing was done.
+        sqlite3.OperationalError: Another process was writing (`is_busy`). Nothing was done.
+    """
+    if not database.read(lambda connection: _is_noted(connection.execute, boot), backoff):
+        # Before any revision after them is given out, they must outlive the next power failure.
+        database.write(lambda tx: _skip(tx, boot), durable=True, backoff=backoff)
+
+
+def _is_noted(execute: Callable[[str], sqlite3.Cursor], boot: str) -> bool:
+    # A database that an older kip30 made has no such table.
+    has_table = execute(_HAS_TABLE).fetchone() is not None
+    return bool(boot) and has_table and execute(_FIND).fetchone() == (boot,)
+
+
+def _skip(tx: Transaction, boot: str) -> None:
+    if not _is_noted(tx.execute, boot):
+        tx.execute(_TABLE)
+        tx.execute(_SKIP, (SKIPPED,))
+        tx.execute(_FORGET)
+        tx.execute(_NOTE, (boot,))
+
+
+_ROOT = 0
+
+
+def trusted_directory(directory: Path) -> Path:
+    """Return the real path of *directory*, which may itself be a link of this user or of root.
+
+    Raises:
+        StoreError: Another user owns it, or the link to it, or may write it.
+    """
+    link = directory.lstat()
+    if stat.S_ISLNK(link.st_mode):
+        _refuse_strange_owner(directory, link)
+    real = directory.resolve()
+    _refuse_strangers(real, real.stat())
+    return real
+
+
+def refuse_untrusted(path: Path) -> os.stat_result | None:
+    """Raise if *path*, in a trusted directory, is a link or may be changed by another user.
+
+    Returns:
+        What is at *path*, or None if it is missing.
+
+    Raises:
+        StoreError: It is, or may.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(found.st_mode):
+        raise StoreError(f"{path} is a symbolic link, which is not followed: move it away")
+    _refuse_strangers(path, found)
+    return found
+
+
+def refuse_untrusted_file(path: Path) -> None:
+    """Raise as `refuse_untrusted` does, and if *path* is there but is not a regular file.
+
+    It is looked at once: SQLite removes its log as soon as the last connection is closed.
+    """
+    found = refuse_untrusted(path)
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is not a file: move it away")
+
+
+def _refuse_strangers(path: Path, found: os.stat_result) -> None:
+    _refuse_strange_owner(path, found)
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StoreError(
+            f"{path} can be written by other users: `chmod go-w {path}` if you trust what is there,"
+            " or name another directory"
+        )
+
+
+def _refuse_strange_owner(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in {os.geteuid(), _ROOT}:
+        raise StoreError(
+            f"{path} belongs to user {found.st_uid}: run as that user, or name another directory"
+        )
+
 
 DATABASE = "kip30.db"
 DOORBELL = "doorbell"
@@ -74,7 +197,7 @@ def prepare(directory: Path, seconds: float) -> Path:
 
     Raises:
         StoreError: There is something else in its place, which stays as it is, byte by byte; or
-            another user may change it (see `ownership`).
+            another user may change it (see `refuse_untrusted`).
         UnavailableError: Another program kept it locked for *seconds*.
     """
     make_directory(directory)
@@ -91,7 +214,7 @@ def prepare(directory: Path, seconds: float) -> Path:
 
 
 def make_directory(directory: Path) -> None:
-    """Make *directory* for its owner alone, whatever the umask; leave one that exists as it is."""
+    """Make *directory* for its owner alone, under any umask; leave one that exists as it is."""
     if directory.is_dir():
         return
     if directory == default_directory():
@@ -122,9 +245,9 @@ def _create_or_wait(file: Path, seconds: float) -> None:
     """Create *file*, or wait until another process has created it."""
     lock = file.with_name(LOCK)
     _make_file(lock, b"")
-    patience = Patience(seconds)
+    backoff = LockBackoff(seconds)
     while not _try_to_create(file, lock):
-        patience.pause(f"{lock} stayed locked by another process")
+        backoff.pause(f"{lock} stayed locked by another process")
 
 
 def _try_to_create(file: Path, lock: Path) -> bool:
@@ -159,7 +282,7 @@ def _create(file: Path) -> None:
     _make_file(draft, b"")
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         connection.executescript(_SCHEMA + _MARK)
-        boots.note(connection)
+        note(connection)
     draft.rename(file)
     _sync(file.parent)
 
@@ -175,7 +298,7 @@ def _sync(directory: Path) -> None:
 def _check(file: Path, seconds: float) -> None:
     if file.stat().st_size < _SMALLEST:
         raise StoreError(f"{file} is cut short: move it away, or restore it from a copy")
-    Patience(seconds).through(lambda: _check_marks(file))
+    LockBackoff(seconds).through(lambda: _check_marks(file))
 
 
 def check_marks(connection: sqlite3.Connection, file: Path) -> None:
@@ -209,3 +332,47 @@ def _check_marks(file: Path) -> None:
         closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection,
     ):
         check_marks(connection, file)
+
+
+_MOUNT_TABLE = Path("/proc/self/mountinfo")
+_NETWORK = re.compile(
+    r"nfs\d?|cifs|smb\d?|smbfs|9p|ceph|afs|coda|ncpfs|lustre|gfs2?|ocfs2|beegfs|glusterfs"
+    r"|gpfs|pvfs2|orangefs|vboxsf|vmhgfs|prl_fs|virtiofs|fakeowner|davfs2?"
+    r"|fuse\.(grpcfuse|sshfs|s3fs|gcsfuse|glusterfs|ceph(-fuse)?|rclone|davfs2?|curlftpfs|smbnetfs"
+    r"|vmhgfs-fuse|juicefs|goofys|mount-s3|seaweedfs|lizardfs|moosefs|hdfs.*)"
+)
+
+
+def refuse_network(directory: Path) -> None:
+    """Raise `StoreError` if *directory* is on a network file system. Nothing was done."""
+    try:
+        table = _MOUNT_TABLE.read_text(errors="surrogateescape")
+    except OSError:
+        return
+    kind = file_system(os.path.realpath(directory), table)
+    if _NETWORK.fullmatch(kind):
+        raise StoreError(
+            f"{directory} is on a network file system ({kind}), where file locks are not reliable:"
+            " set plugin.embedded.directory to a local one"
+        )
+
+
+def file_system(path: str, table: str) -> str:
+    """Return the type of the file system *path* is on, by a table like mountinfo; or ``""``."""
+    best, kind = "", ""
+    for line in table.splitlines():
+        place, found = _mount(line)
+        if _holds(place, path) and len(place) >= len(best):
+            best, kind = place, found
+    return kind
+
+
+def _mount(line: str) -> tuple[str, str]:
+    left, _, right = line.partition(" - ")
+    fields = left.split(" ")
+    place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
+    return place, right.split(" ")[0]
+
+
+def _holds(place: str, path: str) -> bool:
+    return path == place or path.startswith(place.rstrip("/") + "/")

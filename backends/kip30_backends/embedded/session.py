@@ -1,9 +1,11 @@
 """The session of a backend: a locked file and a row with a deadline, renewed until closed.
 
-It is opened by the first claim and shared by all claims. When it is lost, the
-next claim opens a new one.
+The first claim opens it, and all claims share it. When it is lost, the next claim opens a new one.
+A thread of its own renews it, so that neither slow watches nor checks of other processes delay a
+renewal; and its writes go before all others of this process (`WriteQueue`).
 """
 
+import logging
 import os
 import secrets
 import sqlite3
@@ -14,6 +16,8 @@ from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.driver.kit.threads import started
+from kip30.driver.lease import Lease
 from kip30.errors import (
     ClosedError,
     Kip30Error,
@@ -22,13 +26,10 @@ from kip30.errors import (
     UnsupportedError,
     UsageError,
 )
-from kip30.lease import Lease
-from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction, Turn, WriteQueue
 from kip30_backends.embedded.faults import Faults
+from kip30_backends.embedded.liveness import Peers
 from kip30_backends.embedded.locks import Locks
-from kip30_backends.embedded.patience import Patience
-from kip30_backends.embedded.peers import Peers
-from kip30_backends.embedded.write_queue import Turn, WriteQueue
 
 T = TypeVar("T")
 
@@ -83,16 +84,16 @@ class Sessions:
             ClosedError: The backend is closed. Nothing was done.
             UnavailableError: No session could be kept for as long as it takes. Nothing was done.
         """
-        patience = Patience(self._context.operation_timeout_seconds)
+        backoff = LockBackoff(self._context.operation_timeout_seconds)
         while True:
-            session = self._current(patience)
+            session = self._current(backoff)
             try:
                 return self._database.write(
-                    partial(self._inside, session, work), durable=durable, patience=patience
+                    partial(self._inside, session, work), durable=durable, backoff=backoff
                 )
             except SessionLostError:
-                self.end(session, "the store ended the session", patience)
-            patience.pause("the session ended again and again")
+                self.end(session, "the store ended the session", backoff)
+            backoff.pause("the session ended again and again")
 
     def has_ended(self, ident: str) -> bool:
         """Say whether the store is known to hold nothing of the session *ident* any more.
@@ -121,7 +122,7 @@ class Sessions:
             return
         self._end_if_replaced(session)
         if not session.lease.is_valid():
-            self.end(session, "not renewed in time", Patience(_SHORT))
+            self.end(session, "not renewed in time", LockBackoff(_SHORT))
         elif self._clock.now() >= self._renew_at and not self._faults.renewals_paused:
             self._renew(session)
 
@@ -131,7 +132,7 @@ class Sessions:
             return None
         return self._renew_at - self._clock.now()
 
-    def end(self, session: Session, reason: str, patience: Patience | None = None) -> None:
+    def end(self, session: Session, reason: str, backoff: LockBackoff | None = None) -> None:
         """End *session* and free what it holds, at once if the store can be reached.
 
         Else the others see by its lock that it is gone.
@@ -147,7 +148,7 @@ class Sessions:
         session.lease.end(reason)
         with suppress(Kip30Error, sqlite3.Error, OSError):
             end = partial(self._peers.end, session=session.ident)
-            self._database.write(end, patience=patience, urgent=True)
+            self._database.write(end, backoff=backoff, urgent=True)
         self._locks.drop(session.file, session.descriptor)
 
     def renew_now(self) -> None:
@@ -155,7 +156,7 @@ class Sessions:
         self._renew_at = 0.0
 
     def expire(self) -> None:
-        """Take everything from the session as others do to a dead one; it is not told."""
+        """Take everything from the session as others do to a dead one, without notifying it."""
         session = self.session
         if session is not None:
             self._database.write(lambda tx: self._peers.end(tx, session.ident))
@@ -185,7 +186,7 @@ class Sessions:
             turn.over = True
             self._opening.leave(turn)
         if session is not None:
-            self.end(session, "closed", Patience(_SHORT))
+            self.end(session, "closed", LockBackoff(_SHORT))
 
     def abandon(self) -> None:
         """In a forked child: forget the parent's session; `locks` has closed its descriptor."""
@@ -194,26 +195,26 @@ class Sessions:
         self.session = None
         self._closed = True
 
-    def _current(self, patience: Patience) -> Session:
+    def _current(self, backoff: LockBackoff) -> Session:
         while True:
-            session = self._found_or_opened(patience)
+            session = self._found_or_opened(backoff)
             if session.lease.is_valid():
                 return session
-            self.end(session, "not renewed in time", patience)
-            patience.pause("each new session ended before it could be used")
+            self.end(session, "not renewed in time", backoff)
+            backoff.pause("each new session ended before it could be used")
 
-    def _found_or_opened(self, patience: Patience) -> Session:
+    def _found_or_opened(self, backoff: LockBackoff) -> Session:
         turn = Turn()
         try:
             # Another thread has the turn for as long as it takes to open a session.
-            if not self._opening.enter(turn, patience.seconds_left()):
+            if not self._opening.enter(turn, backoff.seconds_left()):
                 raise UnavailableError("no session could be opened in time")
             if self._closed:
                 self._database.connections.refuse()
                 raise ClosedError("the backend is closed")
             if self.session is not None:
                 return self.session
-            session = self.session = self._open(patience)
+            session = self.session = self._open(backoff)
             try:
                 self.on_open()
             except BaseException:
@@ -224,20 +225,20 @@ class Sessions:
             self._opening.leave(turn)
         return session
 
-    def _open(self, patience: Patience) -> Session:
+    def _open(self, backoff: LockBackoff) -> Session:
         while True:
             try:
-                return self._try_to_open(patience)
+                return self._try_to_open(backoff)
             except SessionLostError:
-                patience.pause("other processes took each new session for a dead one")
+                backoff.pause("other processes took each new session for a dead one")
 
-    def _try_to_open(self, patience: Patience) -> Session:
+    def _try_to_open(self, backoff: LockBackoff) -> Session:
         ident = secrets.token_hex(8)
         file = self._peers.lock_file(ident)
         descriptor = self._locks.hold(file)
         try:
             enter = partial(self._enter, ident, descriptor)
-            sent_at = self._database.write(enter, patience=patience)
+            sent_at = self._database.write(enter, backoff=backoff)
             self._peers.forget_disowned()
             self._schedule(sent_at)
             return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
@@ -261,10 +262,10 @@ class Sessions:
 
     def _renew(self, session: Session) -> None:
         extend = partial(self._extend, session)
-        patience = Patience(_RENEWAL_PATIENCE)
-        sent_at = self._database.write(extend, patience=patience, urgent=True)
+        backoff = LockBackoff(_RENEWAL_PATIENCE)
+        sent_at = self._database.write(extend, backoff=backoff, urgent=True)
         if sent_at is None:
-            self.end(session, "the store ended the session", Patience(_SHORT))
+            self.end(session, "the store ended the session", LockBackoff(_SHORT))
         elif session.lease.renewed(sent_at):
             self._schedule(sent_at)
 
@@ -273,7 +274,7 @@ class Sessions:
         try:
             self._database.connections.check_file()
         except StoreError as error:
-            self.end(session, str(error), Patience(_SHORT))
+            self.end(session, str(error), LockBackoff(_SHORT))
             raise
 
     def _extend(self, session: Session, tx: Transaction) -> float | None:
@@ -295,4 +296,101 @@ class Sessions:
 
 
 def _nothing() -> None:
-    """Stand in until somebody wants to know."""
+    """Stand in until a caller sets the callback."""
+
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 0.25
+_RETRY_PAUSE = 0.02
+
+
+class Renewal:
+    """Runs the thread for as long as there is a session. Thread-safe."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        """Renew what *sessions* has open."""
+        self._sessions = sessions
+        # Entered by `with` itself, because a `Condition` is entered by code in Python: a signal
+        # handler that raises in it would leave the lock taken.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._woken = False
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """Look at the session now, starting the thread if there is none.
+
+        Raises:
+            ClosedError: The backend is closed.
+            UnavailableError: The system has no thread to spare.
+        """
+        with self._lock:
+            if self._stopped:
+                raise ClosedError("the backend is closed")
+            self._woken = True
+            self._changed.notify_all()
+            if self._thread is None:
+                self._start()
+
+    def stop(self) -> None:
+        """End the thread and wait until it has ended, unless this is called on it."""
+        with self._lock:
+            self._stopped = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and not self.is_this_thread():
+            thread.join()
+
+    def is_this_thread(self) -> bool:
+        """Say whether the caller is the thread."""
+        return self._thread is threading.current_thread()
+
+    def abandon(self) -> None:
+        """In a forked child: there is no thread here."""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._stopped = True
+        self._thread = None
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="kip30-embedded-renewal", daemon=True)
+        try:
+            self._thread = thread
+            running = started(thread)
+        except BaseException:  # a signal handler raised, and the thread may run: it will end
+            self._thread = None
+            raise
+        if not running:
+            self._thread = None
+            raise UnavailableError("the system has no thread to spare that renews the session")
+
+    def _run(self) -> None:
+        while self._goes_on():
+            pause = self._renewed()
+            with self._lock:
+                if not self._woken and not self._stopped:
+                    self._changed.wait(pause)
+                self._woken = False
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if not self.is_this_thread():
+                return False
+            if self._sessions.session is not None and not self._stopped:
+                return True
+            self._thread = None
+        return False
+
+    def _renewed(self) -> float:
+        """Renew the session if that is due; return in how many seconds to look again."""
+        try:
+            self._sessions.renew()
+        except (Kip30Error, sqlite3.Error, OSError):
+            _log.debug("retrying the renewal soon", exc_info=True)
+            return _RETRY_PAUSE
+        except Exception:  # noqa: BLE001  one bad callback must not end the leases of all
+            _log.exception("a lease callback raised")
+        left = self._sessions.seconds_to_renewal()
+        return _LONGEST_PAUSE if left is None else max(0.0, min(_LONGEST_PAUSE, left))

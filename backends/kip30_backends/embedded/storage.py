@@ -10,8 +10,10 @@ from time import monotonic
 
 from typing_extensions import override
 
-from kip30.clock import Clock
 from kip30.driver import StorageDriver
+from kip30.driver.clock import Clock
+from kip30.driver.kit.futures import Completed, mapped
+from kip30.driver.records import Condition, Entry, Fence, Kind, NamePage, Version, Write
 from kip30.errors import (
     DefiniteError,
     FencedError,
@@ -20,15 +22,12 @@ from kip30.errors import (
     Kip30Error,
     VersionConflictError,
 )
-from kip30.futures import Completed, mapped
 from kip30.names import Key
-from kip30.records import Condition, Entry, Fence, Kind, NamePage, Version, Write
-from kip30_backends.embedded.answers import Answers
-from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction
 from kip30_backends.embedded.errors import raised_by_program
-from kip30_backends.embedded.patience import Patience
-from kip30_backends.embedded.peers import Peers
-from kip30_backends.embedded.rows import any_text, entry, foreign
+from kip30_backends.embedded.liveness import Peers
+from kip30_backends.embedded.request import Answers
+from kip30_backends.embedded.snapshots import any_text, entry, foreign
 
 _READ = "SELECT rev, nonce, data FROM kv WHERE root = ? AND namespace = ? AND name = ?"
 _VERSION = "SELECT rev FROM kv WHERE root = ? AND namespace = ? AND name = ?"
@@ -87,10 +86,10 @@ class EmbeddedStorage(StorageDriver):
     @override
     def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
         step = 1 if self._answers.faults.armed else _BATCH
-        patience = self._database.patience()
+        backoff = self._database.backoff()
         answers: list[Future[Version]] = []
         for start in range(0, len(writes), step):
-            answers += self._write_together(writes[start : start + step], patience)
+            answers += self._write_together(writes[start : start + step], backoff)
         return answers
 
     @override
@@ -121,12 +120,14 @@ class EmbeddedStorage(StorageDriver):
         except TypeError as error:
             raise foreign(f"the record of {str(key)!r}", error) from None
 
-    def _write_together(self, writes: Sequence[Write], patience: Patience) -> list[Future[Version]]:
+    def _write_together(
+        self, writes: Sequence[Write], backoff: LockBackoff
+    ) -> list[Future[Version]]:
         """Do *writes* in one transaction, in which each is refused or done by itself."""
         done = self._answers.give(
             "storage.write_many",
             _subject([write.key for write in writes]),
-            lambda: self._database.write(partial(self._try_each, writes), patience=patience),
+            lambda: self._database.write(partial(self._try_each, writes), backoff=backoff),
         )
         return [mapped(done, partial(_outcome, number)) for number in range(len(writes))]
 

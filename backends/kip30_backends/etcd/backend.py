@@ -7,16 +7,16 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
-from kip30.scanning import View
+from kip30.driver.scanning import View
 from kip30_backends.etcd.claims import Claims
 from kip30_backends.etcd.election import EtcdElection
 from kip30_backends.etcd.engine import Engine
 from kip30_backends.etcd.faults import Faults
-from kip30_backends.etcd.listeners import EtcdObserve
 from kip30_backends.etcd.membership import EtcdMembership
 from kip30_backends.etcd.scanning import EtcdScanner
 from kip30_backends.etcd.settings import EtcdSettings
 from kip30_backends.etcd.storage import EtcdStorage
+from kip30_backends.etcd.watch import EtcdObserve
 
 
 class EtcdBackend(Backend):

@@ -5,17 +5,16 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from kip30.envelope import Unsealed, seal
-from kip30.futures import Completed
-from kip30.records import Claim, Entry, Version
-from kip30_backends.etcd import requests
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.calls import Calls
-from kip30_backends.etcd.channel import TXN
-from kip30_backends.etcd.messages import TxnAnswer
-from kip30_backends.etcd.orders import Mark
-from kip30_backends.etcd.sealed import unsealed
+from kip30.driver.kit.futures import Completed
+from kip30.driver.record_format import Unsealed, seal
+from kip30.driver.records import Claim, Entry, Version
+from kip30_backends.etcd.client import messages
+from kip30_backends.etcd.client.channel import TXN
+from kip30_backends.etcd.client.messages import TxnAnswer
+from kip30_backends.etcd.order import Mark
+from kip30_backends.etcd.request import Ask, Calls
 from kip30_backends.etcd.session import Again, Session, Sessions
+from kip30_backends.etcd.snapshots import unsealed
 
 T = TypeVar("T")
 
@@ -58,7 +57,7 @@ class Claims:
         self._sessions = sessions
 
     def take(self, bid: Bid, meaning: Callable[[Claim | Refused], T]) -> Future[T]:
-        """Take a key if nobody has it; *meaning* makes the answer of what came of it."""
+        """Take a key if it is free; *meaning* makes the answer of what came of it."""
         return self._sessions.within(partial(self._take, bid, meaning))
 
     def replace(self, bid: Bid, claim: Claim) -> Future[Claim | None]:
@@ -70,8 +69,8 @@ class Claims:
             entry = bid.entry(claim.entry.version.major)
             return claim._replace(entry=entry, order=order) if answer.succeeded else None
 
-        put = requests.put(bid.key, bid.sealed(), session.ident)
-        request = requests.txn(_still_held(bid.key, claim), [put])
+        put = messages.put(bid.key, bid.sealed(), session.ident)
+        request = messages.txn(_still_held(bid.key, claim), [put])
         ask = Ask(TXN, request, read, writes=True, if_gone=_none, lease=session.ident)
         return self._calls.send(ask)
 
@@ -86,7 +85,7 @@ class Claims:
         answers: list[Future[None]] = []
         for at in range(0, len(held), _MOST):
             part = held[at : at + _MOST]
-            request = requests.txn([], [requests.nested(_giving_up(*one)) for one in part])
+            request = messages.txn([], [messages.nested(_giving_up(*one)) for one in part])
             done = self._calls.send(Ask(TXN, request, self._given_up, writes=True))
             answers += [done] * len(part)
         return answers
@@ -102,9 +101,9 @@ class Claims:
         def read(answer: TxnAnswer, sent: Mark) -> T:
             return meaning(self._taken(bid, session, answer, sent))
 
-        free = [requests.is_absent(bid.key)]
-        take = [requests.put(bid.key, bid.sealed(), session.ident)]
-        request = requests.txn(free, take, [requests.find(bid.key)])
+        free = [messages.is_absent(bid.key)]
+        take = [messages.put(bid.key, bid.sealed(), session.ident)]
+        request = messages.txn(free, take, [messages.find(bid.key)])
         ask = Ask(TXN, request, read, writes=True, if_gone=if_gone, lease=session.ident)
         return self._calls.on_demand(ask, seconds)
 
@@ -123,7 +122,7 @@ class Claims:
 
 
 def _giving_up(key: bytes, claim: Claim) -> Any:
-    return requests.txn(_still_held(key, claim), [requests.delete(key)])
+    return messages.txn(_still_held(key, claim), [messages.delete(key)])
 
 
 def _none() -> Future[Claim | None]:
@@ -137,6 +136,6 @@ def _claim(bid: Bid, session: Session, order: int, created: int) -> Claim:
 def _still_held(key: bytes, claim: Claim) -> list[object]:
     session: Session = claim.handle
     return [
-        requests.was_created(key, claim.entry.version.major),
-        requests.ends_with(key, session.ident),
+        messages.was_created(key, claim.entry.version.major),
+        messages.ends_with(key, session.ident),
     ]

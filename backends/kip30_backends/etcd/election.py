@@ -5,14 +5,10 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.paths import Paths
-from kip30.records import Claim, Entry, Held, Snapshot, Version
+from kip30.driver.key_layout import Paths
+from kip30.driver.records import Claim, Entry, Held, Snapshot, Version
 from kip30_backends.etcd.claims import Bid, Claims, Refused
-
-
-def leader_key(paths: Paths, service: str) -> bytes:
-    """Return the key of the leader of *service*."""
-    return f"{paths.service(service)}/leader".encode()
+from kip30_backends.etcd.snapshots import leader_key
 
 
 class EtcdElection(ElectionDriver):

@@ -6,29 +6,27 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from kip30 import forks
-from kip30.closing import Ending, on_thread_of
 from kip30.driver import Context
-from kip30.following import otherwise
-from kip30.futures import Completed
-from kip30.paths import Paths
-from kip30.pulse import Pulse
-from kip30.threads import start_eventually
-from kip30.tls_probe import TlsProbe
-from kip30_backends.etcd import requests
-from kip30_backends.etcd.borrowed import borrow
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.calls import Calls, acknowledged
-from kip30_backends.etcd.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
-from kip30_backends.etcd.endpoints import Endpoints
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.following import otherwise
+from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.lifecycle import Ending, on_thread_of
+from kip30.driver.kit.threads import start_eventually
+from kip30.driver.kit.timer import Timer
+from kip30.driver.kit.tls_probe import TlsProbe
+from kip30_backends.etcd.client import messages
+from kip30_backends.etcd.client.channel import AUTHENTICATE, RANGE, Channel, Metadata, channels
+from kip30_backends.etcd.client.endpoints import Endpoints, Tokens
+from kip30_backends.etcd.client.external_client import borrow
+from kip30_backends.etcd.client.messages import MESSAGES
 from kip30_backends.etcd.errors import Access, NotDemandedError
-from kip30_backends.etcd.messages import MESSAGES
-from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.order import Mark
+from kip30_backends.etcd.request import Ask, Calls, acknowledged
 from kip30_backends.etcd.session import Sessions
 from kip30_backends.etcd.settings import EtcdSettings
-from kip30_backends.etcd.states import States
-from kip30_backends.etcd.tokens import Tokens
-from kip30_backends.etcd.watches import Watches
+from kip30_backends.etcd.snapshots import States
+from kip30_backends.etcd.watch import Watches
 
 
 class Engine:
@@ -51,7 +49,7 @@ class Engine:
             UnavailableError: No server answered in the connect timeout.
         """
         reached, given = _reached(settings)
-        self.pulse = Pulse("kip30-etcd")
+        self.pulse = Timer("kip30-etcd")
         endpoints = Endpoints(reached, partial(self._retire, context.operation_timeout_seconds))
         self.paths = Paths(context.namespace)
         tokens = Tokens(partial(self._authenticate, settings) if settings.user else None, given)
@@ -67,7 +65,7 @@ class Engine:
         self.states = States(self.paths, self.calls)
         self.watches = Watches(self.states, self.calls, self.pulse)
         self._ending = Ending(on_thread_of("kip30-etcd"))
-        forks.register(self)
+        fork_safety.register(self)
         try:
             self.pulse.start()
             with _tls_probe(settings).explaining(settings.endpoints):
@@ -81,7 +79,7 @@ class Engine:
         self._ending.once(self._close)
 
     def drop(self) -> None:
-        """Close, because nobody can use this any more; on a thread that may be doing anything."""
+        """Close, because nothing refers to this any more; on any thread."""
         thread = threading.Thread(target=self.close, name="kip30-etcd-drop", daemon=True)
         start_eventually(thread)
 
@@ -107,8 +105,8 @@ class Engine:
 
     def _connect(self, seconds: float) -> None:
         """Read something, so that it is known to work."""
-        request = requests.page(
-            *requests.below(self.calls.access.prefix.encode()), limit=1, names_only=True
+        request = messages.page(
+            *messages.below(self.calls.access.prefix.encode()), limit=1, names_only=True
         )
         self.calls.send(Ask(RANGE, request, acknowledged), seconds).result()
 

@@ -105,7 +105,7 @@ _NEIGHBOUR = (
 
 
 def was_never_sent(failure: Failure) -> bool:
-    """Say whether another server may be asked the same, whatever it is."""
+    """Say whether any request may be sent to another server."""
     return _found(_NEVER_SENT, failure) is not None
 
 

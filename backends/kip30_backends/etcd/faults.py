@@ -1,12 +1,11 @@
 """What a cluster does to its clients, done on purpose: for the conformance suite alone."""
 
-from kip30.paths import Paths
-from kip30_backends.etcd import requests
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.calls import Calls, acknowledged
-from kip30_backends.etcd.channel import TXN
-from kip30_backends.etcd.election import leader_key
+from kip30.driver.key_layout import Paths
+from kip30_backends.etcd.client import messages
+from kip30_backends.etcd.client.channel import TXN
+from kip30_backends.etcd.request import Ask, Calls, acknowledged
 from kip30_backends.etcd.session import Sessions
+from kip30_backends.etcd.snapshots import leader_key
 
 
 class Faults:
@@ -31,5 +30,5 @@ class Faults:
         self._delete(self._paths.member(group, member_id).encode())
 
     def _delete(self, key: bytes) -> None:
-        request = requests.txn([], [requests.delete(key)])
+        request = messages.txn([], [messages.delete(key)])
         self._calls.send(Ask(TXN, request, acknowledged, writes=True)).result()

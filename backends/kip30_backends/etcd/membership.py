@@ -6,10 +6,10 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit.futures import mapped
+from kip30.driver.records import Claim
 from kip30.errors import MemberExistsError, NotMemberError
-from kip30.futures import mapped
-from kip30.paths import Paths
-from kip30.records import Claim
 from kip30_backends.etcd.claims import Bid, Claims, Refused
 
 

@@ -13,18 +13,17 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver import Context
+from kip30.driver.kit.following import attempt, copy, then
+from kip30.driver.kit.futures import Completed, failed
+from kip30.driver.kit.threads import started
+from kip30.driver.kit.timer import Timer
+from kip30.driver.lease import Lease
 from kip30.errors import ClosedError, UnavailableError
-from kip30.following import attempt, copy, then
-from kip30.futures import Completed, failed
-from kip30.lease import Lease
-from kip30.pulse import Pulse
-from kip30.threads import started
-from kip30_backends.etcd import requests
-from kip30_backends.etcd.call import Ask
-from kip30_backends.etcd.calls import Calls, acknowledged
-from kip30_backends.etcd.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
-from kip30_backends.etcd.messages import MESSAGES
-from kip30_backends.etcd.orders import Mark
+from kip30_backends.etcd.client import messages
+from kip30_backends.etcd.client.channel import LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, RANGE
+from kip30_backends.etcd.client.messages import MESSAGES
+from kip30_backends.etcd.order import Mark
+from kip30_backends.etcd.request import Ask, Calls, acknowledged
 
 T = TypeVar("T")
 
@@ -52,7 +51,7 @@ Work = Callable[[Session, float, Again[T] | None], Future[T]]
 class Sessions:
     """Opens, renews and ends the leases of one backend, one at a time. Thread-safe."""
 
-    def __init__(self, context: Context, calls: Calls, pulse: Pulse) -> None:
+    def __init__(self, context: Context, calls: Calls, pulse: Timer) -> None:
         """Ask for leases with *calls* and renew them with *pulse*."""
         self._context = context
         self._calls = calls
@@ -71,7 +70,7 @@ class Sessions:
     def within(self, work: Work[T]) -> Future[T]:
         """Return what becomes of *work* in a session.
 
-        It is told how many seconds it has, and what to do instead if the store knows the session
+        It receives how many seconds it has, and what to do instead if the store knows the session
         no more: try in another one.
         """
         until = time.monotonic() + self._calls.seconds
@@ -104,7 +103,7 @@ class Sessions:
         return current is not None and current is not session
 
     def expire(self) -> None:
-        """End the lease in the store, as if it had run out there; nobody here is told."""
+        """End the lease in the store, as if it had run out there, without notifying this client."""
         session = self._session
         if session is not None:
             self._revoke(session).result()
@@ -197,7 +196,7 @@ class Sessions:
 
         A leader that was cut off from the others renews leases alone until it notices.
         """
-        request = requests.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
+        request = messages.page(self._calls.access.prefix.encode(), b"", limit=1, names_only=True)
         read = self._calls.send(Ask(RANGE, request, acknowledged), self._interval(session))
         return then(read, lambda _: Completed(seconds_left))
 

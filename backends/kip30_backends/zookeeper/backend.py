@@ -7,15 +7,15 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
-from kip30.scanning import View
+from kip30.driver.scanning import View
 from kip30_backends.zookeeper.election import ZookeeperElection
 from kip30_backends.zookeeper.engine import Engine, check_not_reserved
 from kip30_backends.zookeeper.faults import Faults
-from kip30_backends.zookeeper.listeners import ZookeeperObserve
 from kip30_backends.zookeeper.membership import ZookeeperMembership
 from kip30_backends.zookeeper.scanning import ZooKeeperScanner
 from kip30_backends.zookeeper.settings import ZookeeperSettings
 from kip30_backends.zookeeper.storage import ZookeeperStorage
+from kip30_backends.zookeeper.watch import ZookeeperObserve
 
 
 class ZookeeperBackend(Backend):

@@ -6,13 +6,13 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
+from kip30.driver.records import Claim, Entry, Held, Version
 from kip30.errors import StoreError
-from kip30.records import Claim, Entry, Held, Version
-from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
-from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode
-from kip30_backends.zookeeper.states import Leader, States
+from kip30_backends.zookeeper.client.protocol import Check, Delete, Multi, SetData
+from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode
+from kip30_backends.zookeeper.request import Answer, Ask, Outbox, Steps
+from kip30_backends.zookeeper.snapshots import Leader, States
 from kip30_backends.zookeeper.tree import Tree, leader_record
-from kip30_backends.zookeeper.wire import Check, Delete, Multi, SetData
 
 
 class Bid(NamedTuple):

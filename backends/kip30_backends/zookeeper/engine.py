@@ -1,28 +1,86 @@
-"""What runs below the drivers of one backend. It does not refer to the backend itself."""
+"""What runs below the drivers of one backend, its timer thread included.
 
+It does not refer to the backend itself. The thread ends what is late and keeps the session alive.
+"""
+
+import logging
+import threading
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 
-from kip30 import forks
 from kip30.config.tls import ReloadingContext
 from kip30.driver import Context
+from kip30.driver.key_layout import Paths
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.threads import started
+from kip30.driver.kit.tls_probe import TlsProbe
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
-from kip30.paths import Paths
-from kip30.tls_probe import TlsProbe
 from kip30_backends.zookeeper import security
-from kip30_backends.zookeeper.access import AccessLists
-from kip30_backends.zookeeper.lines import Ground
-from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
-from kip30_backends.zookeeper.pulse import Pulse
-from kip30_backends.zookeeper.refusals import NoNode, Refused
-from kip30_backends.zookeeper.sessions import Sessions
+from kip30_backends.zookeeper.client.kazoo_adapter import Server
+from kip30_backends.zookeeper.client.protocol import (
+    AddWatch,
+    Exists,
+    GetChildren,
+    MultiRead,
+    RemoveWatches,
+)
+from kip30_backends.zookeeper.errors import NoNode, Refused
+from kip30_backends.zookeeper.request import Ask, Outbox, Steps
+from kip30_backends.zookeeper.security import AccessLists
+from kip30_backends.zookeeper.session import Ground, Sessions
 from kip30_backends.zookeeper.settings import ZookeeperSettings
-from kip30_backends.zookeeper.states import States
+from kip30_backends.zookeeper.snapshots import States
 from kip30_backends.zookeeper.tree import Tree
-from kip30_backends.zookeeper.vendor import Server
-from kip30_backends.zookeeper.watches import Watches
-from kip30_backends.zookeeper.wire import AddWatch, Exists, GetChildren, MultiRead, RemoveWatches
+from kip30_backends.zookeeper.watch import Watches
+
+log: logging.Logger = logging.getLogger(__name__)
+
+
+class Pulse:
+    """Does a few quick things again and again until it is stopped."""
+
+    def __init__(self, seconds: float, beats: Sequence[Callable[[], None]]) -> None:
+        """Do *beats* every *seconds*, from `start` on."""
+        self._seconds = seconds
+        self._beats = beats
+        self._stopped = threading.Event()
+        self._at_end: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._run, name="kip30-zookeeper", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread.
+
+        Raises:
+            UnavailableError: The system has none to spare.
+        """
+        if not started(self._thread):
+            raise UnavailableError("the system has no thread to spare: nothing was opened")
+
+    def stop(self) -> None:
+        """End the thread, and wait for that unless this is called on it."""
+        self._stopped.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def stop_with(self, last: Callable[[], None]) -> None:
+        """Have the thread do *last* and end; return at once."""
+        self._at_end = last
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            for beat in self._beats:
+                self._try(beat)
+        if self._at_end is not None:
+            self._try(self._at_end)
+
+    def _try(self, beat: Callable[[], None]) -> None:
+        try:
+            beat()
+        except Exception:  # a sink or a lease callback that raises must not end the session
+            log.exception("retrying timed work after")
+
 
 _PATIENCE = 0.95
 _FORMER_SESSIONS = 64
@@ -62,7 +120,7 @@ class Engine:
         self._pulse = Pulse(glance, beats)
         self._is_inherited = False
         """Whether it is that of this process's parent; set once, by `abandon`."""
-        forks.register(self)
+        fork_safety.register(self)
         with _tls_probe(settings).explaining(settings.connect.servers):
             self._open(probing=settings.protocol == "auto")
 

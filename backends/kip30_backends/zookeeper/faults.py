@@ -1,10 +1,10 @@
 """What befalls a session or a leader from outside, done on purpose: for tests."""
 
-from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
-from kip30_backends.zookeeper.refusals import NoNode
-from kip30_backends.zookeeper.sessions import Sessions
+from kip30_backends.zookeeper.client.protocol import Delete
+from kip30_backends.zookeeper.errors import NoNode
+from kip30_backends.zookeeper.request import Ask, Outbox, Steps
+from kip30_backends.zookeeper.session import Sessions
 from kip30_backends.zookeeper.tree import Tree
-from kip30_backends.zookeeper.wire import Delete
 
 
 class Faults:

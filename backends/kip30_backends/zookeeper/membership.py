@@ -5,14 +5,14 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.records import Claim, Entry, Version
 from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
-from kip30.records import Claim, Entry, Version
-from kip30_backends.zookeeper.jute import Stat
-from kip30_backends.zookeeper.outbox import Answer, Ask, Outbox, Steps
-from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode, SessionExpired
-from kip30_backends.zookeeper.session import Session
+from kip30_backends.zookeeper.client.jute import Stat
+from kip30_backends.zookeeper.client.kazoo_adapter import Session
+from kip30_backends.zookeeper.client.protocol import Delete, GetData, SetData
+from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, SessionExpired
+from kip30_backends.zookeeper.request import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
-from kip30_backends.zookeeper.wire import Delete, GetData, SetData
 
 
 class Grip:

@@ -10,14 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.errors import (
-    AuthenticationError,
-    ClosedError,
-    LifecycleError,
-    PositionLostError,
-    UnsupportedError,
-)
-from kip30.scanning import (
+from kip30.driver.scanning import (
     Change,
     Consistency,
     Layout,
@@ -31,12 +24,26 @@ from kip30.scanning import (
     View,
     check_rows,
 )
+from kip30.errors import (
+    AuthenticationError,
+    ClosedError,
+    LifecycleError,
+    PositionLostError,
+    UnsupportedError,
+)
 from kip30_backends.zookeeper.engine import Engine, check_not_reserved
-from kip30_backends.zookeeper.refusals import NoAuth
-from kip30_backends.zookeeper.scan_layouts import Nodes, nodes_of
-from kip30_backends.zookeeper.scan_listings import Listings
-from kip30_backends.zookeeper.scan_reader import Found, Reader
-from kip30_backends.zookeeper.scan_spans import MOST_NODES, Part, Walk, place_of, spans
+from kip30_backends.zookeeper.errors import NoAuth
+from kip30_backends.zookeeper.scan_reader import (
+    MOST_NODES,
+    Found,
+    Listings,
+    Part,
+    Reader,
+    Walk,
+    place_of,
+    spans,
+)
+from kip30_backends.zookeeper.scan_views import Nodes, nodes_of
 from kip30_backends.zookeeper.settings import Connect, ZookeeperSettings
 
 _UNREADABLE = "the access list of the node does not allow reading it, nor what is below it"

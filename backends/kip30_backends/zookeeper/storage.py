@@ -1,26 +1,114 @@
-"""Records: one node per key."""
+"""Records: one node per key; writes that may travel together are one transaction.
 
-from collections.abc import Iterable, Sequence
+ZooKeeper counts a node's versions from 0 in every life of the node, so a write at a version alone
+could meet a later life. Every deletion therefore also writes the namespace's node, whose version
+is the *generation*. A life that began after the last deletion in its namespace is the present one
+for as long as the generation stays; of an older life it takes one look to know.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
+from kip30.driver.kit.following import copy
+from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write
 from kip30.errors import FencedError, KeyExistsError, KeyMissingError, VersionConflictError
-from kip30.following import copy
-from kip30.futures import fail, succeed
 from kip30.names import Key
-from kip30.records import Condition, Entry, Fence, NamePage, Version, Write
-from kip30_backends.zookeeper.batches import batches
-from kip30_backends.zookeeper.generations import Generation, Generations
-from kip30_backends.zookeeper.jute import Stat
-from kip30_backends.zookeeper.outbox import Ask, Outbox, Steps
-from kip30_backends.zookeeper.refusals import BadVersion, NodeExists, NoNode, Refused
-from kip30_backends.zookeeper.states import States, unescaped
+from kip30_backends.zookeeper.client.jute import Stat
+from kip30_backends.zookeeper.client.protocol import Check, Delete, Multi, Node, Request, SetData
+from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, Refused
+from kip30_backends.zookeeper.request import Ask, Outbox, Steps
+from kip30_backends.zookeeper.snapshots import States, unescaped
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record, version_of
-from kip30_backends.zookeeper.wire import Check, Delete, Multi, Node, Request, SetData
+
+_MOST = 100
+_MOST_BYTES = 256 * 1024
+
+
+def batches(writes: Sequence[Write]) -> Iterator[list[Write]]:
+    """Yield *writes* in their order: creations by the same fence together, all others alone."""
+    for alike, group in groupby(writes, _kind):
+        members = list(group)
+        yield from _packed(members) if alike is not None else ([write] for write in members)
+
+
+def _kind(write: Write) -> tuple[Fence | None] | None:
+    creates = write.condition is Condition.ABSENT and write.data is not None
+    return (write.fence,) if creates else None
+
+
+def _packed(writes: Sequence[Write]) -> Iterator[list[Write]]:
+    batch: list[Write] = []
+    size = 0
+    for write in writes:
+        size += len(write.data or b"")
+        if batch and (len(batch) == _MOST or size > _MOST_BYTES):
+            yield batch
+            batch, size = [], len(write.data or b"")
+        batch.append(write)
+    if batch:
+        yield batch
+
+
+_MOST_PROOFS = 10_000
+
+
+class Generation(NamedTuple):
+    """The state of a namespace's node: its version, and the transaction that made it."""
+
+    number: int
+    since: int
+
+
+class Generations:
+    """What one client knows. All of it is compared in the store before it counts."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self._newest: dict[str, Generation] = {}
+        self._lives: dict[str, int] = {}
+        self._checked: dict[str, tuple[int, int]] = {}
+
+    def saw(self, path: str, life: int) -> None:
+        """Take note that the node at *path* was once that of *life*."""
+        if len(self._lives) > _MOST_PROOFS:
+            self._lives.clear()
+        self._lives[path] = life
+
+    def proof(self, above: str, path: str, life: int) -> int | None:
+        """Return the generation of *above* during which the node at *path* is that of *life*."""
+        newest = self._newest.get(above)
+        if newest is None or self._lives.get(path) != life:
+            return None
+        if life > newest.since or self._checked.get(path) == (life, newest.number):
+            return newest.number
+        return None
+
+    def learn(self, above: str, path: str, life: int, newest: Generation) -> None:
+        """Take note that in the generation *newest* the node at *path* is that of *life*."""
+        if len(self._checked) > _MOST_PROOFS or len(self._newest) > _MOST_PROOFS:
+            self._checked.clear()
+            self._newest.clear()
+        self._newest[above] = newest
+        self._checked[path] = (life, newest.number)
+        self.saw(path, life)
+
+    def deleted(self, above: str, newest: Generation) -> None:
+        """Take note that a deletion of our own made the generation *newest* of *above*."""
+        known = self._newest.get(above)
+        if known is None or newest.since > known.since:
+            self._newest[above] = newest
+
+    def forget(self, above: str) -> None:
+        """Take note that the generation of *above* is another one by now."""
+        self._newest.pop(above, None)
+
 
 T = TypeVar("T")
 

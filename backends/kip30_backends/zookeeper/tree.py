@@ -1,22 +1,22 @@
 """Where things are in ZooKeeper's tree, how they are made, and how records are kept in nodes.
 
-Below the chroot the layout is that of `kip30.paths`. A service's node has two children: ``leader``,
-which goes with the leader's session, and ``epoch``, which stays; its version is the epoch. The data
-version of a namespace's node counts the deletions of its keys.
+Below the chroot the layout is that of `kip30.driver.key_layout`. A service's node has two
+children: ``leader``, which goes with the leader's session, and ``epoch``, which stays; its version
+is the epoch. The data version of a namespace's node counts the deletions of its keys.
 """
 
 import struct
 from typing import TypeVar
 
-from kip30.envelope import seal, unseal
+from kip30.driver.key_layout import Paths
+from kip30.driver.record_format import seal, unseal
+from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
-from kip30.paths import Paths
-from kip30.records import Entry, Version
-from kip30_backends.zookeeper.access import AccessLists
-from kip30_backends.zookeeper.jute import Stat
-from kip30_backends.zookeeper.outbox import Ask, Steps
-from kip30_backends.zookeeper.refusals import NodeExists, NoNode
-from kip30_backends.zookeeper.wire import Acl, Create, CreateContainer, Node
+from kip30_backends.zookeeper.client.jute import Stat
+from kip30_backends.zookeeper.client.protocol import Acl, Create, CreateContainer, Node
+from kip30_backends.zookeeper.errors import NodeExists, NoNode
+from kip30_backends.zookeeper.request import Ask, Steps
+from kip30_backends.zookeeper.security import AccessLists
 
 T = TypeVar("T")
 
@@ -134,7 +134,7 @@ def leader_of(node: Node, path: str) -> tuple[str, Entry]:
     """Return the candidate that leads, and its record.
 
     Raises:
-        StoreError: Somebody else wrote it.
+        StoreError: Another program wrote it.
     """
     name, entry = entry_of(node, Version(0), path)
     if len(entry.data) < _EPOCH.size:
@@ -157,7 +157,7 @@ def entry_of(node: Node, version: Version, path: str) -> tuple[str, Entry]:
     """Return the name that is kept in a node, and its record.
 
     Raises:
-        StoreError: Somebody else wrote it.
+        StoreError: Another program wrote it.
     """
     found = unseal(node.data or b"", path)
     return found.name, Entry(version, found.nonce, found.data)

@@ -10,7 +10,7 @@ from benchmarks.library import VALUE
 from benchmarks.remote.consul.client import Client
 from benchmarks.remote.place import Place
 from benchmarks.remote.side import IN_FLIGHT, Side
-from kip30.envelope import seal
+from kip30.driver.record_format import seal
 from kip30_backends.consul import transactions
 
 _DATA = seal("0123456789abcdef", VALUE.encode())

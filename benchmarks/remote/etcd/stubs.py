@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from kip30_backends.etcd.messages import CREATE, EQUAL, GREATER, MESSAGES, MOD
+from kip30_backends.etcd.client.messages import CREATE, EQUAL, GREATER, MESSAGES, MOD
 
 _LEASE_SECONDS = 300
 _CALLS = {"Range": "KV", "Txn": "KV", "LeaseGrant": "Lease"}

@@ -14,11 +14,11 @@ from kip30 import (
     StoreError,
     ValueChange,
 )
-from kip30.records import Kind
-from kip30_conformance.bystanders import GROUP, NAMESPACE, SERVICE, answered
+from kip30.driver.records import Kind
+from kip30_conformance.clients.bystanders import GROUP, NAMESPACE, SERVICE, answered
+from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.neighbour.base import Neighbour, Spot
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.polling import eventually
 
 
 def sound_record(neighbour: Neighbour, client: PluginLocator, spot: Spot) -> Any:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Self
 from typing_extensions import override
 
 from kip30 import UnsupportedError
-from kip30.envelope import OVERHEAD_BYTES, seal
+from kip30.driver.key_layout import Paths
+from kip30.driver.record_format import OVERHEAD_BYTES, seal
+from kip30.driver.records import Kind, new_nonce
 from kip30.names import escape
-from kip30.paths import Paths
-from kip30.records import Kind, new_nonce
 
 
 class Spot(NamedTuple):

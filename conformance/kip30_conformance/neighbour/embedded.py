@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from typing_extensions import override
 
-from kip30.records import Kind, new_nonce
+from kip30.driver.records import Kind, new_nonce
 from kip30_conformance.neighbour.base import Neighbour, Spot
 
 _SECONDS = 10

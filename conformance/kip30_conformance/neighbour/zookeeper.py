@@ -6,7 +6,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 from typing_extensions import override
 
-from kip30.records import Kind
+from kip30.driver.records import Kind
 from kip30_conformance.neighbour.base import PathNeighbour
 
 _SECONDS = 10

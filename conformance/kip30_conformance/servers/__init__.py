@@ -1,7 +1,7 @@
 """Real servers for tests, and trouble between them and their clients.
 
-A process of its own, the warden, holds the servers and the proxies before them; whatever happens
-to the process that asked for them, none of them stays behind.
+A process of its own, the supervisor, holds the servers and the proxies before them. Whatever
+happens to the process that asked for them, none of them stays behind.
 """
 
 from kip30_conformance.servers.ensemble import Ensemble

@@ -26,7 +26,7 @@ _JAVA = (
 
 
 class Cassandra(Store):
-    """Nobody leads. Nodes are told apart by their ports: all have the same address."""
+    """No node leads. Nodes differ by their ports: all have the same address."""
 
     name = "cassandra"
     peer_ports = 1

@@ -19,7 +19,7 @@ class Greeting:
 
     Attributes:
         masquerade: Texts that are replaced in what the client says first.
-        patience_seconds: How long to wait for somebody to listen. A server that would try again
+        patience_seconds: How long to wait for a listening server. One that would try again
             if it were refused takes it for worse if it is accepted and then reset.
     """
 
@@ -32,7 +32,7 @@ class Connection:
 
     Attributes:
         is_broken: Whether something was lost on the way. When the trouble is over it can only be
-            reset, since nobody sends the lost bytes again, as TCP would.
+            reset, because the lost bytes are not sent again, as TCP would.
     """
 
     def __init__(

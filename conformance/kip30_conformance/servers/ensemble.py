@@ -4,11 +4,11 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
-from kip30_conformance.patience import eventually
-from kip30_conformance.servers.custody import Custody
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers.link import Counts, Link, counts_from
 from kip30_conformance.servers.node import Node
 from kip30_conformance.servers.store import Store
+from kip30_conformance.servers.supervisor_client import SupervisorClient
 
 READY_SECONDS = 60.0
 
@@ -25,18 +25,20 @@ class Ensemble:
         nodes: The servers.
     """
 
-    def __init__(self, custody: Custody, store: Store, version: str, nodes: Sequence[Node]) -> None:
-        """Own *nodes*, and the warden that has them in *custody*."""
+    def __init__(
+        self, supervisor: SupervisorClient, store: Store, version: str, nodes: Sequence[Node]
+    ) -> None:
+        """Own *nodes*, and the supervisor that has them in *supervisor*."""
         self.name = store.name
         self.version = version
         self.nodes = nodes
-        self._custody = custody
+        self._supervisor = supervisor
         self._store = store
 
     @property
     def warden_pid(self) -> int:
-        """The process id of the warden, the parent of all servers."""
-        return self._custody.pid
+        """The process id of the supervisor, the parent of all servers."""
+        return self._supervisor.pid
 
     @property
     def round_trips(self) -> Mapping[str, int]:
@@ -103,27 +105,27 @@ class Ensemble:
 
     def link(self) -> Link:
         """Return a new way to all nodes, for one client, on which there can be trouble."""
-        return Link(self._custody, self._store, [node.port for node in self.nodes])
+        return Link(self._supervisor, self._store, [node.port for node in self.nodes])
 
     def open_links(self) -> int:
-        """Return how many links the warden keeps open."""
-        count: int = self._custody.ask("links")
+        """Return how many links the supervisor keeps open."""
+        count: int = self._supervisor.ask("links")
         return count
 
     def isolate(self, node: Node) -> None:
         """Lose everything between *node* and the other nodes; clients still reach it."""
-        self._custody.ask("isolate", node=node.index)
+        self._supervisor.ask("isolate", node=node.index)
 
     def separate(self, one: Node, other: Node) -> None:
         """Lose everything between two nodes."""
-        self._custody.ask("separate", one=one.index, other=other.index)
+        self._supervisor.ask("separate", one=one.index, other=other.index)
 
     def heal(self) -> None:
         """End `isolate` and `separate`; what has lost something is reset."""
-        self._custody.ask("heal")
+        self._supervisor.ask("heal")
 
     def mend(self) -> None:
-        """End whatever befell the nodes and what is between them, and wait until all serve."""
+        """End all faults of the nodes and of what is between them, and wait until all serve."""
         for node in self.nodes:
             if not node.is_alive():
                 node.restart()
@@ -144,7 +146,7 @@ class Ensemble:
 
         In this, the one that has connected is the client.
         """
-        told = self._custody.ask("peer_counts")
+        told = self._supervisor.ask("peer_counts")
         return {(one["from"], one["to"]): counts_from(one) for one in told}
 
     def log_tails(self) -> str:
@@ -153,7 +155,7 @@ class Ensemble:
 
     def close(self) -> None:
         """Kill all servers and give everything up. Idempotent."""
-        self._custody.end()
+        self._supervisor.end()
 
     def __enter__(self) -> Self:
         """Return the ensemble itself."""

@@ -1,4 +1,4 @@
-"""Listening sockets of the warden."""
+"""Listening sockets of the supervisor."""
 
 import asyncio
 import socket

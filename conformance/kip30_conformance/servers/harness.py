@@ -8,13 +8,13 @@ from typing import Protocol, runtime_checkable
 from typing_extensions import override
 
 from kip30 import PluginLocator
-from kip30.clock import Clock
 from kip30.config import Written
+from kip30.driver.clock import Clock
+from kip30_conformance.clients.peer import Peer
 from kip30_conformance.harness import ClientFaults, Harness
 from kip30_conformance.interposition import Interposition
 from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.neighbour.opening import open_neighbour
-from kip30_conformance.peer import Peer
 from kip30_conformance.servers.ensemble import Ensemble
 from kip30_conformance.servers.link import Link
 

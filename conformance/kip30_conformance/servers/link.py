@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
-from kip30_conformance.servers.custody import Custody
 from kip30_conformance.servers.store import Store, addresses
+from kip30_conformance.servers.supervisor_client import SupervisorClient
 
 Side = Literal["client", "server"]
 
@@ -53,7 +53,7 @@ class Counts:
 
 
 def counts_from(told: Mapping[str, Any]) -> Counts:
-    """Return what the warden has *told* about one route."""
+    """Return what the supervisor reported about one route: *told*."""
     client, server = told["to_client"], told["to_server"]
     return Counts(
         connections=told["connections"],
@@ -74,12 +74,12 @@ class Link:
     holds for what is open and for what will be opened, until `heal`; several hold together.
     """
 
-    def __init__(self, custody: Custody, store: Store, ports: Collection[int]) -> None:
+    def __init__(self, supervisor: SupervisorClient, store: Store, ports: Collection[int]) -> None:
         """Open proxies to *ports*."""
-        opened = custody.ask("open_link", ports=list(ports))
+        opened = supervisor.ask("open_link", ports=list(ports))
         self.ports: list[int] = opened["ports"]
         self._id: int = opened["link"]
-        self._custody = custody
+        self._supervisor = supervisor
         self._store = store
         self._nodes = addresses(list(ports))
 
@@ -90,7 +90,7 @@ class Link:
     def cut(self, *, nodes: Collection[int] | None = None) -> None:
         """Lose everything, both ways and in silence; who connects is accepted and not answered.
 
-        Connections that have lost something are reset by `heal`, since nobody repeats what was
+        Connections that have lost something are reset by `heal`, because nothing repeats what was
         lost; those that were idle go on.
         """
         self._strike("cut", nodes)
@@ -141,7 +141,7 @@ class Link:
 
     def counted_by_node(self) -> list[Counts]:
         """Return the counts of each node."""
-        return [counts_from(told) for told in self._custody.ask("counted", link=self._id)]
+        return [counts_from(told) for told in self._supervisor.ask("counted", link=self._id)]
 
     def round_trips(self) -> int:
         """Return how often the client has asked and the server answered, since the link opened.
@@ -156,8 +156,8 @@ class Link:
 
     def close(self) -> None:
         """Give the proxies up, with what is open; in a forked child do nothing. Idempotent."""
-        if self._custody.is_ours:
-            self._custody.ask("close_link", link=self._id)
+        if self._supervisor.is_ours:
+            self._supervisor.ask("close_link", link=self._id)
 
     def __enter__(self) -> Self:
         """Return the link itself."""
@@ -169,4 +169,4 @@ class Link:
 
     def _strike(self, fault: str, nodes: Collection[int] | None, **how: Any) -> None:
         chosen = None if nodes is None else list(nodes)
-        self._custody.ask("strike", link=self._id, fault=fault, nodes=chosen, how=how)
+        self._supervisor.ask("strike", link=self._id, fault=fault, nodes=chosen, how=how)

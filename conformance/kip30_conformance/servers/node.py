@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from typing_extensions import override
 
-from kip30_conformance.servers.custody import Custody
 from kip30_conformance.servers.ports import HOST
 from kip30_conformance.servers.store import Plan, Store
+from kip30_conformance.servers.supervisor_client import SupervisorClient
 
 _TAIL_LINES = 40
 
@@ -21,11 +21,13 @@ class Node:
         pids: Of all that have run here, in their order: the evidence of restarts.
     """
 
-    def __init__(self, custody: Custody, store: Store, command: Sequence[str], plan: Plan) -> None:
+    def __init__(
+        self, supervisor: SupervisorClient, store: Store, command: Sequence[str], plan: Plan
+    ) -> None:
         """Prepare; nothing is started before `start`."""
         self.index = plan.index
         self.pids: list[int] = []
-        self._custody = custody
+        self._supervisor = supervisor
         self._store = store
         self._command = command
         self._plan = plan
@@ -52,7 +54,7 @@ class Node:
             WardenError: The program cannot be started.
         """
         self._plan.folder.mkdir(parents=True, exist_ok=True)
-        pid: int = self._custody.ask(
+        pid: int = self._supervisor.ask(
             "launch",
             node=self.index,
             command=self._store.prepare(self._command, self._plan),
@@ -64,17 +66,17 @@ class Node:
 
     def kill(self) -> int:
         """Kill it with -9, wait until it is gone, and return the pid it had."""
-        pid: int = self._custody.ask("kill", node=self.index)
+        pid: int = self._supervisor.ask("kill", node=self.index)
         return pid
 
     def stop(self) -> int:
         """Stop it (SIGSTOP), wait until the kernel says that it has stopped; return its pid."""
-        pid: int = self._custody.ask("stop", node=self.index)
+        pid: int = self._supervisor.ask("stop", node=self.index)
         return pid
 
     def resume(self) -> int:
         """Let it go on after a `stop`, and return its pid."""
-        pid: int = self._custody.ask("resume", node=self.index)
+        pid: int = self._supervisor.ask("resume", node=self.index)
         return pid
 
     def restart(self, *, empty: bool = False) -> tuple[int, int]:
@@ -92,7 +94,7 @@ class Node:
 
     def is_alive(self) -> bool:
         """Say whether its process is there, were it only stopped."""
-        return self._custody.ask("status", node=self.index) is None
+        return self._supervisor.ask("status", node=self.index) is None
 
     def is_ready(self) -> bool:
         """Say whether it serves clients right now."""

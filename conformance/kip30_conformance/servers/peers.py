@@ -36,7 +36,7 @@ class Peers:
     def open(
         self, ports: Sequence[Sequence[int]], *, behind: bool = False, datagrams: bool = False
     ) -> list[list[int]]:
-        """Return the ports that are to be told to others instead of each node's own *ports*.
+        """Return the ports that others are to use instead of each node's own *ports*.
 
         Args:
             ports: Of each node, those at which it listens to others.

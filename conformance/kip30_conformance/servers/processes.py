@@ -1,4 +1,4 @@
-"""Server processes that do not outlive the warden, however it ends."""
+"""Server processes that do not outlive the supervisor, however it ends."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ class Processes:
     ) -> int:
         """Start the server of *node* in *folder*, its words going to ``log`` there."""
         folder.mkdir(parents=True, exist_ok=True)
-        warden = os.getpid()
+        supervisor = os.getpid()
         with (folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -33,7 +33,7 @@ class Processes:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=lambda: _die_with(warden),  # noqa: PLW1509  there is one thread here
+                preexec_fn=lambda: _die_with(supervisor),  # noqa: PLW1509  there is one thread here
             )
         self._running[node] = process
         return process.pid
@@ -73,8 +73,8 @@ class Processes:
             self.kill(node)
 
 
-def _die_with(warden: int) -> None:
-    """Be killed when the warden dies, even by -9; or right now if it is dead already."""
+def _die_with(supervisor: int) -> None:
+    """Be killed when the supervisor dies, even by -9; or right now if it is dead already."""
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != warden:
+    if os.getppid() != supervisor:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Starting ensembles of whatever store is asked for."""
+"""Starting ensembles of any store."""
 
 import tempfile
 from collections import ChainMap
@@ -10,12 +10,12 @@ from kip30 import ConfigError
 from kip30.config import did_you_mean
 from kip30_conformance.servers.cassandra import Cassandra
 from kip30_conformance.servers.consul import Consul
-from kip30_conformance.servers.custody import Custody
 from kip30_conformance.servers.ensemble import READY_SECONDS, Ensemble
 from kip30_conformance.servers.etcd import Etcd
 from kip30_conformance.servers.installed import find
 from kip30_conformance.servers.node import Node
 from kip30_conformance.servers.store import Place, Plan, Store
+from kip30_conformance.servers.supervisor_client import SupervisorClient
 from kip30_conformance.servers.zookeeper import Zookeeper
 
 _STORES: tuple[type[Store], ...] = (Cassandra, Consul, Etcd, Zookeeper)
@@ -40,7 +40,7 @@ def start(  # noqa: PLR0913  each says one thing about the servers
 ) -> Ensemble:
     """Start servers and wait until all of them serve.
 
-    They listen on the loopback interface, on ports that nobody else had, and are killed when this
+    They listen on the loopback interface, on unused ports, and are killed when this
     process ends, however it does.
 
     Args:
@@ -50,7 +50,7 @@ def start(  # noqa: PLR0913  each says one thing about the servers
             they go to a temporary folder that is removed in the end.
         version: Without one, the newest that is installed.
         secure: Have the clients' port speak TLS, with certificates that *extra* names.
-        extra: What else the server is told: lines of ``zoo.cfg`` or ``cassandra.yaml``, or options
+        extra: Other settings of the server: lines of ``zoo.cfg`` or ``cassandra.yaml``, or options
             of etcd or Consul. ``{folder}`` and ``{index}`` stand for the node's own.
         environment: Variables for the servers, such as ``JAVA_TOOL_OPTIONS``.
         within: Seconds they may take.
@@ -66,10 +66,10 @@ def start(  # noqa: PLR0913  each says one thing about the servers
     if nodes not in SIZES:
         raise ConfigError(f"an ensemble has 1 or 3 nodes, not {nodes}: ask for one of these")
     with ExitStack() as undoing:
-        custody = Custody()
-        undoing.callback(custody.end)
-        home = folder or _temporary(custody)
-        places = _places(store, nodes, custody)
+        supervisor = SupervisorClient()
+        undoing.callback(supervisor.end)
+        home = folder or _temporary(supervisor)
+        places = _places(store, nodes, supervisor)
         plans = [
             Plan(
                 index=index,
@@ -81,8 +81,8 @@ def start(  # noqa: PLR0913  each says one thing about the servers
             )
             for index in range(nodes)
         ]
-        servers = [Node(custody, store, installed.command, plan) for plan in plans]
-        ensemble = Ensemble(custody, store, installed.version, servers)
+        servers = [Node(supervisor, store, installed.command, plan) for plan in plans]
+        ensemble = Ensemble(supervisor, store, installed.version, servers)
         for node in servers:
             node.start()
         ensemble.await_ready(within=within)
@@ -99,18 +99,18 @@ def _store(name: str) -> Store:
     return STORES[name]()
 
 
-def _temporary(custody: Custody) -> Path:
+def _temporary(supervisor: SupervisorClient) -> Path:
     folder = tempfile.mkdtemp(prefix="kip30-servers-")
-    custody.ask("clean_up", folder=folder)
+    supervisor.ask("clean_up", folder=folder)
     return Path(folder)
 
 
-def _places(store: Store, nodes: int, custody: Custody) -> list[Place]:
+def _places(store: Store, nodes: int, supervisor: SupervisorClient) -> list[Place]:
     """Find ports for all nodes, and put proxies between them."""
     own = 2 + store.peer_ports
-    ports = custody.ask("hold_ports", count=nodes * own)
+    ports = supervisor.ask("hold_ports", count=nodes * own)
     rows = [ports[first : first + own] for first in range(0, len(ports), own)]
-    seen = custody.ask(
+    seen = supervisor.ask(
         "open_peers",
         ports=[row[2:] for row in rows],
         behind=store.peers_behind,
@@ -120,5 +120,5 @@ def _places(store: Store, nodes: int, custody: Custody) -> list[Place]:
         Place(client=row[0], probe=row[1], peers=tuple(row[2:]), seen=tuple(told))
         for row, told in zip(rows, seen, strict=True)
     ]
-    custody.ask("disguise", masquerade=dict(ChainMap(*map(store.masquerade, places))))
+    supervisor.ask("disguise", masquerade=dict(ChainMap(*map(store.masquerade, places))))
     return places

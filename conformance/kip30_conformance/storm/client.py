@@ -19,10 +19,10 @@ import psutil
 from kip30 import Kip30Error, PluginLocator
 from kip30_conformance.resources import expect_no_more_than, resources
 from kip30_conformance.storm.calls import Calls
-from kip30_conformance.storm.crewman import Crewman
-from kip30_conformance.storm.duties import Post
 from kip30_conformance.storm.journal import Journal
+from kip30_conformance.storm.participant import Participant
 from kip30_conformance.storm.recording import Slices
+from kip30_conformance.storm.workload import Post
 
 _REPORT_SECONDS = 1.0
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -47,7 +47,7 @@ class Client:
         self._opened().close()
         self._before = resources()
         self._locator = self._opened()
-        self._crewman = Crewman(self._post(), self._folder / "terms")
+        self._crewman = Participant(self._post(), self._folder / "terms")
         self._crewman.start()
         self._journal.write("started", descriptors=self._before.descriptors)
 

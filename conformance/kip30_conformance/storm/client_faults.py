@@ -4,7 +4,7 @@ from random import Random
 
 from typing_extensions import override
 
-from kip30_conformance.storm.crew import Hand
+from kip30_conformance.storm.clients import ClientProcess
 from kip30_conformance.storm.faults import Fault, Scene, state_of
 
 
@@ -14,7 +14,7 @@ class _ClientFault(Fault):
     def __init__(self, scene: Scene, chance: Random) -> None:
         """Hit a client by chance."""
         super().__init__(scene, chance)
-        self.hand: Hand = chance.choice(scene.crew.hands)
+        self.client: ClientProcess = chance.choice(scene.clients.processes)
 
 
 class ClientKilled(_ClientFault):
@@ -22,14 +22,14 @@ class ClientKilled(_ClientFault):
 
     @override
     def begin(self) -> None:
-        self.target = self.hand.process
-        self.hand.kill()
+        self.target = self.client.process
+        self.client.kill()
 
     @override
     def end(self) -> None:
-        old = self.hand.pid
-        self.hand.start()
-        self.evidence = f"pid {old} became {self.hand.pid}"
+        old = self.client.pid
+        self.client.start()
+        self.evidence = f"pid {old} became {self.client.pid}"
 
 
 class ClientStopped(_ClientFault):
@@ -37,14 +37,14 @@ class ClientStopped(_ClientFault):
 
     @override
     def begin(self) -> None:
-        self.target = self.hand.process
-        self.hand.stop()
+        self.target = self.client.process
+        self.client.stop()
 
     @override
     def end(self) -> None:
-        if state_of(self.hand.pid) in ("T", "t"):
-            self.evidence = f"stopped: pid {self.hand.pid}"
-        self.hand.resume()
+        if state_of(self.client.pid) in ("T", "t"):
+            self.evidence = f"stopped: pid {self.client.pid}"
+        self.client.resume()
 
 
 class Expired(_ClientFault):
@@ -52,12 +52,12 @@ class Expired(_ClientFault):
 
     @override
     def begin(self) -> None:
-        self.target = self.hand.process
-        self.hand.tell("expire")
+        self.target = self.client.process
+        self.client.tell("expire")
 
     @override
     def end(self) -> None:
-        rows = self.hand.journal()
+        rows = self.client.journal()
         if any(row["what"] == "expired" for row in rows):
             lost = sum(row["what"] == "session lost" for row in rows)
             self.evidence = f"expired, {lost} sessions lost so far"

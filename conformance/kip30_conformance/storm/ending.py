@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from kip30 import Kip30Error, PluginLocator, Storage
+from kip30.driver.records import Version
 from kip30.history.recorder import Recorder, read_rows
-from kip30.records import Version
 from kip30_conformance.storm.names import FENCED_KEY, GROUP, KEY_SET, SERVICE, TOLD_KEY
 from kip30_conformance.storm.record import Final
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 
 from kip30_conformance.servers import Ensemble
-from kip30_conformance.storm.crew import Crew
+from kip30_conformance.storm.clients import Clients
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Scene:
     """All that can be hit."""
 
     ensemble: Ensemble
-    crew: Crew
+    clients: Clients
 
 
 class Fault(ABC):

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from kip30.records import Version
+from kip30.driver.records import Version
 from kip30_conformance.storm.finding import Finding
 from kip30_conformance.storm.journal import Row
 from kip30_conformance.storm.names import EXPIRY, FENCED_KEY

@@ -6,7 +6,7 @@ from random import Random
 from typing_extensions import override
 
 from kip30_conformance.servers import Counts, Link
-from kip30_conformance.storm.crew import Hand
+from kip30_conformance.storm.clients import ClientProcess
 from kip30_conformance.storm.faults import Fault, Scene
 
 Strike = Callable[[Link], None]
@@ -24,18 +24,18 @@ class Disturbed(Fault):
         self._strike = strike
         self._measure = measure
         self._unit = unit
-        self._hand: Hand = chance.choice(scene.crew.hands)
+        self._client: ClientProcess = chance.choice(scene.clients.processes)
         self._before = Counts()
 
     @override
     def begin(self) -> None:
-        self.target = self._hand.name
-        self._before = self._hand.link.counted()
-        self._strike(self._hand.link)
+        self.target = self._client.name
+        self._before = self._client.link.counted()
+        self._strike(self._client.link)
 
     @override
     def end(self) -> None:
-        since = self._hand.link.counted() - self._before
-        self._hand.link.heal()
+        since = self._client.link.counted() - self._before
+        self._client.link.heal()
         count = self._measure(since)
         self.evidence = f"{count} {self._unit}" if count else ""

@@ -1,4 +1,4 @@
-"""What a client listens to, and how it takes down what it is told."""
+"""What a client listens to, and how it records its events."""
 
 from kip30 import (
     GroupMembership,
@@ -23,7 +23,7 @@ class Listening:
         group: GroupMembership[str],
         election: LeaderElection[str],
     ) -> None:
-        """Write what is told to *journal*."""
+        """Write events to *journal*."""
         self._journal = journal
         self._missing = [
             lambda: registry.add_value_change_listener(TOLD_KEY, self._value, initial=True),

@@ -6,9 +6,9 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kip30.driver.records import Version
 from kip30.history.operations import Operation
 from kip30.history.recorder import read_rows
-from kip30.records import Version
 from kip30_conformance.storm.journal import Row, read_journals
 from kip30_conformance.storm.names import client_of
 from kip30_conformance.storm.timing import Timing
@@ -25,7 +25,7 @@ class Term(NamedTuple):
 
 
 class Struck(NamedTuple):
-    """A fault that was done; without *evidence* nobody saw that it happened."""
+    """A fault that was done; without *evidence* it may not have happened."""
 
     kind: str
     target: str
@@ -47,9 +47,9 @@ class Window(NamedTuple):
 
 
 class Final(NamedTuple):
-    """What the store holds after the last fault, when nobody writes any more.
+    """What the store holds after the last fault, when no client writes any more.
 
-    Until the moment *until* every listener has to be told of it; what comes later is the end.
+    Until the moment *until* every listener has to receive it; what comes later is the end.
     """
 
     values: Mapping[str, tuple[str, Version] | None]
@@ -71,7 +71,7 @@ class Record:
         terms: All leaderships, by epoch.
         windows: The faults, in their order; the first window has none.
         final: How it ended; None if that could not be read.
-        deaths: Processes that ended although nobody ended them, or did not end when told to.
+        deaths: Processes that ended by themselves, or did not end on request.
     """
 
     names: Sequence[str] = ()

@@ -11,7 +11,7 @@ from typing import Any
 from typing_extensions import override
 
 from kip30 import UnsupportedError
-from kip30.records import Kind
+from kip30.driver.records import Kind
 from kip30_conformance.neighbour.base import Neighbour, Spot
 from kip30_conformance.neighbour.opening import open_neighbour
 from kip30_conformance.servers import Ensemble

@@ -14,13 +14,22 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kip30 import ConfigError, __version__
-from kip30.extras import how_to_install
-from kip30_conformance.patience import TIME_SCALE
+from kip30.config.extras import how_to_install
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble, start
-from kip30_conformance.storm import attendance, damage, leadership, leaks, liveness, news, storage
-from kip30_conformance.storm.crew import Crew
+from kip30_conformance.storm import (
+    attendance,
+    damage,
+    leadership,
+    leaks,
+    listener_check,
+    liveness,
+    storage,
+)
+from kip30_conformance.storm.clients import Clients
 from kip30_conformance.storm.display import display_on
 from kip30_conformance.storm.ending import prepare, read_final
+from kip30_conformance.storm.fault_loop import FaultLoop
 from kip30_conformance.storm.faults import Scene
 from kip30_conformance.storm.record import Final, Record, load
 from kip30_conformance.storm.rendering import markdown
@@ -28,7 +37,6 @@ from kip30_conformance.storm.rubbish import begun
 from kip30_conformance.storm.schedule import schedule
 from kip30_conformance.storm.summary import Summary
 from kip30_conformance.storm.timing import Timing
-from kip30_conformance.storm.weather import Weather
 
 JUDGES = (
     leadership.one_holder,
@@ -37,7 +45,7 @@ JUDGES = (
     storage.linearizable,
     leadership.fenced_writes,
     attendance.true_membership,
-    news.listeners_told,
+    listener_check.listeners_told,
     liveness.calls_end,
     liveness.progress,
     leaks.no_leak,
@@ -122,24 +130,24 @@ def _raged(  # noqa: PLR0913  all that a storm is made of
     prepare(config, folder / "history")
     with ExitStack() as undoing:
         undoing.callback(display.end)
-        crew = Crew([ensemble.link() for _ in range(_CLIENTS)], folder, settings, timing)
-        undoing.callback(crew.end)
+        clients = Clients([ensemble.link() for _ in range(_CLIENTS)], folder, settings, timing)
+        undoing.callback(clients.end)
         rubbish = begun(ensemble, settings["plugin.namespace"], seed) if neighbour else None
-        weather = Weather(Scene(ensemble, crew), timing, display)
-        weather.rage(schedule(seed, seconds, timing), seconds)
+        loop = FaultLoop(Scene(ensemble, clients), timing, display)
+        loop.rage(schedule(seed, seconds, timing), seconds)
         if rubbish is not None:
             rubbish.end(_REMOVAL_SECONDS)
-        weather.quiet()
-        final = _settled(weather, crew, partial(read_final, config, folder / "history"))
-        deaths = [*weather.close(), *crew.deaths()]
-        windows = weather.windows
-        known = {"names": crew.names, "windows": windows, "final": final, "deaths": deaths}
+        loop.quiet()
+        final = _settled(loop, clients, partial(read_final, config, folder / "history"))
+        deaths = [*loop.close(), *clients.deaths()]
+        windows = loop.windows
+        known = {"names": clients.names, "windows": windows, "final": final, "deaths": deaths}
     written = "none" if rubbish is None else str(rubbish)
-    return load(folder, timing=timing, **known), weather.interrupted, written
+    return load(folder, timing=timing, **known), loop.interrupted, written
 
 
-def _settled(weather: Weather, crew: Crew, read: Callable[[], Final | None]) -> Final | None:
-    """Return what *read* finds in the end, once listeners had time to be told of it.
+def _settled(loop: FaultLoop, clients: Clients, read: Callable[[], Final | None]) -> Final | None:
+    """Return what *read* finds in the end, once listeners had time to receive it.
 
     A busy machine may cost a client its leadership even now, so it is read until it stays the same.
     """
@@ -148,15 +156,15 @@ def _settled(weather: Weather, crew: Crew, read: Callable[[], Final | None]) -> 
         before, final = final, read()
         if final is None or final == before:
             break
-        weather.settle(partial(_all_told, crew, final))
+        loop.settle(partial(_all_told, clients, final))
     return final and final._replace(until=time.monotonic())
 
 
-def _all_told(crew: Crew, final: Final) -> bool:
+def _all_told(clients: Clients, final: Final) -> bool:
     return not any(
         complaint
-        for hand in crew.hands
-        for complaint in news.lagging(hand.process, hand.journal(), final)
+        for client in clients.processes
+        for complaint in listener_check.lagging(client.process, client.journal(), final)
     )
 
 

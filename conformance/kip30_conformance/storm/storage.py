@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
+from kip30.driver.records import Version
 from kip30.history.evidence import missing_evidence
 from kip30.history.linearizability import KeyReport, check_key
 from kip30.history.operations import Operation
 from kip30.history.storage_register import StorageRegister
 from kip30.history.verdict import Verdict
-from kip30.records import Version
 from kip30_conformance.storm.finding import Finding
 from kip30_conformance.storm.names import is_register
 from kip30_conformance.storm.record import Record

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

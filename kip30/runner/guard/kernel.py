@@ -1,4 +1,4 @@
-"""The Linux calls that make the kernel end processes when nobody else is left to do it."""
+"""The Linux calls that make the kernel end processes when no other process is left to do it."""
 
 import ctypes
 import fcntl

@@ -1,7 +1,7 @@
 """What a guard does: wait for the order, start the command, end it in time, report, go.
 
-It decides by the page and the clock alone, so that it needs nobody: not the runner, which may
-be stopped, nor the store. If it is stopped itself the kernel kills it before the lease ends,
+It decides by the page and the clock alone, so that it needs no other process: not the runner, which
+may be stopped, nor the store. If it is stopped itself the kernel kills it before the lease ends,
 and the command's process group with it.
 """
 
@@ -14,12 +14,12 @@ import time
 from contextlib import suppress
 from functools import partial
 
-from . import limits, messages, processes
+from . import deadlines, messages, processes
 from .activation import activated
 from .command import Command, Dispositions, start
 from .kernel import DeadMansSwitch, set_subreaper
-from .page import Page, now
 from .processes import ChildEnds
+from .shared_memory import Page, now
 from .shutdown import Shutdown
 
 _MILLISECOND = 1_000_000
@@ -51,7 +51,7 @@ class Guard:
         """
         if not self._watch_runner(runner) or not self._await_start():
             return
-        if now() >= limits.term_at(self._page) or self._poll.poll(0):
+        if now() >= deadlines.term_at(self._page) or self._poll.poll(0):
             self._report(messages.UNSTARTED)
             return
         try:
@@ -112,9 +112,9 @@ class Guard:
     def _patience(self, shutdown: Shutdown) -> int:
         """Return how long to wait for something to happen, in milliseconds."""
         moment = now()
-        due = [moment + limits.beat_period(self._page), shutdown.kill_at()]
+        due = [moment + deadlines.beat_period(self._page), shutdown.kill_at()]
         if not shutdown.has_begun():
-            due.append(limits.term_at(self._page))
+            due.append(deadlines.term_at(self._page))
         return max(0, min(due) - moment) // _MILLISECOND + 1
 
     def _kill_rest(self, command: Command) -> None:
@@ -131,7 +131,7 @@ class Guard:
 
     def _beat(self) -> None:
         self._page.beat = now()
-        self._switch.set(limits.switch_at(self._page))
+        self._switch.set(deadlines.switch_at(self._page))
 
     def _report(self, outcome: str, number: int = 0) -> None:
         with suppress(OSError):

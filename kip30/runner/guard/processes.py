@@ -1,4 +1,4 @@
-"""Finding and ending all descendants of this process, whatever groups or sessions they are in."""
+"""Finding and ending all descendants of this process, in any group or session."""
 
 import os
 import signal

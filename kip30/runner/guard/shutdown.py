@@ -12,10 +12,10 @@ be what the parent cleans up with.
 
 import signal
 
-from . import limits, messages, processes
+from . import deadlines, messages, processes
 from .command import Command
-from .page import Page, now
 from .processes import Identity
+from .shared_memory import Page, now
 
 _SCAN_PERIOD = 50_000_000
 
@@ -47,7 +47,7 @@ class Shutdown:
 
     def kill_at(self) -> int:
         """Return when every process that is left must be killed, in nanoseconds since boot."""
-        end_of_lease = limits.kill_at(self._page)
+        end_of_lease = deadlines.kill_at(self._page)
         if self._grace_ends_at is None:
             return end_of_lease
         return min(end_of_lease, self._grace_ends_at)
@@ -80,7 +80,7 @@ class Shutdown:
         if self._command.status is not None:
             self._begin(messages.ENDED)
             self._ask_left_behind(moment)
-        if moment >= limits.term_at(self._page) and not self.has_begun():
+        if moment >= deadlines.term_at(self._page) and not self.has_begun():
             self.ask(signal.SIGTERM, messages.LAPSED)
         return moment >= self.kill_at()
 

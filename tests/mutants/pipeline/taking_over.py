@@ -7,7 +7,7 @@ _KAFKA = "tests/pipeline/test_kafka_tree.py"
 _MAPPING = "tests/unit/pipeline/test_mapping.py"
 _NODES = "tests/unit/zookeeper/test_scanning.py"
 _SCANNING = "kip30_backends/zookeeper/scanning.py"
-_LAYOUTS = "kip30_backends/zookeeper/scan_layouts.py"
+_LAYOUTS = "kip30_backends/zookeeper/scan_views.py"
 
 TAKING_OVER: dict[str, Mutant] = {
     "P40-no-data-is-empty-data": mutant(
@@ -56,12 +56,12 @@ TAKING_OVER: dict[str, Mutant] = {
     ),
     "P43-paths-are-ordered-by-their-bytes": mutant(
         f"{_NODES}::test_all_nodes_as_another_client_sees_them",
-        ("kip30_backends/zookeeper/scan_spans.py", 'path.replace("/", _BELOW)', "path"),
+        ("kip30_backends/zookeeper/scan_reader.py", 'path.replace("/", _BELOW)', "path"),
     ),
     "P43-a-span-begins-after-what-is-below-its-first-node": mutant(
         f"{_KAFKA}::test_a_directory_has_its_children_in_other_spans[1]",
         (
-            "kip30_backends/zookeeper/scan_spans.py",
+            "kip30_backends/zookeeper/scan_reader.py",
             "if first and self.begin.startswith(",
             "if not names and self.begin.startswith(",
         ),

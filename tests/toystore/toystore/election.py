@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.records import Claim, Held, Kind, Target
+from kip30.driver.records import Claim, Held, Kind, Target
 from toystore.memory import Memory
 from toystore.session import Session
 

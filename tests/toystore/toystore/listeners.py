@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import ObserveDriver, Watch
-from kip30.records import Snapshot, Target
+from kip30.driver.records import Snapshot, Target
 from toystore.memory import Memory
 from toystore.session import Session
 

@@ -5,8 +5,8 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.records import Claim, Kind, Target
 from kip30.errors import MemberExistsError, NotMemberError
-from kip30.records import Claim, Kind, Target
 from toystore.memory import Memory
 from toystore.session import Session
 

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kip30.lease import Lease
-from kip30.records import Entry, Kind, Snapshot, Target, Version
+from kip30.driver.lease import Lease
+from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 
 
 class Full(Exception):  # noqa: N818  a vendor names its errors as it likes

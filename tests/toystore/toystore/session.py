@@ -6,9 +6,9 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.driver.lease import Lease
+from kip30.driver.records import Claim, Target
 from kip30.errors import ClosedError
-from kip30.lease import Lease
-from kip30.records import Claim, Target
 from toystore.errors import translate
 from toystore.memory import Memory
 

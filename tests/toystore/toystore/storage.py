@@ -6,9 +6,9 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
+from kip30.driver.records import Condition, Entry, Kind, NamePage, Target, Version, Write
 from kip30.errors import KeyExistsError, KeyMissingError, VersionConflictError
 from kip30.names import Key
-from kip30.records import Condition, Entry, Kind, NamePage, Target, Version, Write
 from toystore.memory import Memory
 from toystore.session import Session
 

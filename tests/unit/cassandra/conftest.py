@@ -7,8 +7,8 @@ import pytest
 
 from kip30 import PluginLocator, StoreError
 from kip30.config import Written
-from kip30.resolution import scanner
-from kip30.scanning import ScanDriver, View
+from kip30.driver.scanning import ScanDriver, View
+from kip30.runtime.resolution import scanner
 from kip30_conformance.servers import Ensemble, Link
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import PATIENT, Open, opening, unused_namespace

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from kip30 import Member
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 from .admin import Admin
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from kip30.config import Written
-from kip30.scanning import Page, Row, ScanDriver, View
+from kip30.driver.scanning import Page, Row, ScanDriver, View
 
 from .admin import Admin
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from kip30 import PluginLocator
-from kip30.records import Claim, new_nonce
+from kip30.driver.records import Claim, new_nonce
 from kip30_backends.cassandra import CassandraBackend
+from kip30_backends.cassandra.client.library import Row
 from kip30_backends.cassandra.errors import Failure
-from kip30_backends.cassandra.library import Row
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
 
 Send = Callable[..., None]

@@ -7,8 +7,8 @@ import pytest
 
 from kip30 import PluginLocator
 from kip30.config import Written
-from kip30_backends.cassandra import births
-from kip30_conformance.patience import eventually
+from kip30_backends.cassandra import schema
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import PATIENT
@@ -53,11 +53,11 @@ def ids(ensemble: Ensemble, keyspace: str) -> list[Mapping[str, object]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("dropped", ["KEYSPACE births", "TABLE births.records"])
+@pytest.mark.parametrize("dropped", ["KEYSPACE births", "TABLE schema.records"])
 def test_what_was_dropped_while_a_node_was_away_does_not_come_back(
     ensemble: Ensemble, dropped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(births, "_YOUNG", 0)
+    monkeypatch.setattr(schema, "_YOUNG", 0)
     with started(ensemble, "births", 0) as client:
         client.storage().put_many(OLD)
     away = ensemble.nodes[2]

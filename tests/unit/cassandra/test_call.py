@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
-from kip30.pulse import Pulse
-from kip30_backends.cassandra.call import Answer, Ask, Call, Route
+from kip30.driver.kit.timer import Timer
+from kip30_backends.cassandra.client.library import Row
 from kip30_backends.cassandra.errors import Failure
-from kip30_backends.cassandra.library import Row
-from kip30_backends.cassandra.nodes import Nodes
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_backends.cassandra.request import Answer, Ask, Call, Nodes, Route
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 SECONDS = 5 * TIME_SCALE
 DONE: Row = {"[applied]": True}
@@ -53,7 +52,7 @@ def wire() -> ByHand:
 
 @pytest.fixture
 def route(wire: Any) -> Iterator[Route]:
-    pulse = Pulse("test-call")
+    pulse = Timer("test-call")
     yield Route(wire, Nodes(wire.nodes), pulse, lambda go_on: go_on(), "k")
     pulse.stop()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kip30 import StoreError
-from kip30_backends.cassandra.clocks import Reading, judge
+from kip30_backends.cassandra.engine import Reading, judge
 from tests.unit.clients import Open
 
 MARGIN = 1.0

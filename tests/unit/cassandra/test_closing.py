@@ -7,9 +7,9 @@ import pytest
 
 from kip30 import ClosedError, OutcomeUnknownError
 from kip30.driver import Backend
+from kip30.driver.records import Condition, Version, Write, new_nonce
 from kip30.names import Key
-from kip30.records import Condition, Version, Write, new_nonce
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Link
 from tests.unit.clients import Open
 

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE
-from kip30_conformance.peer import Peer
+from kip30_conformance.clients.peer import Peer
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import SIZES, Ensemble
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import Open

@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
-from kip30.futures import Completed
+from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.timer import Timer
+from kip30.driver.records import Condition, Fence, Write, new_nonce
 from kip30.names import Key
-from kip30.pulse import Pulse
-from kip30.records import Condition, Fence, Write, new_nonce
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.commits import Commits
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.folds import Folds
-from kip30_backends.cassandra.revisions import Revisions
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.order import Revisions
+from kip30_backends.cassandra.request import Answer, Ask
+from kip30_backends.cassandra.storage import BatchedWrites
 
 SECONDS = 5.0
 
@@ -23,7 +23,7 @@ class Scripted:
 
     seconds = SECONDS
     root = ""
-    pulse = Pulse("test-deadlines")
+    pulse = Timer("test-deadlines")
 
     def __init__(self, *answers: Mapping[str, object], sure: bool) -> None:
         self.asked = list[float | None]()
@@ -65,4 +65,4 @@ def test_a_write_with_a_fence() -> None:
 
 def _write(calls: Any, fence: Fence | None) -> None:
     write = Write(Key("n", "k"), new_nonce(), b"", Condition.ANY, fence)
-    Commits(calls, Fences(calls), Folds(calls, calls, "ks")).add(write).result(1)
+    BatchedWrites(calls, Fences(calls), Folds(calls, calls, "ks")).add(write).result(1)

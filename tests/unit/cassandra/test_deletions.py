@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 from kip30 import PluginLocator
-from kip30_backends.cassandra import folds
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.folding import Folding
-from kip30_backends.cassandra.names_between import between
-from kip30_conformance.patience import eventually
+from kip30_backends.cassandra import folding
+from kip30_backends.cassandra.folding import Folding, between
+from kip30_backends.cassandra.request import Answer, Ask
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import PATIENT, Open, opening
@@ -49,13 +48,13 @@ def open_client(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold as much more often as the node reads past less."""
-    monkeypatch.setattr(folds, "EVERY", folds.EVERY // 10)
+    monkeypatch.setattr(folding, "EVERY", folding.EVERY // 10)
 
 
 @pytest.fixture
 def never(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold nothing before a read fails."""
-    monkeypatch.setattr(folds, "EVERY", 10**12)
+    monkeypatch.setattr(folding, "EVERY", 10**12)
 
 
 @pytest.fixture
@@ -158,7 +157,7 @@ def test_groups_outlive_many_leaves(open_client: Open, pool: ThreadPoolExecutor)
 def test_nothing_acknowledged_is_lost_to_folding(
     open_client: Open, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folds, "EVERY", 5)
+    monkeypatch.setattr(folding, "EVERY", 5)
     clients = [open_client() for _ in range(2)]
     numbers, lost = itertools.count(), list[str]()
     until = time.monotonic() + 4

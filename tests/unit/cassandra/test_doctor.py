@@ -8,7 +8,7 @@ import pytest
 from kip30.config import Written, build, load
 from kip30_backends.cassandra import CassandraSettings
 from kip30_backends.cassandra.schema import ddl
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 
 from .admin import Admin
@@ -88,11 +88,11 @@ def test_more_copies_than_nodes(reached: dict[str, Written]) -> None:
 
 
 def test_fewer_nodes_than_a_quorum_of_the_copies(reached: dict[str, Written], admin: Admin) -> None:
-    few = {**reached, "plugin.cassandra.keyspace": "few"}
+    limiter = {**reached, "plugin.cassandra.keyspace": "few"}
     there = {"plugin.cassandra.datacenter": "datacenter1", "plugin.cassandra.replication": "3"}
-    for statement in ddl(build(CassandraSettings, load({**few, **there}))):
+    for statement in ddl(build(CassandraSettings, load({**limiter, **there}))):
         admin.tell(statement)
-    told = diagnosis(**few)
+    told = diagnosis(**limiter)
     assert "more nodes must be up to hold a quorum of the copies of keyspace few" in told
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from kip30 import DefiniteError, PluginLocator
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority
 from kip30_conformance.servers.needing import needed

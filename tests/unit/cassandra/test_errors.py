@@ -9,8 +9,7 @@ from kip30 import (
     StoreError,
     UnavailableError,
 )
-from kip30_backends.cassandra.advice import NEVER_SENT
-from kip30_backends.cassandra.errors import Failure, is_missing, is_refused, translate
+from kip30_backends.cassandra.errors import NEVER_SENT, Failure, is_missing, is_refused, translate
 
 CERTAIN = [
     (NEVER_SENT, "Host has been marked down or removed", UnavailableError),

@@ -8,8 +8,8 @@ from cassandra.query import BatchStatement
 
 from kip30 import PluginLocator
 from kip30_backends.cassandra import CassandraBackend
+from kip30_backends.cassandra.client.library import Row
 from kip30_backends.cassandra.errors import Failure
-from kip30_backends.cassandra.library import Row
 from tests.unit.clients import Open
 
 Send = Callable[..., None]

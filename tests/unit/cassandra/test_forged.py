@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kip30 import KeyExistsError, Kip30Error, PluginLocator, StoreError, VersionConflictError
+from kip30.driver.records import Condition, Version, Write
 from kip30.names import Key
-from kip30.records import Condition, Version, Write
 from tests.unit.clients import Open
 
 from .admin import Admin

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from kip30 import MemberExistsError, PluginLocator
-from kip30.futures import Completed
+from kip30.driver.kit.futures import Completed
+from kip30.driver.records import Claim, Condition, Entry, Fence, Write, new_nonce
 from kip30.names import Key
-from kip30.records import Claim, Condition, Entry, Fence, Write, new_nonce
 from kip30_backends.cassandra import CassandraBackend
-from kip30_backends.cassandra.posts import Holding
-from kip30_backends.cassandra.session import Session, Sessions
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_backends.cassandra.session import Holding, Session, Sessions
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
 
 from .admin import Admin

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from kip30 import Leadership, Member
-from kip30.clock import SystemClock
-from kip30_conformance.patience import eventually, throughout
-from kip30_conformance.recorder import Recorder
+from kip30.driver.clock import SystemClock
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

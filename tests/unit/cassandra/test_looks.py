@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from kip30.futures import Completed
-from kip30.pulse import Pulse
-from kip30.records import Entry, Kind, Snapshot, Target, Version
-from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.namespace_polls import NamespacePoll
-from kip30_backends.cassandra.polls import Rhythm
-from kip30_backends.cassandra.states import Revision
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30.driver.kit.futures import Completed
+from kip30.driver.kit.timer import Timer
+from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
+from kip30_backends.cassandra.snapshots import Revision
+from kip30_backends.cassandra.watch import NamespacePoll, Rhythm
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 
 from .admin import Admin
@@ -65,16 +64,16 @@ class Watcher:
 
 
 @pytest.fixture
-def pulse() -> Iterator[Pulse]:
-    one = Pulse("test-looks")
+def pulse() -> Iterator[Timer]:
+    one = Timer("test-looks")
     yield one
     one.stop()
 
 
-def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Pulse) -> None:
+def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Timer) -> None:
     states: Any = Divided()
     watcher = Watcher()
-    poll = NamespacePoll("n", states, Rhythm(pulse, Few(1), 0.001))
+    poll = NamespacePoll("n", states, Rhythm(pulse, ConcurrencyLimit(1), 0.001))
     poll.add(watcher)
     eventually(lambda: watcher.told and watcher.told.entries["k"] == NEW, what="the new one")
     for _ in range(10):

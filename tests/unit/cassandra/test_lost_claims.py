@@ -6,8 +6,8 @@ import pytest
 
 from kip30 import OutcomeUnknownError
 from kip30.driver import Backend
-from kip30.records import Claim, Held, new_nonce
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30.driver.records import Claim, Held, new_nonce
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Link
 from tests.unit.clients import Open
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from kip30 import PositionLostError
-from kip30.scanning import PageSize
-from kip30_backends.cassandra import kept_tables
+from kip30.driver.scanning import PageSize
+from kip30_backends.cassandra import scan_tables
 from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
@@ -61,7 +61,7 @@ def test_in_the_middle_of_a_span(
     drop: Drop,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kept_tables, "PageSize", lambda: PageSize(3))
+    monkeypatch.setattr(scan_tables, "PageSize", lambda: PageSize(3))
     _fill(open_client, keyspace, "v")
     store = open_scanner(**{**located(keyspace), "plugin.operation.timeout.ms": 3_000})
     at = store.position()

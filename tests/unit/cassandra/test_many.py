@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from kip30 import UnavailableError
+from kip30.driver.kit.timer import Timer
+from kip30.driver.records import Fence
 from kip30.names import Key
-from kip30.pulse import Pulse
-from kip30.records import Fence
-from kip30_backends.cassandra.call import Answer, Ask
 from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.folds import Folds
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.request import Answer, Ask
 from kip30_backends.cassandra.storage import CassandraStorage
 
 MANY = 1000
@@ -26,7 +26,7 @@ class Unanswered:
 
     seconds = SOON
     root = ""
-    pulse = Pulse("test-many")
+    pulse = Timer("test-many")
 
     def __init__(self) -> None:
         self.asked = list[Future[Any]]()

@@ -2,9 +2,8 @@
 
 import time
 
-from kip30_backends.cassandra.nodes import Nodes
-from kip30_backends.cassandra.orders import Orders
-from kip30_backends.cassandra.revisions import Revisions
+from kip30_backends.cassandra.order import Orders, Revisions
+from kip30_backends.cassandra.request import Nodes
 
 
 class Node:

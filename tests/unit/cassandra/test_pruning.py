@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from kip30 import Fence, FencedError, PluginLocator, UnavailableError
-from kip30.futures import failed
-from kip30.pruning import prune
-from kip30.records import Kind
-from kip30_backends.cassandra import pruning
-from kip30_backends.cassandra.election import CassandraElection
-from kip30_backends.cassandra.pruning import Pruning
+from kip30.driver.kit.futures import failed
+from kip30.driver.pruning import prune
+from kip30.driver.records import Kind
+from kip30_backends.cassandra import election
+from kip30_backends.cassandra.election import CassandraElection, Pruning
 from tests.unit.clients import Open
 
 from .admin import Admin
@@ -52,8 +51,8 @@ def test_nothing_is_left_but_one_number(open_client: Open, admin: Admin, namespa
 
 
 def test_few_are_removed_in_one_call(open_client: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "_ROWS", 3)
-    monkeypatch.setattr(pruning, "_AT_ONCE", 2)
+    monkeypatch.setattr(election, "_ROWS", 3)
+    monkeypatch.setattr(election, "_AT_ONCE", 2)
     client = open_client()
     for number in range(7):
         led(client, f"s{number}")

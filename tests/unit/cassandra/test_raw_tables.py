@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kip30 import PositionLostError, StoreError
-from kip30.scanning import Layout, PageSize, ScanDriver, View
-from kip30_backends.cassandra import raw_table
+from kip30.driver.scanning import Layout, PageSize, ScanDriver, View
+from kip30_backends.cassandra import scanning
 
 from .admin import Admin
 from .scans import OpenScanner, is_there, located, rows_of, sizes_of
@@ -48,8 +48,8 @@ def test_keys_and_values_as_they_are(
             number + 1,
         )
     admin.tell("INSERT INTO raw_tables.kv (key) VALUES ('no value')")
-    monkeypatch.setattr(raw_table, "PageSize", lambda: PageSize(limit))
-    monkeypatch.setattr(raw_table, "_KEYS", limit)
+    monkeypatch.setattr(scanning, "PageSize", lambda: PageSize(limit))
+    monkeypatch.setattr(scanning, "_KEYS", limit)
     store = open_raw("")
     for rows in (1, 7, ROWS + 1, 1_000):
         found = {row.key.decode(): row for row in rows_of(store, rows)}

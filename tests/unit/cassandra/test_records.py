@@ -1,10 +1,10 @@
 """Many records, and large ones."""
 
 from kip30 import BYTES, KeySetChange
+from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
-from kip30.records import Condition, Write, new_nonce
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 
 MANY = 6000

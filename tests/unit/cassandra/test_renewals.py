@@ -6,13 +6,12 @@ from concurrent.futures import Future
 import pytest
 
 from kip30 import Member, UnavailableError, Version
-from kip30.futures import Completed
-from kip30.records import Entry
-from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.posts import Holding, Post
-from kip30_backends.cassandra.renewals import Parcel, parcels, renew_all
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30.driver.kit.futures import Completed
+from kip30.driver.records import Entry
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
+from kip30_backends.cassandra.session import ClaimRow, Holding, Parcel, parcels, renew_all
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 
@@ -24,7 +23,7 @@ LANES = 16
 
 def _held(number: int, *, kind: str = "members", scope: str = "g", size: int = 1) -> Holding:
     entry = Entry(Version(number), f"n{number}", bytes(size))
-    return Holding(Post(kind, scope, f"m{number}"), entry, sent_at=float(number))
+    return Holding(ClaimRow(kind, scope, f"m{number}"), entry, sent_at=float(number))
 
 
 def _sizes(made: Sequence[Parcel]) -> list[int]:
@@ -55,7 +54,7 @@ def test_only_so_many_at_once_and_every_answer_is_heard() -> None:
         under_way.append(Future())
         return under_way[-1]
 
-    done = renew_all(held, renew, heard.append, Few(LANES))
+    done = renew_all(held, renew, heard.append, ConcurrencyLimit(LANES))
     for number in range(len(held)):
         assert len(under_way) == min(number + LANES, len(held))
         assert not done.done()
@@ -73,13 +72,13 @@ def test_a_failure_stops_nothing() -> None:
             raise UnavailableError("no answer")
         return Completed(())
 
-    assert renew_all(held, renew, heard.append, Few(LANES)).done()
+    assert renew_all(held, renew, heard.append, ConcurrencyLimit(LANES)).done()
     assert len([one for one in heard if one.exception()]) == 500
 
 
 def test_nothing_to_renew() -> None:
     assert parcels([]) == []
-    assert renew_all([], lambda _: Completed(()), print, Few(LANES)).done()
+    assert renew_all([], lambda _: Completed(()), print, ConcurrencyLimit(LANES)).done()
 
 
 @pytest.mark.timeout(300)

@@ -9,7 +9,7 @@ import pytest
 from kip30 import PluginLocator, Versioned
 from kip30.config import Written
 from kip30_backends.cassandra import CassandraBackend
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
 

@@ -8,8 +8,8 @@ import pytest
 
 from kip30 import AuthenticationError
 from kip30.config import Written
-from kip30.scanning import Layout, View
-from kip30_conformance.patience import eventually
+from kip30.driver.scanning import Layout, View
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import Open

@@ -4,12 +4,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from kip30.clock import ManualClock
 from kip30.driver import Context
-from kip30.futures import Completed
-from kip30.records import Entry, Version
-from kip30_backends.cassandra.posts import Holding, Post
-from kip30_backends.cassandra.session import Sessions
+from kip30.driver.clock import ManualClock
+from kip30.driver.kit.futures import Completed
+from kip30.driver.records import Entry, Version
+from kip30_backends.cassandra.session import ClaimRow, Holding, Sessions
 
 A_MOMENT = 0.2
 LONG = 10.0
@@ -29,7 +28,7 @@ def test_none_is_forgotten_while_somebody_looks_for_it() -> None:
     alarm: Any = Alarm()
     sessions = Sessions(_context(), alarm, lambda _: Completed(()), 1.0)
     session = sessions.current()
-    holding = Holding(Post("members", "g", "m"), Entry(Version(1), "n", b""), session.since)
+    holding = Holding(ClaimRow("members", "g", "m"), Entry(Version(1), "n", b""), session.since)
     assert sessions.holds(session, holding)
     sessions._end(session, "it is gone")
     with sessions._lock:

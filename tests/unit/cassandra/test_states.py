@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from kip30.pulse import Pulse
-from kip30.records import Kind, Snapshot, Target
-from kip30_backends.cassandra.call import Answer, Ask
-from kip30_backends.cassandra.few import Few
-from kip30_backends.cassandra.folds import Folds
-from kip30_backends.cassandra.namespace_polls import NamespacePoll
-from kip30_backends.cassandra.orders import Orders
-from kip30_backends.cassandra.polls import Rhythm
-from kip30_backends.cassandra.states import States
-from kip30_backends.cassandra.watches import CassandraWatch
+from kip30.driver.kit.timer import Timer
+from kip30.driver.records import Kind, Snapshot, Target
+from kip30_backends.cassandra.folding import Folds
+from kip30_backends.cassandra.order import Orders
+from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
+from kip30_backends.cassandra.request import Answer, Ask
+from kip30_backends.cassandra.snapshots import States
+from kip30_backends.cassandra.watch import CassandraWatch, NamespacePoll, Rhythm
 
 VALUE = Target(Kind.VALUE, "n", "k")
 OLD, NEW = 9, 10
@@ -26,7 +24,7 @@ class Asked:
     """Stands for `Calls`: what is asked waits until the test has it answered."""
 
     root = "r"
-    pulse = Pulse("test-states")
+    pulse = Timer("test-states")
 
     def __init__(self) -> None:
         self.statements = self
@@ -58,12 +56,12 @@ class Asked:
 class World:
     """One watch of a value, whose looks are begun by the test."""
 
-    def __init__(self, pulse: Pulse) -> None:
+    def __init__(self, pulse: Timer) -> None:
         asked: Any = Asked()
         self.asked = asked
         self.told = list[Snapshot]()
         self.states = States(asked, Folds(asked, asked, "ks"))
-        self.poll = NamespacePoll("n", self.states, Rhythm(pulse, Few(1), 0.01))
+        self.poll = NamespacePoll("n", self.states, Rhythm(pulse, ConcurrencyLimit(1), 0.01))
         self.watch = CassandraWatch(
             VALUE, self.told.append, asked.orders, lambda _: self.poll.remove(self.watch)
         )
@@ -79,7 +77,7 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    pulse = Pulse("test-states")
+    pulse = Timer("test-states")
     yield World(pulse)
     pulse.stop()
 

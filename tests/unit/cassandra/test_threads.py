@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from kip30 import ClosedError, UnavailableError
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
 

@@ -14,7 +14,7 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from kip30.cli.program import program
-from kip30_conformance.patience import is_readable
+from kip30_conformance.polling import is_readable
 
 SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 PATIENCE_SECONDS = 20 * SCALE

@@ -1,6 +1,6 @@
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 
 from .shell import SESSION_SECONDS, Shell
 

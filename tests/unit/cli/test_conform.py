@@ -5,8 +5,8 @@ from pathlib import Path
 
 import psutil
 
-from kip30.cli.status import Status
-from kip30_conformance.arena import Arena
+from kip30.cli._exit_codes import Status
+from kip30_conformance.clients.arena import Arena
 
 from .shell import Shell
 

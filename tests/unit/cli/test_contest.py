@@ -4,12 +4,12 @@ from collections.abc import Iterator
 import pytest
 
 from kip30 import PluginLocator
-from kip30.candidacy import Leadership
-from kip30.cli.contest import StoreContest
 from kip30.config import load
 from kip30.driver import Capability
 from kip30.errors import ConfigError
 from kip30.runner import Contest
+from kip30.runner.contest import StoreContest
+from kip30.runtime.candidacy import Leadership
 
 from .shell import PATIENCE_SECONDS, SESSION_SECONDS, Shell
 

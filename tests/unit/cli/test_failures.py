@@ -6,8 +6,8 @@ import click
 import pytest
 
 from kip30 import errors
-from kip30.cli.failures import explain, guarded, say
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
+from kip30.cli._failures import explain, guarded, say
 
 EXPECTED = {
     errors.UsageError: Status.USAGE,
@@ -107,7 +107,7 @@ def test_what_is_said_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None
 
 LOG = """
 import logging
-from kip30.cli.failures import set_up_logging
+from kip30.cli._failures import set_up_logging
 set_up_logging()
 logging.getLogger("vendor").error("hunter2")
 """

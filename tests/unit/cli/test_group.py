@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 
 from .shell import Shell, ended, eventually, line_of
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 
 from .shell import Shell
 

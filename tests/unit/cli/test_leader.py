@@ -2,7 +2,7 @@ import json
 import signal
 import socket
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 
 from .shell import Shell, ended, eventually, line_of
 

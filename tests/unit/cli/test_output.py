@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kip30.cli.manual import commands
+from kip30.cli._docs import commands
+from kip30.cli._exit_codes import Status
+from kip30.cli._schema import ERROR, SCHEMA, Field
 from kip30.cli.program import COMMANDS, program
-from kip30.cli.schema import ERROR, SCHEMA, Field
-from kip30.cli.status import Status
 
 from .shell import Shell, ended, line_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 
 from .shell import Shell
 
@@ -29,7 +29,7 @@ class Shop(Backend):
     def describe(self): return {{}}
     def close(self): pass
     @classmethod
-    def ddl(cls, settings): return ["CREATE SHOP"]
+    def ddl(cls, settings): return ["CREATE SHOP\\n  (shelf)"]
 """
 WAYS = {
     "class": {"plugin.locator.classname": "plugin_shop:Shop"},
@@ -89,6 +89,12 @@ def test_the_flag_runs_it(plugin: Plugin, words: tuple[str, ...], way: str) -> N
     result = plugin.shell.finish(*words, "--load-plugins")
     assert plugin.have_run()
     assert (result.returncode, result.stderr) == (Status.OK, b"")
+
+
+def test_statements_have_their_line_breaks(plugin: Plugin) -> None:
+    plugin.configure("class")
+    result = plugin.shell.finish("config", "--ddl", "--load-plugins")
+    assert result.stdout == b"CREATE SHOP\n  (shelf);\n"
 
 
 @pytest.mark.parametrize("line", ["kip30 kv get ", "kip30 --set plugin.", "kip30 --backend "])

@@ -8,8 +8,8 @@ import click
 import pytest
 
 from kip30 import __version__
+from kip30.cli._exit_codes import Status
 from kip30.cli.program import COMMANDS, program
-from kip30.cli.status import Status
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
 

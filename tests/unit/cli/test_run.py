@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 from kip30.runner import LOST_STATUS
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 from kip30.errors import ConfigError
 from kip30_backends.embedded.settings import default_directory
 

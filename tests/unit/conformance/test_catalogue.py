@@ -9,21 +9,20 @@ from pathlib import Path
 
 import pytest
 
-import kip30_conformance
-from kip30_conformance.report import case_id
+from kip30_conformance import faults, suites
+from kip30_conformance.all_suites import SUITES
+from kip30_conformance.report.results import case_id
 from kip30_conformance.suite import Suite
-from kip30_conformance.suites import SUITES
 
 EMBEDDED = Path(__file__).parents[2] / "conformance" / "test_embedded.py"
 
 
 def in_modules() -> Iterator[type[Suite]]:
-    for module in pkgutil.iter_modules(kip30_conformance.__path__, "kip30_conformance."):
-        if module.name.endswith("peer_main"):
-            continue
-        for name, value in vars(import_module(module.name)).items():
-            if name.endswith("Tests") and value.__module__ == module.name:
-                yield value
+    for wing in (suites, faults):
+        for module in pkgutil.iter_modules(wing.__path__, f"{wing.__name__}."):
+            for name, value in vars(import_module(module.name)).items():
+                if name.endswith("Tests") and value.__module__ == module.name:
+                    yield value
 
 
 CHECKS = [(suite, name) for suite in SUITES for name in vars(suite) if name.startswith("test")]

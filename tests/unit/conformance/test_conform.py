@@ -93,6 +93,44 @@ def test_a_case_is_found_however_it_is_written(config: Path, tmp_path: Path) -> 
     assert {one.case for one in summary.checks} == {"S03"}
 
 
+def test_what_failed_is_counted_named_and_repeated(config: Path, tmp_path: Path) -> None:
+    odd("Overwriting", config)
+    ended = conform_process(config, "--case", "s03, S01", "--case", "S02", "--out", "out")
+    assert ended.returncode == 1
+    assert ", 1 failed] " in ended.stderr
+    seed = report_in(tmp_path / "out")["seed"]
+    hint = f"run the same with --failed, or with --case S03 --seed {seed}"
+    assert hint in ended.stderr
+    repeated = conform_process(config, "--failed", "--out", "out")
+    assert repeated.returncode == 1
+    assert {one["case"] for one in report_in(tmp_path / "out")["checks"]} == {"S03"}
+    config.write_text(config.read_text().replace("odd_stores:Overwriting", "odd_stores:Plain"))
+    assert conform_process(config, "--failed", "--out", "out").returncode == 0
+    ended = conform_process(config, "--failed", "--out", "out")
+    assert ended.returncode == 0
+    assert "nothing failed in the last run of out" in ended.stderr
+
+
+def test_failures_of_no_run_are_none_to_repeat(config: Path) -> None:
+    ended = conform_process(config, "--failed", "--out", "none")
+    assert ended.returncode == 2
+    assert "run without --failed first" in ended.stderr
+    ended = conform_process(config, "--failed", "--case", "S03")
+    assert ended.returncode == 2
+    assert "--failed and --case exclude each other" in ended.stderr
+
+
+def test_all_checks_are_listed_without_a_store(config: Path) -> None:
+    config.unlink()
+    ended = conform_process(config, "--list")
+    assert ended.returncode == 0
+    rows = [line.split("\t") for line in ended.stdout.splitlines()]
+    assert ["S03", "core", "test_S03_put_existing"] in [row[:3] for row in rows]
+    assert {row[1] for row in rows} == {"core", "fault", "scale"}
+    assert all(row[3].endswith(".") for row in rows)
+    assert not (config.parent / "conform-report").exists()
+
+
 def test_a_store_of_one_process_is_refused(config: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="other processes do not see what this client writes"):
         conform.run(odd("Private", config), cases=["S01"], out_dir=tmp_path / "out")

@@ -11,13 +11,13 @@ import pytest
 
 from kip30 import ConfigError, DefiniteError, KeyMissingError, PluginLocator
 from kip30.driver import Capability
-from kip30_conformance.child import in_forked_child
-from kip30_conformance.crowd import at_once
-from kip30_conformance.nowhere import nowhere
-from kip30_conformance.patience import eventually, throughout
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.clients.crowd import at_once
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.resources import expect_no_more_than, resources
 from kip30_conformance.suite import Evidence, NoEvidenceError, needing
+from kip30_conformance.unreachable import nowhere
 
 
 @pytest.fixture

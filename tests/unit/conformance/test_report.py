@@ -4,8 +4,8 @@ from html.parser import HTMLParser
 import pytest
 from typing_extensions import override
 
-from kip30_conformance.rendering import html, markdown
-from kip30_conformance.report import Check, Level, Outcome, Store, Summary, case_id
+from kip30_conformance.report.rendering import html, markdown
+from kip30_conformance.report.results import Check, Level, Outcome, Store, Summary, case_id
 
 STORE = Store(
     name="toy",

@@ -1,7 +1,7 @@
 from typing import Any
 
-from kip30_conformance.report import Check, Level, Outcome, Store, Summary
-from kip30_conformance.support import support
+from kip30_conformance.report.results import Check, Level, Outcome, Store, Summary
+from kip30_conformance.report.support_table import support
 
 
 def report(name: str, *outcomes: Outcome, nodes: str = "1") -> dict[str, Any]:

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import pytest
 
 from kip30.config import Written
-from kip30.resolution import scanner
-from kip30.scanning import ScanDriver, View
+from kip30.driver.scanning import ScanDriver, View
+from kip30.runtime.resolution import scanner
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import PATIENT, Open, opening, unused_namespace
 

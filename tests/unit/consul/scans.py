@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from kip30.config import Written
-from kip30.scanning import Page, Rejected, Row, ScanDriver, View
+from kip30.driver.scanning import Page, Rejected, Row, ScanDriver, View
 
 
 class OpenScanner(Protocol):

@@ -6,9 +6,9 @@ from http.client import HTTPMessage
 import pytest
 
 from kip30 import AuthenticationError, Kip30Error, StoreError
+from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.errors import TroubleError, translate
-from kip30_backends.consul.records import Found, found
-from kip30_backends.consul.wire import Answer
+from kip30_backends.consul.transactions import Found, found
 
 INDEX = {"X-Consul-Index": "7"}
 FILTERED = {**INDEX, "X-Consul-Results-Filtered-By-Acls": "true"}

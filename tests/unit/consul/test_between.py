@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from kip30 import OutcomeUnknownError
 from kip30.config import Written
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

@@ -1,10 +1,10 @@
 """What becomes of requests that are under way when their backend closes."""
 
 from kip30 import ClosedError, OutcomeUnknownError
+from kip30.driver.records import Condition, Write
 from kip30.names import Key
-from kip30.records import Condition, Write
 from kip30_backends.consul import ConsulBackend
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

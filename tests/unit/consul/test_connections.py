@@ -9,9 +9,8 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.endpoints import Endpoints
-from kip30_backends.consul.library import Adapter, Agent
-from kip30_conformance.patience import eventually
+from kip30_backends.consul.client.library import Adapter, Agent, Endpoints
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 
 from .admin import Admin

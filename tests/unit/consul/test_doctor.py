@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kip30.cli.program import program
-from kip30_conformance.patience import eventually, is_readable
+from kip30_conformance.polling import eventually, is_readable
 from kip30_conformance.servers import Ensemble, start
 from kip30_conformance.servers.certificates import Authority
 

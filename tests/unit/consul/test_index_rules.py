@@ -9,12 +9,11 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.endpoints import Endpoints
-from kip30_backends.consul.followers import Ear, Follower, Patience
-from kip30_backends.consul.library import Agent
-from kip30_backends.consul.records import index_of
-from kip30_backends.consul.wire import Answer
-from kip30_conformance.patience import eventually
+from kip30_backends.consul.blocking_query import Backoff, BlockingQuery, Ear
+from kip30_backends.consul.client.http import Answer
+from kip30_backends.consul.client.library import Agent, Endpoints
+from kip30_backends.consul.transactions import index_of
+from kip30_conformance.polling import eventually
 
 URL = "/v1/kv/k?consistent"
 
@@ -59,16 +58,16 @@ class Listener:
         self.heard: list[int] = []
         agents = [Agent(server.address, ConsulSettings(), 1.0) for _ in range(2)]
         self.endpoints = Endpoints(agents)
-        ear, patience = Ear(self.endpoints), Patience(3.0, 1.0)
-        self.follower = Follower(ear, URL, patience, lambda: self._hear)
-        self.follower.thread.start()
+        ear, backoff = Ear(self.endpoints), Backoff(3.0, 1.0)
+        self.query = BlockingQuery(ear, URL, backoff, lambda: self._hear)
+        self.query.thread.start()
 
     def _hear(self, answer: Answer) -> None:
         self.heard.append(index_of(answer))
 
     def close(self) -> None:
-        self.follower.close()
-        self.follower.thread.join()
+        self.query.close()
+        self.query.thread.join()
 
 
 @pytest.fixture
@@ -117,7 +116,7 @@ def test_indexes(server: Server, listener: Listener, asked: list[str], heard: li
 def test_told_once_more(server: Server, listener: Listener) -> None:
     eventually(lambda: server.asked[-1:] == [_since(9)])
     used = listener.endpoints.current
-    listener.follower.again()
+    listener.query.again()
     eventually(lambda: server.asked[-1] == "", what="it asks for everything")
     assert listener.endpoints.current is used
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30 import UnavailableError
-from kip30.records import Claim
+from kip30.driver.records import Claim
 from kip30_backends.consul import ConsulBackend
 from kip30_conformance.servers import Ensemble, Link
 from tests.unit.clients import Open

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30_backends.consul import ConsulBackend
-from kip30_backends.consul.orders import Mark, Orders
+from kip30_backends.consul.order import Mark, Orders
 from tests.unit.clients import Open
 
 HERE, THERE = "here", "there"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from kip30 import PluginLocator, UnavailableError, ValueChange
-from kip30.records import Kind, Target
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.recorder import Recorder
+from kip30.driver.records import Kind, Target
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 

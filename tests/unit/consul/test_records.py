@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from kip30 import BYTES, KeySetChange, PartialWriteError, StoreError, ValueChange, Version
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin

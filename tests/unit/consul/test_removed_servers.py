@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from kip30.config import Written
-from kip30_conformance.patience import eventually, throughout
-from kip30_conformance.rivals import Rivals
+from kip30_conformance.clients.rivals import Rivals
+from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open, opening
 

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from kip30 import BYTES, ClosedError, InvalidNameError, PositionLostError
-from kip30.scanning import Layout, Row, View
+from kip30.driver.scanning import Layout, Row, View
 from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from kip30.scanning import Layout, View
+from kip30.driver.scanning import Layout, View
 
 from .admin import Admin
 from .scans import OpenScanner, pages, rejected, rows_of

@@ -9,10 +9,10 @@ import pytest
 
 from kip30 import AuthenticationError, Member, PluginLocator, ValueChange
 from kip30.config import Written
-from kip30.records import Kind, Snapshot, Target
-from kip30.scanning import Layout, View
-from kip30_conformance.patience import TIME_SCALE, eventually, throughout
-from kip30_conformance.recorder import Recorder
+from kip30.driver.records import Kind, Snapshot, Target
+from kip30.driver.scanning import Layout, View
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import TIME_SCALE, eventually, throughout
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 

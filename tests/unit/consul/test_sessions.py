@@ -8,7 +8,7 @@ import pytest
 
 from kip30 import ConfigError, PluginLocator
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 

@@ -8,11 +8,11 @@ from time import monotonic, sleep
 import pytest
 
 from kip30 import BYTES, ValueChange
-from kip30.records import Kind, Snapshot, Target
-from kip30_backends.consul import library
-from kip30_backends.consul.wire import Answer
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.recorder import Recorder
+from kip30.driver.records import Kind, Snapshot, Target
+from kip30_backends.consul.client import library
+from kip30_backends.consul.client.http import Answer
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import PATIENT, Open
 
 MANY = 1000

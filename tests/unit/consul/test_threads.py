@@ -6,13 +6,13 @@ import threading
 import pytest
 
 from kip30 import UnavailableError
+from kip30.driver.records import Kind, Snapshot, Target
 from kip30.names import Key
-from kip30.records import Kind, Snapshot, Target
 from kip30_backends.consul import ConsulBackend
-from kip30_backends.consul.crew import Crew
-from kip30_backends.consul.grants import Session
-from kip30_backends.consul.talk import Talk
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_backends.consul.client.exchange import Exchange
+from kip30_backends.consul.client.thread_pool import ThreadPool
+from kip30_backends.consul.session import Session
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
 
@@ -42,44 +42,44 @@ def _lose(backend: ConsulBackend) -> None:
 
 
 def test_a_crew_without_threads_says_so_and_has_them_later() -> None:
-    crew, done = Crew(), threading.Event()
+    pool, done = ThreadPool(), threading.Event()
     with no_threads():
         for _ in range(TIMES):
             with pytest.raises(UnavailableError, match="can't start new thread"):
-                crew.do(done.set)
-    crew.do(lambda: None)
-    crew.stop()
+                pool.do(done.set)
+    pool.do(lambda: None)
+    pool.stop()
     assert not done.is_set()
 
 
 def test_a_crew_with_one_thread_does_all_with_it() -> None:
-    crew, go, done = Crew(), threading.Event(), threading.Semaphore(0)
-    crew.do(lambda: go.wait(SOON))
+    pool, go, done = ThreadPool(), threading.Event(), threading.Semaphore(0)
+    pool.do(lambda: go.wait(SOON))
     with no_threads():
         for _ in range(TIMES):
-            crew.do(done.release)
+            pool.do(done.release)
     go.set()
-    crew.stop()
+    pool.stop()
     assert all(done.acquire(blocking=False) for _ in range(TIMES))
 
 
 def test_a_crew_outlives_what_its_work_raises(caplog: pytest.LogCaptureFixture) -> None:
-    crew, done = Crew(), threading.Event()
+    pool, done = ThreadPool(), threading.Event()
 
     def fail() -> None:
         raise ValueError("of no kind")
 
     for _ in range(TIMES):
-        crew.do(fail)
-    crew.do(done.set)
-    crew.stop()
+        pool.do(fail)
+    pool.do(done.set)
+    pool.stop()
     assert done.is_set()
     assert caplog.text.count("ValueError: of no kind") == TIMES
 
 
 def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(backend: ConsulBackend) -> None:
     key = Key("threads", "k")
-    assert not backend._engine.calls.crew._threads
+    assert not backend._engine.calls.pool._threads
     with no_threads():
         reads = [backend.storage.read([key]) for _ in range(TIMES)]
         assert all(read.done() for read in reads)
@@ -152,10 +152,10 @@ def test_a_session_is_renewed_after_what_nobody_thought_of(
     assert session is not None
     trouble = [ValueError("of no kind")]
 
-    def sometimes(session: Session, talk: Talk) -> bool:
+    def sometimes(session: Session, exchange: Exchange) -> bool:
         if trouble:
             raise trouble.pop()
-        return renewed(session, talk)
+        return renewed(session, exchange)
 
     monkeypatch.setattr(sessions, "_is_renewed", sometimes)
     eventually(lambda: not trouble)

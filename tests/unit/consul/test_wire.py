@@ -9,8 +9,8 @@ import pytest
 
 from kip30.config import Address
 from kip30.config.tls import ReloadingContext, TlsFiles
+from kip30_backends.consul.client.http import Wire
 from kip30_backends.consul.errors import NO_ANSWER, UNSENT, TroubleError
-from kip30_backends.consul.wire import Wire
 
 SECONDS = 5.0
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kip30 import PluginLocator
-from kip30.clock import Clock
 from kip30.config import Written
+from kip30.driver.clock import Clock
 
 OpenClient = Callable[..., PluginLocator]
 

@@ -10,7 +10,7 @@ from kip30.aio import AsyncPluginLocator
 from kip30.config import Written
 from kip30_backends.embedded import EmbeddedBackend
 from kip30_backends.embedded.faults import Faults
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 PATIENCE = 20 * TIME_SCALE
 

@@ -9,7 +9,7 @@ import pytest
 from kip30 import OutcomeUnknownError
 from kip30.aio import AsyncPluginLocator
 from kip30.config import Written
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 from .loops import PATIENCE, faults_of, occupy, properties, until
 from .trouble import has_arrived

@@ -17,9 +17,9 @@ from kip30 import (
     Version,
 )
 from kip30.aio import AsyncLeadership, AsyncMember, AsyncPluginLocator
-from kip30.clock import ManualClock
-from kip30.lease import Lease
-from kip30.records import Claim, Entry
+from kip30.driver.clock import ManualClock
+from kip30.driver.lease import Lease
+from kip30.driver.records import Claim, Entry
 
 from .loops import PATIENCE, faults_of, properties, threads, until
 

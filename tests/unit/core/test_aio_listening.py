@@ -15,7 +15,7 @@ import pytest
 
 from kip30 import InvalidNameError, PluginLocator, SessionLost, ValueChange
 from kip30.aio import AsyncPluginLocator
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .loops import PATIENCE, faults_of, occupy, properties, threads, until
 

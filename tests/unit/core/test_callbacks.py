@@ -6,11 +6,11 @@ from functools import partial
 
 import pytest
 
-from kip30.callbacks import Callbacks
-from kip30.clock import SystemClock
-from kip30.dispatch import Dispatcher
-from kip30.futures import Handed
-from kip30_conformance.patience import eventually
+from kip30.driver.clock import SystemClock
+from kip30.driver.kit.futures import Handed
+from kip30.runtime.callbacks import Callbacks
+from kip30.runtime.dispatcher import Dispatcher
+from kip30_conformance.polling import eventually
 
 PATIENCE = 10.0
 

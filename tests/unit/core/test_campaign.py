@@ -15,11 +15,11 @@ from kip30 import (
     OutcomeUnknownError,
     PluginLocator,
     SessionLost,
-    campaign,
 )
-from kip30.clock import ManualClock
+from kip30.driver.clock import ManualClock
+from kip30.runtime import campaign
 from kip30_backends.embedded.faults import Effect, Fault
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
@@ -273,7 +273,7 @@ def test_a_service_without_candidates_is_not_watched_for_long(
 ) -> None:
     monkeypatch.setattr(campaign, "_LINGER_SECONDS", 0.05)
     elections = [client.leader_election(f"s{number}") for number in range(20)]
-    connection = client.__dict__["_connection"]
+    connection = client.__dict__["_store"]
     for _ in range(3):
         for election in elections:
             with election.lead("c", "") as term:
@@ -301,7 +301,7 @@ def test_nominations_while_the_watch_ends(
 def test_a_handle_that_leads_again_and_again_keeps_one_watch_and_one_timer(
     client: PluginLocator,
 ) -> None:
-    election, connection = client.leader_election("s"), client.__dict__["_connection"]
+    election, connection = client.leader_election("s"), client.__dict__["_store"]
     watches: set[int] = set()
     for _ in range(50):
         with election.lead("c", ""):

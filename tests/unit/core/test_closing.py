@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kip30.closing import Ending, on_thread_of
-from kip30_conformance.patience import TIME_SCALE
+from kip30.driver.kit.lifecycle import Ending, on_thread_of
+from kip30_conformance.polling import TIME_SCALE
 
 SOON = 10 * TIME_SCALE
 OWN = "own"

@@ -7,9 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from kip30.key_sets import KeySetChange, KeySets
-from kip30.observation import Deltas, Feed, Observations
-from kip30.records import Delta, Entry, Kind, Snapshot, Target, Version
+from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
+from kip30.runtime.key_sets import KeySetChange, KeySets
+from kip30.runtime.subscriptions import Deltas, Feed, Subscriptions
 
 
 def entry(number: int) -> Entry:
@@ -113,7 +113,7 @@ def test_all_listeners_that_begin_with_the_same_state_keep_it_once() -> None:
 
 def test_listeners_of_one_target_leave_in_any_order() -> None:
     driver: Any = Mock()
-    observations = Observations(driver)
+    observations = Subscriptions(driver)
     target = Target(Kind.GROUP, "g")
     tasks: list[Any] = [object() for _ in range(5)]
     feeds = {id(observations.attach(target, task)) for task in tasks}

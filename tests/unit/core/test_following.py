@@ -5,8 +5,8 @@ from concurrent.futures import CancelledError, Future
 import pytest
 
 from kip30 import OutcomeUnknownError, UnavailableError
-from kip30.following import all_of, copy, gathered, or_unknown, otherwise, then
-from kip30.futures import Completed, fail, failed
+from kip30.driver.kit.following import all_of, copy, gathered, or_unknown, otherwise, then
+from kip30.driver.kit.futures import Completed, fail, failed
 
 
 def test_a_step_follows_a_result_and_not_an_error() -> None:

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from kip30 import forks
-from kip30.forks import Uninterrupted
-from kip30_conformance.child import in_forked_child
-from kip30_conformance.patience import TIME_SCALE
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.fork_safety import Uninterrupted
+from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.polling import TIME_SCALE
 
 SOON = 10 * TIME_SCALE
 
@@ -105,7 +105,7 @@ def test_what_cannot_be_abandoned_keeps_nothing_else_from_it() -> None:
 
     things = [Thing(), Thing(ValueError), Thing()]
     for thing in things:
-        forks.register(thing)
+        fork_safety.register(thing)
     mine = in_forked_child(lambda: {one.abandoned_by for one in things} == {os.getpid()})
     assert mine == "True"
     assert [one.abandoned_by for one in things] == [0, 0, 0]

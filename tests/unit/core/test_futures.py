@@ -13,7 +13,7 @@ from concurrent.futures import (
 
 import pytest
 
-from kip30.futures import Completed, fail, failed, mapped, succeed
+from kip30.driver.kit.futures import Completed, fail, failed, mapped, succeed
 
 
 def test_a_completed_future_answers_like_any_other() -> None:

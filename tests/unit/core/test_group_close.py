@@ -14,13 +14,13 @@ from kip30 import (
     PluginLocator,
     StoreError,
 )
-from kip30.clock import ManualClock
 from kip30.driver import MembershipDriver
-from kip30.futures import failed
-from kip30.member_lifecycle import Phase
-from kip30.member_watch import MemberWatch
-from kip30.records import Claim
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30.driver.clock import ManualClock
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Claim
+from kip30.runtime.member_phases import Phase
+from kip30.runtime.member_watch import MemberWatch
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .conftest import OpenClient
 from .trouble import faults
@@ -125,18 +125,18 @@ def test_a_rejoin_that_ends_while_the_handle_is_closed_is_released(
     """The claim that counts is the one held once no request is under way."""
     group = client.group_membership("g")
     group.join("m", "x")
-    enrolment = group._enrolments["m"]
-    lost = enrolment.member
+    lifecycle = group._lifecycles["m"]
+    lost = lifecycle.member
     assert lost is not None
     faults(client).delay("membership.claim", 0.5 * TIME_SCALE)
     faults(client).expire_session()
     eventually(lambda: not faults(client).armed, what="the re-join is under way")
-    busy: Any = enrolment._busy
+    busy: Any = lifecycle._busy
 
     class TakenOnceTheRejoinHasEnded:
         def acquire(self, *, blocking: bool) -> bool:
-            eventually(lambda: enrolment.member is not lost)
-            enrolment._busy = busy
+            eventually(lambda: lifecycle.member is not lost)
+            lifecycle._busy = busy
             return bool(busy.acquire(timeout=10 * TIME_SCALE)) or blocking
 
         def release(self) -> None:
@@ -148,10 +148,10 @@ def test_a_rejoin_that_ends_while_the_handle_is_closed_is_released(
         def __exit__(self, *_: object) -> None:
             busy.release()
 
-    monkeypatch.setattr(enrolment, "_busy", TakenOnceTheRejoinHasEnded())
+    monkeypatch.setattr(lifecycle, "_busy", TakenOnceTheRejoinHasEnded())
     group.close()
     assert ids(client) == frozenset()
-    assert not enrolment.left.exception(0)
+    assert not lifecycle.left.exception(0)
 
 
 def test_an_update_under_way_does_not_keep_its_member(client: PluginLocator) -> None:
@@ -189,10 +189,10 @@ def test_members_that_were_evicted_are_forgotten_in_the_end(client: PluginLocato
     for number in range(500):
         group.join(f"m{number}", "x")
         if number % 100:
-            lifecycle = group._enrolments[f"m{number}"]._lifecycle
+            lifecycle = group._lifecycles[f"m{number}"]._phases
             assert lifecycle.enter(Phase.LOST)
             assert lifecycle.enter(Phase.EVICTED)
-    assert len(group._enrolments) < 150
+    assert len(group._lifecycles) < 150
     assert all(group.member(f"m{number}") for number in range(0, 500, 100))
     with pytest.raises(NotMemberError):
         group.update("m499", "y")

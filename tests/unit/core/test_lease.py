@@ -1,5 +1,5 @@
-from kip30.clock import ManualClock
-from kip30.lease import Lease
+from kip30.driver.clock import ManualClock
+from kip30.driver.lease import Lease
 
 
 def make(clock: ManualClock) -> Lease:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from kip30 import ClosedError, KeySetChange, LifecycleError, PluginLocator, ValueChange
-from kip30.dispatch import Dispatcher
-from kip30_conformance.patience import eventually
+from kip30.runtime.dispatcher import Dispatcher
+from kip30_conformance.polling import eventually
 from tests.unit.threads import no_threads
 
 from .conftest import OpenClient
@@ -193,7 +193,7 @@ def test_a_forked_child_can_close_what_it_inherited_at_once(client: PluginLocato
 def test_a_system_without_threads_to_spare_delays_and_breaks_nothing(
     client: PluginLocator,
 ) -> None:
-    dispatcher: Dispatcher = client.__dict__["_connection"].dispatcher
+    dispatcher: Dispatcher = client.__dict__["_store"].dispatcher
     ran = threading.Event()
     task = dispatcher.task(ran.set, "t")
     with no_threads():
@@ -211,7 +211,7 @@ class _Broken:
 
 def test_what_cannot_be_closed_keeps_nothing_else_open(client: PluginLocator) -> None:
     member = client.group_membership("g").join("m", "x")
-    connection = client.__dict__["_connection"]
+    connection = client.__dict__["_store"]
     connection.keep(_Broken())
     with pytest.raises(ValueError, match="broken"):
         client.close()

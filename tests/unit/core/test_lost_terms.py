@@ -15,8 +15,8 @@ import pytest
 
 from kip30 import Leadership, Member, PluginLocator
 from kip30.aio import AsyncPluginLocator
-from kip30_conformance.patience import eventually, throughout
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually, throughout
 
 from .conftest import OpenClient
 from .loops import properties, until
@@ -113,13 +113,13 @@ def test_an_incarnation_is_announced_before_it_is_lost(client: PluginLocator) ->
         on_lost=lambda member: story(("lost", member)),
         on_rejoined=lambda member: story(("rejoined", member)),
     )
-    enrolment: Any = group._enrolments["m"]
+    lifecycle: Any = group._lifecycles["m"]
 
     def lose() -> None:
-        enrolment.member.lease.end("the store ended the session")
+        lifecycle.member.lease.end("the store ended the session")
         _give_time(lambda: len(story.events) > 1)
 
-    gate = Gate(enrolment._callbacks, "rejoined", before=lose)
+    gate = Gate(lifecycle._callbacks, "rejoined", before=lose)
     gate.arm()
     first.lease.end("the store ended the session")
     events = story.expect_count(4)
@@ -137,7 +137,7 @@ def test_an_update_that_was_acknowledged_for_a_lost_incarnation_is_shown_by_the_
     group, injected = client.group_membership("g"), faults(client)
     joined = Recorder[Member]()
     group.join("m", "v0", on_rejoined=joined)
-    enrolment: Any = group._enrolments["m"]
+    lifecycle: Any = group._lifecycles["m"]
     injected.arrive_late("membership.claim", 0.6)
     injected.expire_session()
     joined.expect_count(1)
@@ -145,9 +145,9 @@ def test_an_update_that_was_acknowledged_for_a_lost_incarnation_is_shown_by_the_
     def lose() -> None:
         injected.delay("membership.claim", 1.2)
         injected.expire_session()
-        eventually(lambda: enrolment._lifecycle.phase.name == "LOST")
+        eventually(lambda: lifecycle._phases.phase.name == "LOST")
 
-    gate = Gate(enrolment._lifecycle, "acknowledge", before=lose)
+    gate = Gate(lifecycle._phases, "acknowledge", before=lose)
     gate.arm()
     group.update("m", "v1")
     joined.expect_count(2)
@@ -160,7 +160,7 @@ def test_a_join_that_is_given_up_before_it_claims_claims_nothing(tmp_path: Path)
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
             group = locator.group_membership("g")
             assert locator._bridge is not None
-            connection = locator._bridge.connection
+            connection = locator._bridge.store
             begun, go = threading.Event(), threading.Event()
 
             def hold() -> None:
@@ -171,11 +171,11 @@ def test_a_join_that_is_given_up_before_it_claims_claims_nothing(tmp_path: Path)
             gate.arm()
             joining = asyncio.create_task(group.join("m", "given up"))
             await asyncio.to_thread(begun.wait, 10)
-            enrolment: Any = group._handle._enrolments["m"]
+            lifecycle: Any = group._handle._lifecycles["m"]
             joining.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await joining
-            await until(lambda: enrolment._task.closed, "nothing was found to withdraw")
+            await until(lambda: lifecycle._task.closed, "nothing was found to withdraw")
             go.set()
             await asyncio.to_thread(gate.passed.wait, 10)
             assert (await group.join("m", "again")).is_valid()

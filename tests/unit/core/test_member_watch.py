@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kip30 import Member, PluginLocator, UnavailableError
-from kip30.member_watch import MemberWatch
-from kip30.records import Kind, Target
-from kip30_conformance.patience import TIME_SCALE, eventually, throughout
+from kip30.driver.records import Kind, Target
+from kip30.runtime.member_watch import MemberWatch
+from kip30_conformance.polling import TIME_SCALE, eventually, throughout
 
 from .conftest import OpenClient
 from .trouble import faults
@@ -122,7 +122,7 @@ def test_a_watch_that_begins_while_its_member_leaves_ends_with_it(
     client: PluginLocator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every moment of leaving: the watch is due while members come and go."""
-    monkeypatch.setattr("kip30.member_watch._SETTLED", 0.001)
+    monkeypatch.setattr("kip30.runtime.member_watch._SETTLED", 0.001)
     group = client.group_membership("g")
     for number in range(100):
         group.join(f"m{number}", "x")
@@ -134,7 +134,7 @@ def test_a_watch_that_begins_while_its_member_leaves_ends_with_it(
 
 
 def test_closing_ends_all_watches(client: PluginLocator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kip30.member_watch._SETTLED", 0.001)
+    monkeypatch.setattr("kip30.runtime.member_watch._SETTLED", 0.001)
     group = client.group_membership("g")
     for number in range(50):
         group.join(f"m{number}", "x")
@@ -146,7 +146,7 @@ def test_closing_ends_all_watches(client: PluginLocator, monkeypatch: pytest.Mon
 def test_a_watch_that_cannot_begin_is_tried_again(
     client: PluginLocator, operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kip30.member_watch._SETTLED", 0.01)
+    monkeypatch.setattr("kip30.runtime.member_watch._SETTLED", 0.01)
     observations = client._open().observations
     attach, refused = observations.attach, list[Target]()
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kip30 import JSON, STR, Members
-from kip30.group_views import Changes, GroupViews
-from kip30.records import Entry, Snapshot, Version
+from kip30.driver.records import Entry, Snapshot, Version
+from kip30.runtime.group_views import Changes, GroupViews
 
 VIEW = Members({"a": 1, "b": 2}, 7, frozenset({"c"}))
 

@@ -17,8 +17,8 @@ from kip30 import (
     PluginLocator,
 )
 from kip30_backends.embedded.faults import Effect, Fault
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
@@ -64,8 +64,8 @@ def test_of_two_updates_of_a_lost_session_the_newer_wins(open_client: OpenClient
 
 
 def newest_is(group: GroupMembership[str], data: str) -> bool:
-    enrolment = group._enrolments["m"]
-    return enrolment._lifecycle.newest().data == data.encode()
+    lifecycle = group._lifecycles["m"]
+    return lifecycle._phases.newest().data == data.encode()
 
 
 def test_a_claim_that_was_granted_without_an_answer_ends_with_the_newest_data(

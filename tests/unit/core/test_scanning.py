@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from kip30.driver import Context
+from kip30.driver.records import Version
+from kip30.driver.scanning import Layout, Page, PageSize, Rejected, Row, View, claim_row
 from kip30.errors import ConfigError, InvalidNameError, UsageError
-from kip30.records import Version
-from kip30.resolution import resolve, scanner
-from kip30.scanning import Layout, Page, PageSize, Rejected, Row, View, claim_row
+from kip30.runtime.resolution import resolve, scanner
 
 MIB = 1024 * 1024
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from kip30 import PluginLocator, UsageError, close_on_signals
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.signals import heeded
+from kip30_conformance.clients.signals import heeded
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 _END_SECONDS = 30 * TIME_SCALE
 _PROGRAM = """
@@ -52,7 +52,7 @@ _JOINING = """
 _LOOPING = "    asyncio.run(asyncio.sleep(1000))\n"
 # As if the signal came in the middle of a call: the main thread holds what `close` needs.
 _LOCKED = """
-    with locator._connection._lock:
+    with locator._store._lock:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.2)
     time.sleep(1000)

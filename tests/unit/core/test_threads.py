@@ -5,11 +5,11 @@ import threading
 import pytest
 
 from kip30 import UnavailableError
-from kip30.clock import SystemClock
-from kip30.dispatch import Dispatcher
-from kip30.pulse import Pulse
-from kip30.threads import start_eventually, started
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30.driver.clock import SystemClock
+from kip30.driver.kit.threads import start_eventually, started
+from kip30.driver.kit.timer import Timer
+from kip30.runtime.dispatcher import Dispatcher
+from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.threads import no_threads
 
 SOON = 5 * TIME_SCALE
@@ -44,7 +44,7 @@ def test_a_lack_of_threads_at_the_end_of_the_program_is_not_logged(
 
 
 def test_a_started_pulse_needs_no_further_thread() -> None:
-    pulse, called = Pulse("pulse-of-a-test"), list[int]()
+    pulse, called = Timer("pulse-of-a-test"), list[int]()
     pulse.start()
     pulse.after(0.0, lambda: called.append(1))
     eventually(lambda: called == [1], what="the first action was called")
@@ -55,7 +55,7 @@ def test_a_started_pulse_needs_no_further_thread() -> None:
 
 
 def test_a_pulse_says_that_it_cannot_be_started() -> None:
-    pulse = Pulse("pulse-of-a-test")
+    pulse = Timer("pulse-of-a-test")
     with no_threads(), pytest.raises(UnavailableError, match="no thread to spare"):
         pulse.start()
     pulse.start()
@@ -63,7 +63,7 @@ def test_a_pulse_says_that_it_cannot_be_started() -> None:
 
 
 def test_an_action_that_raises_does_not_end_a_pulse() -> None:
-    pulse, called = Pulse("pulse-of-a-test"), threading.Event()
+    pulse, called = Timer("pulse-of-a-test"), threading.Event()
 
     def fail() -> None:
         raise ValueError("a mistake")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from kip30 import JSON, CodecError, Leader, PluginLocator, StoreError
-from kip30.group_views import Changes, GroupViews
-from kip30.leader_views import LeaderViews
+from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
 from kip30.listeners import ValueChange, _ValueChanges
 from kip30.names import Key
-from kip30.records import Delta, Entry, Kind, Snapshot, Target, Version
-from kip30.unreadable import UnreadableLog
-from kip30_conformance.patience import eventually
+from kip30.runtime.group_views import Changes, GroupViews
+from kip30.runtime.leader_views import LeaderViews
+from kip30.runtime.unreadable import UnreadableLog
+from kip30_conformance.polling import eventually
 
 from .conftest import OpenClient
 

@@ -22,9 +22,9 @@ from kip30 import (
     parse_version,
 )
 from kip30.aio import AsyncPluginLocator
-from kip30.connection import Connection
 from kip30.driver import Backend, Context
-from kip30_conformance.crowd import at_once
+from kip30.runtime.open_store import OpenStore
+from kip30_conformance.clients.crowd import at_once
 from kip30_conformance.resources import expect_no_more_than, resources
 
 from .trouble import faults
@@ -196,14 +196,14 @@ def test_a_locator_closed_while_it_starts_leaves_nothing_open(
 ) -> None:
     opened, closed = threading.Event(), threading.Event()
 
-    def connect(backend: Backend, context: Context) -> Connection:
+    def connect(backend: Backend, context: Context) -> OpenStore:
         opened.set()
         closed.wait(60)
-        return Connection(backend, context)
+        return OpenStore(backend, context)
 
     PluginLocator().startup(settings(tmp_path)).close()
     before = resources()
-    monkeypatch.setattr("kip30.locator.Connection", connect)
+    monkeypatch.setattr("kip30.locator.OpenStore", connect)
     locator = PluginLocator()
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(locator.startup, settings(tmp_path))

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from kip30.clock import SystemClock
 from kip30.driver import Context
+from kip30.driver.clock import SystemClock
+from kip30.driver.records import Claim, Condition, Held, Write
 from kip30.errors import VersionConflictError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Held, Write
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import pytest
 
-from kip30.clock import SystemClock
 from kip30.driver import Context
+from kip30.driver.clock import SystemClock
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 from tests.unit.children import run_in_child
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend
+from kip30.driver.records import Claim, Condition, Kind, Target, Write
 from kip30.errors import Kip30Error, LifecycleError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Kind, Target, Write
-from kip30_backends.embedded import pins
+from kip30_backends.embedded import fork_safety
 
 SERVICE = Target(Kind.SERVICE, "s")
 GROUP = Target(Kind.GROUP, "g")
@@ -93,7 +93,7 @@ def refused(backend: Backend) -> bool:
 def database_descriptors(directory: Path) -> int:
     """Return how many descriptors SQLite has open; pins are none of its."""
     paths = [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
-    links = [path.readlink() for path in paths if not pins.is_pin(int(path.name))]
+    links = [path.readlink() for path in paths if not fork_safety.is_pin(int(path.name))]
     return sum(str(link).startswith(str(directory / "kip30.db")) for link in links)
 
 

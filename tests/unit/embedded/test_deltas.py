@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kip30.driver import Watch
+from kip30.driver.records import Claim, Condition, Delta, Kind, Snapshot, Target, Write
 from kip30.names import Key
-from kip30.observation import Deltas
-from kip30.records import Claim, Condition, Delta, Kind, Snapshot, Target, Write
+from kip30.runtime.subscriptions import Deltas
 from kip30_backends.embedded import EmbeddedBackend
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 
 NAMESPACE, GROUP = Target(Kind.NAMESPACE, "ns"), Target(Kind.GROUP, "g")
 

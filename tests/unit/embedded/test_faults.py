@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kip30.clock import SystemClock
+from kip30.driver.clock import SystemClock
+from kip30.driver.lease import Lease
+from kip30.driver.records import Claim, Condition, Entry, Kind, Target, Version, Write
 from kip30.errors import ClosedError, OutcomeUnknownError, UnavailableError
-from kip30.lease import Lease
 from kip30.names import Key
-from kip30.records import Claim, Condition, Entry, Kind, Target, Version, Write
 from kip30_backends.embedded import Effect, EmbeddedBackend, Fault
 
 KEY = Key("ns", "key")

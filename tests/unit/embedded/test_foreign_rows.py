@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
 from kip30.errors import StoreError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
 from kip30_backends.embedded import EmbeddedBackend
 
 NAMESPACE, GROUP = Target(Kind.NAMESPACE, "ns"), Target(Kind.GROUP, "g")

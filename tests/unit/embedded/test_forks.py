@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kip30.records import Claim, Condition, Held, Kind, Target, Write
+from kip30.driver.records import Claim, Condition, Held, Kind, Target, Write
 from kip30_backends.embedded import locks
 
 from .forking import (

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from kip30 import GroupMembership, PluginLocator
+from kip30.driver.records import Condition, Kind, Snapshot, Target, Write
 from kip30.names import Key
-from kip30.observation import Subscription
-from kip30.records import Condition, Kind, Snapshot, Target, Write
-from kip30_backends.embedded.watches import Watches
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30.runtime.subscriptions import Subscription
+from kip30_backends.embedded.watch import Watches
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 EVENTS = 100
 ATTEMPTS = 5
@@ -50,7 +50,7 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> Spent:
     monkeypatch.setattr(Watches, "_tell", spent.by(Watches._tell))
     monkeypatch.setattr(Subscription, "_deliver", spent.by(Subscription._deliver))
     # Members watch themselves after a while, which is not what is measured.
-    monkeypatch.setattr("kip30.member_watch._SETTLED", 1000)
+    monkeypatch.setattr("kip30.runtime.member_watch._SETTLED", 1000)
     return spent
 
 

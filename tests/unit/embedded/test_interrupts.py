@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Claim, Condition, Kind, Target, Write
 from kip30.errors import UnavailableError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Kind, Target, Write
-from kip30_backends.embedded import EmbeddedBackend, forks
-from kip30_backends.embedded.fork_gate import held_off
-from kip30_backends.embedded.write_queue import Turn, WriteQueue
-from kip30_conformance.patience import TIME_SCALE
+from kip30_backends.embedded import EmbeddedBackend, fork_safety
+from kip30_backends.embedded.database import Turn, WriteQueue
+from kip30_backends.embedded.locks import held_off
+from kip30_conformance.polling import TIME_SCALE
 
 from .interrupting import Interrupted, interrupted_for, points, time_limit
 
@@ -278,10 +278,10 @@ def test_threads_that_wait_go_on_after_an_interrupted_leave() -> None:
 
 def test_a_fork_interrupted_anywhere_gives_all_its_locks_back() -> None:
     locks: list[Any] = [threading.Lock(), threading.RLock(), threading.Lock()]
-    pauses: list[forks.Pause] = []
+    pauses: list[fork_safety.Pause] = []
 
     def pause_and_release() -> None:
-        pauses.append(forks.Pause())
+        pauses.append(fork_safety.Pause())
         for lock in locks:
             assert pauses[-1].hold(lock)
         pauses[-1].release()

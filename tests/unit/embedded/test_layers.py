@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from kip30.records import Entry, Version
-from kip30_backends.embedded.layers import Layered, changed
+from kip30.driver.records import Entry, Version
+from kip30_backends.embedded.snapshots import Layered, changed
 
 
 def test_layers_read_like_the_dict_that_they_stand_for() -> None:

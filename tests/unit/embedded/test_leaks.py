@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Condition, Kind, Target, Write
 from kip30.errors import ClosedError, StoreError, UnavailableError
 from kip30.names import Key
-from kip30.records import Condition, Kind, Target, Write
-from kip30_backends.embedded import EmbeddedBackend, forks
+from kip30_backends.embedded import EmbeddedBackend, fork_safety
 from kip30_backends.embedded.connections import Connections
 
 KEY = Key("", "key")
@@ -40,6 +40,11 @@ def files(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
+def held(directory: Path) -> tuple[object, ...]:
+    stores = len(fork_safety._process.stores)
+    return threading.active_count(), descriptors(), files(directory), stores
+
+
 def test_two_hundred_cycles_leave_everything_as_it_was(open_backend: Any, directory: Path) -> None:
     def cycle() -> None:
         backend = open_backend()
@@ -50,10 +55,10 @@ def test_two_hundred_cycles_leave_everything_as_it_was(open_backend: Any, direct
         backend.close()
 
     cycle()
-    before = threading.active_count(), descriptors(), files(directory), len(forks._process.stores)
+    before = held(directory)
     for _ in range(200):
         cycle()
-    after = threading.active_count(), descriptors(), files(directory), len(forks._process.stores)
+    after = held(directory)
     assert after == before
     assert not (directory / "kip30.db-wal").exists()
 
@@ -129,12 +134,12 @@ def test_a_connection_that_cannot_be_set_up_is_closed(tmp_path: Path) -> None:
 def test_a_missing_doorbell_leaves_nothing_open(
     open_backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stores = len(forks._process.stores)
+    stores = len(fork_safety._process.stores)
     monkeypatch.setattr("kip30_backends.embedded.schema.DOORBELL", "sessions")
     before = descriptors()
     with pytest.raises(StoreError):
         open_backend()
-    assert (descriptors(), len(forks._process.stores)) == (before, stores)
+    assert (descriptors(), len(fork_safety._process.stores)) == (before, stores)
 
 
 def test_a_refused_file_leaves_nothing_open(open_backend: Any, directory: Path) -> None:

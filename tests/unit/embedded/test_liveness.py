@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend, Capability
+from kip30.driver.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
 from kip30.errors import ClosedError, FencedError, UnsupportedError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
-from kip30_backends.embedded import EmbeddedBackend, boots
+from kip30_backends.embedded import EmbeddedBackend, schema
 
 SERVICE = Target(Kind.SERVICE, "s")
 GROUP = Target(Kind.GROUP, "g")
@@ -56,7 +56,7 @@ def test_a_killed_leader_is_gone_at_once(
 def test_a_death_is_heard_and_not_only_seen(
     open_backend: Any, start_child: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kip30_backends.embedded.doorbell._LOOK_ANYWAY", 1000)
+    monkeypatch.setattr("kip30_backends.embedded.change_signal._LOOK_ANYWAY", 1000)
     backend = open_backend(session=60, notify="inotify")
     seen: list[Snapshot] = []
     backend.observe.watch(SERVICE, seen.append)
@@ -124,7 +124,7 @@ def test_containers_with_boot_ids_of_their_own_live_side_by_side(
 ) -> None:
     """They share the kernel, its locks and its clock."""
     one = open_backend(session=60)
-    monkeypatch.setattr(boots, "boot_id", lambda: "that of a container")
+    monkeypatch.setattr(schema, "boot_id", lambda: "that of a container")
     two = open_backend(session=1)
     assert led(one, "me").lease.is_valid()
     assert leader(two) == ["me"]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend
+from kip30.driver.records import Claim, Condition, Kind, Target, Write
 from kip30.errors import ConfigError, Kip30Error, StoreError, UnavailableError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Kind, Target, Write
 from kip30_backends.embedded.errors import translate
 
 KEY = Key("", "key")
@@ -191,7 +191,7 @@ def as_nobody(directory: Path) -> str:
     code = (
         "import os, sys\n"
         "from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings\n"
-        "from kip30.clock import SystemClock\n"
+        "from kip30.driver.clock import SystemClock\n"
         "from kip30.driver import Context\n"
         "from pathlib import Path\n"
         "os.getuid() or os.setuid(65534)\n"
@@ -339,7 +339,7 @@ def test_an_error_keeps_its_cause(open_backend: Any, directory: Path) -> None:
 @pytest.fixture
 def a_poor_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("fcntl.F_OFD_SETLK")
-    monkeypatch.setattr("kip30_backends.embedded.inotify.is_available", lambda: False)
+    monkeypatch.setattr("kip30_backends.embedded.change_signal.is_available", lambda: False)
 
 
 @pytest.mark.usefixtures("a_poor_system")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Condition, Write
 from kip30.errors import StoreError
 from kip30.names import Key
-from kip30.records import Condition, Write
-from kip30_backends.embedded.ownership import refuse_untrusted_file
+from kip30_backends.embedded.schema import refuse_untrusted_file
 from tests.unit.removed_files import removed_again_and_again
 
 NOBODY = 65534

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend
+from kip30.driver.records import Condition, Write
 from kip30.errors import StoreError
 from kip30.names import Key
-from kip30.records import Condition, Write
-from kip30_backends.embedded import pins
-from kip30_backends.embedded.pins import Pin
+from kip30_backends.embedded import fork_safety
+from kip30_backends.embedded.fork_safety import Pin
 
 from .forking import fork_in_c, is_unclean, works
 
@@ -88,7 +88,7 @@ def test_a_number_is_kept_until_its_pin_is_closed(tmp_path: Path) -> None:
         file.unlink(missing_ok=True)
         other = tmp_path / f"other{number}"
         other.touch()
-        assert pins.inode_of(other.stat()) != pin.inode
+        assert fork_safety.inode_of(other.stat()) != pin.inode
     pin.close()
     pin.close()
 
@@ -119,13 +119,13 @@ def test_a_store_that_is_closed_leaves_another_ones_locks(
 
 
 def test_pins_are_closed_with_their_stores(open_backend: Any) -> None:
-    before = set(pins._held)
+    before = set(fork_safety._held)
     backend = open_backend()
     other = open_backend(namespace="other")
-    assert len(pins._held - before) == 2 * (sys.platform == "linux")
+    assert len(fork_safety._held - before) == 2 * (sys.platform == "linux")
     backend.close()
     other.close()
-    assert pins._held == before
+    assert fork_safety._held == before
 
 
 @linux_only
@@ -161,11 +161,11 @@ def test_an_unclean_child_closes_pins_and_no_descriptor_that_it_has_reused(
 def test_without_o_path_a_store_works_and_forks(
     open_backend: Any, in_child: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pins, "_O_PATH", 0)
-    before = set(pins._held)
+    monkeypatch.setattr(fork_safety, "_O_PATH", 0)
+    before = set(fork_safety._held)
     backend = open_backend()
     assert write(backend, b"1") is None
-    assert pins._held == before
+    assert fork_safety._held == before
     assert in_child(lambda: works(open_backend)) == 0
     backend.close()
 
@@ -176,7 +176,7 @@ def pinned(directory: Path) -> list[int]:
     for entry in list(Path("/dev/fd").iterdir()):
         with suppress(OSError):
             named = entry.readlink() == directory / "kip30.db"
-            if named and pins.is_pin(int(entry.name)):
+            if named and fork_safety.is_pin(int(entry.name)):
                 found.append(int(entry.name))
     return found
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Claim, Condition, Fence, Kind, Target, Write
 from kip30.errors import FencedError, StoreError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Fence, Kind, Target, Write
 from kip30_backends.embedded import EmbeddedBackend, pruning, schema
 from kip30_backends.embedded.database import Transaction
 from kip30_backends.embedded.pruning import Pruning

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from kip30.driver.records import Claim, Kind, Snapshot, Target
 from kip30.errors import UnavailableError
-from kip30.records import Claim, Kind, Snapshot, Target
 from kip30_backends.embedded import EmbeddedBackend
 
 GROUP = Target(Kind.GROUP, "g")

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from kip30.clock import SystemClock
 from kip30.driver import Context
+from kip30.driver.clock import SystemClock
+from kip30.driver.records import Condition, Write
+from kip30.driver.scanning import Change, Layout, Position, Row, ScanDriver, Span, View
 from kip30.errors import PositionLostError, StoreError, UnsupportedError
 from kip30.names import Key
-from kip30.records import Condition, Write
-from kip30.resolution import scanner
-from kip30.scanning import Change, Layout, Position, Row, ScanDriver, Span, View
+from kip30.runtime.resolution import scanner
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings, scanning
-from kip30_backends.embedded.pinned_copy import path_of
-from kip30_conformance.child import in_forked_child
+from kip30_backends.embedded.scanning import path_of
+from kip30_conformance.clients.child import in_forked_child
 from tests.unit.removed_files import removed_again_and_again
 
 OpenScanner = Callable[..., ScanDriver]

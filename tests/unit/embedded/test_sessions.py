@@ -3,9 +3,9 @@
 import threading
 from typing import Any
 
-from kip30.records import Claim, Kind, Target, new_nonce
+from kip30.driver.records import Claim, Kind, Target, new_nonce
 from kip30_backends.embedded import EmbeddedBackend
-from kip30_conformance.patience import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import TIME_SCALE, eventually, throughout
 
 _RENEWAL_THREAD = "kip30-embedded-renewal"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend
+from kip30.driver.records import Claim, Condition, Fence, Kind, Target, Version, Write
 from kip30.errors import (
     FencedError,
     KeyExistsError,
@@ -18,7 +19,6 @@ from kip30.errors import (
     VersionConflictError,
 )
 from kip30.names import Key
-from kip30.records import Claim, Condition, Fence, Kind, Target, Version, Write
 from kip30_backends.embedded import EmbeddedBackend
 from kip30_backends.embedded.connections import LOG_BYTES
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kip30_backends.embedded import EmbeddedBackend, forks
-from kip30_backends.embedded.fork_gate import held_off
+from kip30_backends.embedded import EmbeddedBackend, fork_safety
+from kip30_backends.embedded.locks import held_off
 
 from .forking import (
     FORKS_IN_C,
@@ -84,10 +84,10 @@ def test_a_fork_waits_for_a_transaction_and_not_for_ever(
     writer = threading.Thread(target=backend._engine.database.write, args=(linger,))
     writer.start()
     assert begun.wait(20)
-    monkeypatch.setattr(forks, "_LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(fork_safety, "_LONGEST_SECONDS", 0.2)
     assert in_child(lambda: is_unclean(open_backend)) == 0
     assert in_child(lambda: in_child(lambda: is_unclean(open_backend)) == 0) == 0
-    monkeypatch.setattr(forks, "_LONGEST_SECONDS", 60.0)
+    monkeypatch.setattr(fork_safety, "_LONGEST_SECONDS", 60.0)
     threading.Timer(0.1, go_on.set).start()
     assert in_child(lambda: works(open_backend)) == 0
     writer.join()
@@ -109,7 +109,7 @@ def test_a_fork_waits_for_a_connection_that_belongs_to_no_thread(
     stayer = threading.Thread(target=stay)
     stayer.start()
     assert inside.wait(20)
-    monkeypatch.setattr(forks, "_LONGEST_SECONDS", 0.2)
+    monkeypatch.setattr(fork_safety, "_LONGEST_SECONDS", 0.2)
     assert in_child(lambda: is_unclean(open_backend)) == 0
     go_on.set()
     stayer.join()
@@ -122,11 +122,11 @@ def test_a_fork_by_a_signal_handler_within_a_fork_makes_its_child_unclean(
     backend = open_backend()
     put(backend)
     # Not by two real forks: Python's own hooks would wait for the outer one.
-    forks._before()
+    fork_safety._before()
     try:
         assert in_child(lambda: is_unclean(open_backend)) == 0
     finally:
-        forks._in_parent()
+        fork_safety._in_parent()
     assert in_child(lambda: works(open_backend)) == 0
     put(backend)
 

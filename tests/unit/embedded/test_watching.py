@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kip30.driver import Backend, Watch
+from kip30.driver.records import Condition, Kind, Snapshot, Target, Write
 from kip30.names import Key
-from kip30.records import Condition, Kind, Snapshot, Target, Write
-from kip30_backends.embedded import EmbeddedBackend, inotify
+from kip30_backends.embedded import EmbeddedBackend, change_signal
 
 SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 KEY = Key("ns", "key")
@@ -238,7 +238,7 @@ def test_too_many_inotify_sets_fall_back_to_polling(
     def full() -> int:
         raise OSError(24, os.strerror(24))
 
-    monkeypatch.setattr(inotify, "start", full)
+    monkeypatch.setattr(change_signal, "start", full)
     seen: list[Snapshot] = []
     backend.observe.watch(VALUE, seen.append)
     put(backend, KEY, b"1")

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from kip30.driver.records import Claim, Condition, Kind, Snapshot, Target, Write
 from kip30.errors import ClosedError, Kip30Error, LifecycleError, UnavailableError
 from kip30.names import Key
-from kip30.records import Claim, Condition, Kind, Snapshot, Target, Write
 from kip30_backends.embedded import EmbeddedBackend
-from kip30_backends.embedded.write_queue import Turn, WriteQueue
-from kip30_conformance.patience import TIME_SCALE, eventually, throughout
+from kip30_backends.embedded.database import Turn, WriteQueue
+from kip30_conformance.polling import TIME_SCALE, eventually, throughout
 
 FOREVER = 60.0
 

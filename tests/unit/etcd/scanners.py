@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from kip30.config import Written
-from kip30.scanning import Change, Page, Position, Row, ScanDriver, Span, View
+from kip30.driver.scanning import Change, Page, Position, Row, ScanDriver, Span, View
 
 from .admin import Admin, encoded
 

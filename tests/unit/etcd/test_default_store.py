@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 from tests.unit.cli.shell import Shell, without
 
 OTHERS = "kazoo,cassandra,consul"

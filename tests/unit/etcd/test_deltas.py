@@ -6,8 +6,8 @@ from functools import partial
 from time import sleep
 
 from kip30 import BYTES
-from kip30.records import Delta, Kind, Snapshot, Target
-from kip30_conformance.patience import eventually
+from kip30.driver.records import Delta, Kind, Snapshot, Target
+from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 
 

@@ -16,11 +16,11 @@ from kip30 import (
     UnavailableError,
     UnsupportedError,
 )
-from kip30.resolution import scanner
-from kip30.scanning import Change, Layout, Position, ScanDriver, View
+from kip30.driver.scanning import Change, Layout, Position, ScanDriver, View
+from kip30.runtime.resolution import scanner
 from kip30_backends.etcd import GRPC_OPTIONS, scanning
-from kip30_backends.etcd.feed import tells_progress
-from kip30_conformance.patience import TIME_SCALE, eventually
+from kip30_backends.etcd.scanning import tells_progress
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.resources import expect_no_more_than, resources
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kip30.records import Claim, Kind, Target, new_nonce
+from kip30.driver.records import Claim, Kind, Target, new_nonce
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kip30_backends.etcd.orders import Orders
+from kip30_backends.etcd.order import Orders
 
 
 @dataclass

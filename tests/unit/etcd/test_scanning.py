@@ -14,9 +14,9 @@ from kip30 import (
     UnsupportedError,
 )
 from kip30.config import Written
-from kip30.envelope import seal
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Position, ScanDriver, Span, View
+from kip30.driver.record_format import seal
+from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
+from kip30.runtime.resolution import scanner
 from kip30_backends.etcd import scanning
 from kip30_conformance.resources import expect_no_more_than, resources
 from kip30_conformance.servers import Ensemble, start

@@ -7,7 +7,7 @@ import pytest
 from kip30 import ConfigError
 from kip30.config import Written, build, load
 from kip30_backends.etcd import EtcdSettings
-from kip30_backends.etcd.messages import MESSAGES
+from kip30_backends.etcd.client.messages import MESSAGES
 
 
 def _built(**properties: Written) -> EtcdSettings:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from kip30 import Kip30Error, UnavailableError, ValueChange
-from kip30.resolution import resolve
-from kip30_backends.etcd.channel import STATUS, NoThreadError, Stream, channels
-from kip30_backends.etcd.grpc_library import GRPC
-from kip30_backends.etcd.messages import MESSAGES
-from kip30_backends.etcd.stream import Stream as WatchStream
-from kip30_conformance.patience import TIME_SCALE, eventually
-from kip30_conformance.recorder import Recorder
+from kip30.runtime.resolution import resolve
+from kip30_backends.etcd.client.channel import STATUS, NoThreadError, Stream, channels
+from kip30_backends.etcd.client.grpc_library import GRPC
+from kip30_backends.etcd.client.messages import MESSAGES
+from kip30_backends.etcd.watch import Stream as WatchStream
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
@@ -137,7 +137,7 @@ def test_a_listener_follows_a_server_that_was_left_while_it_connected(
             endpoints.leave(channel)
         return stream
 
-    monkeypatch.setattr("kip30_backends.etcd.watches.Stream", listening)
+    monkeypatch.setattr("kip30_backends.etcd.watch.Stream", listening)
     heard: Recorder[ValueChange[str]] = Recorder()
     client.listener_registry().add_value_change_listener("k", heard)
     eventually(

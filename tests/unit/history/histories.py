@@ -5,9 +5,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
+from kip30.driver.records import Version
 from kip30.history.cas_register import MISMATCH
 from kip30.history.operations import Operation, Outcome
-from kip30.records import Version
 
 
 class Asked(NamedTuple):

@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kip30.driver.records import Version
 from kip30.history.cas_register import MISMATCH, CasRegister
 from kip30.history.linearizability import check_key
 from kip30.history.operations import Operation, Outcome
 from kip30.history.storage_register import StorageRegister
 from kip30.history.verdict import Verdict
-from kip30.records import Version
 
 from .histories import Asked, CasStore, KeyStore, played
 

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from kip30.driver.records import Version
 from kip30.history import explanation
 from kip30.history.explanation import Violation, beginning
 from kip30.history.linearizability import check, check_key
 from kip30.history.operations import Operation, Outcome
 from kip30.history.storage_register import StorageRegister
 from kip30.history.verdict import Verdict
-from kip30.records import Version
 
 from .histories import quiet_history, storage_history
 

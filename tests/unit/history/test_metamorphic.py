@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from kip30.driver.records import Version
 from kip30.history.linearizability import check
 from kip30.history.operations import Operation, Outcome
 from kip30.history.storage_register import StorageRegister
 from kip30.history.verdict import Verdict
-from kip30.records import Version
 
 from .histories import storage_history
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kip30.driver.records import Version
 from kip30.errors import KeyExistsError, OutcomeUnknownError, UnavailableError, UsageError
 from kip30.history.operations import Operation, Outcome, from_fields, to_fields
 from kip30.history.recorder import Recorder, outcome_of, read_rows
-from kip30.records import Version
 
 CHILD = """
 import sys

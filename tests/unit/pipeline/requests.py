@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from kip30.driver import StorageDriver
+from kip30.driver.records import Entry, Version, Write
 from kip30.names import Key
-from kip30.records import Entry, Version, Write
 
 Answers = list[Future[Version]]
 

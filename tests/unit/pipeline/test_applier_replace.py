@@ -6,9 +6,9 @@ import pytest
 
 from kip30 import BYTES, PluginLocator, UnsupportedError, Version
 from kip30.driver import Capability
+from kip30.driver.records import Condition
 from kip30.names import parse_key
 from kip30.pipeline.applier import Applied, Applier, Outcome, Replacement
-from kip30.records import Condition
 from tests.unit.core.trouble import faults
 
 from .requests import Requests

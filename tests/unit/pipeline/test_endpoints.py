@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kip30 import InvalidNameError, StoreError, UnsupportedError, UsageError
+from kip30.driver.scanning import Layout, View
 from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
     StoreEndpoint,
@@ -15,7 +16,6 @@ from kip30.pipeline.endpoints import (
 from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.store_config import StoreConfig
-from kip30.scanning import Layout, View
 
 CHOSEN = StoreConfig(settings=(("plugin.backend", "embedded"),))
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kip30.driver.scanning import Rejected, Row
 from kip30.errors import InvalidNameError
 from kip30.names import MAX_NAME_BYTES, parse_key
 from kip30.pipeline.mapping import Kind, Mapping, Skipped, kind_of, parents, value_of
-from kip30.scanning import Rejected, Row
 
 _PATHS = st.lists(st.sampled_from(["", "a", "b", "é", ".", "..", "\0", "a-b", " "])).map("/".join)
 

@@ -7,7 +7,7 @@ import pytest
 from typing_extensions import override
 
 from kip30 import PluginLocator, UsageError
-from kip30.clock import Clock, SystemClock
+from kip30.driver.clock import Clock, SystemClock
 from kip30.pipeline.applier import Applier, Outcome, Record
 from kip30.pipeline.rate_limit import RateLimit, sharers
 

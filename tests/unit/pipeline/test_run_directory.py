@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kip30 import StoreError, UsageError
+from kip30.driver.scanning import Span
 from kip30.pipeline import run_directory
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Digest, Wave
 from kip30.pipeline.run_directory import RunDirectory, check_files, read_manifest, write_whole
-from kip30.scanning import Span
 from tests.unit.children import exit_status, run_in_child
 
 ARGUMENTS = {"source": "a", "rows": 7, "of": ["x", "y"]}

@@ -6,7 +6,7 @@ from kip30 import Fence, NotElectedError, PluginLocator, UnsupportedError
 from kip30.driver import Capability
 from kip30.pipeline.applier import Applier, Outcome, Record
 from kip30.pipeline.run_lock import RunLeader, service_of
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from tests.unit.core.trouble import faults
 
 from .conftest import OpenClient

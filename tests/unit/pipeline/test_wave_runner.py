@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
+from kip30.driver.scanning import Span
 from kip30.errors import (
     AuthenticationError,
     ConfigError,
@@ -25,7 +26,6 @@ from kip30.pipeline.manifest import Digest, Wave
 from kip30.pipeline.progress import NoProgress, WaveProgress
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wave_runner import WaveResult, run_waves
-from kip30.scanning import Span
 
 SPANS = [Span(b"%d" % number, 10) for number in range(40)]
 SLOTS = 4

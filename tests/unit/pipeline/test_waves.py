@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kip30.driver.scanning import Span
 from kip30.pipeline.waves import WAVE_SECONDS, Waves, partitions
-from kip30.scanning import Span
 
 
 def spans(*rows: int, token: bytes = b"t") -> list[Span]:

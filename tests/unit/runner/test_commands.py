@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kip30.cli.status import Status
+from kip30.cli._exit_codes import Status
 from kip30.runner import LOST_STATUS, WAITED_STATUS
 
 from .field import PATIENCE, SCALE, TIMEOUT, Field, eventually, is_running

@@ -8,9 +8,9 @@ import signal
 import pytest
 
 from kip30.errors import InvalidNameError, UsageError
-from kip30.runner import Ending, Job, RunOutcome, execution
-from kip30.runner.guard import limits, messages, page
-from kip30.runner.guard.page import Page
+from kip30.runner import Ending, Job, RunOutcome, exit_status
+from kip30.runner.guard import deadlines, messages, shared_memory
+from kip30.runner.guard.shared_memory import Page
 from kip30.runner.interrupts import Interrupt, Response, response
 from kip30.runner.job import LONGEST_GRACE_SECONDS
 
@@ -22,7 +22,7 @@ COPY_PART = 20
 
 @pytest.fixture
 def shared() -> Page:
-    descriptor = page.create()
+    descriptor = shared_memory.create()
     shared = Page(descriptor)
     os.close(descriptor)
     return shared
@@ -31,23 +31,23 @@ def shared() -> Page:
 @pytest.mark.parametrize("timeout", [0.3, 1.0, 10.0, 3600.0])
 def test_one_lost_renewal_ends_nothing_and_two_do(shared: Page, timeout: float) -> None:
     shared.timeout = int(timeout * SECOND)
-    sent = page.now()
+    sent = shared_memory.now()
     shared.deadline = sent + shared.timeout - shared.timeout // MARGIN_PART
     late = shared.timeout // COPY_PART
-    assert sent + 2 * shared.timeout // RENEWALS + late < limits.term_at(shared)
-    assert sent + 3 * shared.timeout // RENEWALS > limits.kill_at(shared)
+    assert sent + 2 * shared.timeout // RENEWALS + late < deadlines.term_at(shared)
+    assert sent + 3 * shared.timeout // RENEWALS > deadlines.kill_at(shared)
 
 
 @pytest.mark.parametrize("timeout", [0.3, 1.0, 10.0, 3600.0])
 def test_the_steps_of_an_end_come_in_order(shared: Page, timeout: float) -> None:
-    shared.timeout, shared.deadline = int(timeout * SECOND), page.now()
-    steps = [limits.term_at(shared), limits.kill_at(shared), limits.switch_at(shared)]
+    shared.timeout, shared.deadline = int(timeout * SECOND), shared_memory.now()
+    steps = [deadlines.term_at(shared), deadlines.kill_at(shared), deadlines.switch_at(shared)]
     assert [*steps, shared.deadline] == sorted({*steps, shared.deadline})
-    assert limits.beat_period(shared) < limits.beat_limit(shared)
+    assert deadlines.beat_period(shared) < deadlines.beat_limit(shared)
 
 
 def test_both_sides_see_one_page() -> None:
-    descriptor = page.create()
+    descriptor = shared_memory.create()
     runner, guard = Page(descriptor), Page(descriptor)
     runner.deadline, guard.beat = 2**62, 17
     assert (guard.deadline, runner.beat, runner.command) == (2**62, 17, 0)
@@ -71,12 +71,12 @@ def test_a_packet_says_what_was_put_in() -> None:
     ],
 )
 def test_a_command_that_cannot_be_executed_is_refused(name: str, number: int) -> None:
-    assert execution.refusal(name) == number
+    assert exit_status.refusal(name) == number
 
 
 @pytest.mark.parametrize(("number", "status"), [(errno.ENOENT, 127), (errno.EACCES, 126)])
 def test_failures_are_a_shells(number: int, status: int) -> None:
-    assert execution.failure_status(number) == status
+    assert exit_status.failure_status(number) == status
 
 
 @pytest.mark.parametrize(("wait_status", "status"), [(0, 0), (3 << 8, 3), (9, 137)])

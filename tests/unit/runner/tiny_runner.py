@@ -18,9 +18,9 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from kip30.clock import SystemClock
+from kip30.driver.clock import SystemClock
+from kip30.driver.lease import Lease
 from kip30.errors import UnavailableError
-from kip30.lease import Lease
 from kip30.runner import Contest, Job, Term, inherited_descriptors, run
 
 CLOCK = SystemClock()

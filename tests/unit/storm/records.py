@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from kip30.driver.records import Version
 from kip30.history.operations import Operation, Outcome
-from kip30.records import Version
 from kip30_conformance.storm.journal import Row
 from kip30_conformance.storm.names import FENCED_KEY, TOLD_KEY
 from kip30_conformance.storm.record import Final, Record, Struck, Term, Window

@@ -3,7 +3,7 @@ from pathlib import Path
 from kip30 import PluginLocator
 from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.storm.names import GROUP, KEY_SET, TOLD_KEY
 from kip30_conformance.storm.rubbish import Rubbish
 

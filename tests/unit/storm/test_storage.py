@@ -1,7 +1,7 @@
 import pytest
 
+from kip30.driver.records import Version
 from kip30.history.operations import Operation
-from kip30.records import Version
 from kip30_conformance.storm.finding import Conclusion
 from kip30_conformance.storm.record import Record
 from kip30_conformance.storm.storage import linearizable, nothing_lost

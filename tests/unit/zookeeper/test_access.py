@@ -16,7 +16,7 @@ from kazoo.security import (
 
 from kip30 import AuthenticationError, PartialWriteError, PluginLocator, StoreError
 from kip30.config import Written
-from kip30.records import Fence
+from kip30.driver.records import Fence
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 

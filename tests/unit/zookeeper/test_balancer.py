@@ -11,7 +11,7 @@ import pytest
 
 from kip30 import PluginLocator
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 

@@ -13,10 +13,10 @@ import pytest
 from kazoo.protocol.states import KeeperState
 
 from kip30 import KeySetChange, MembershipChange, PluginLocator
-from kip30.records import Kind, Snapshot, Target
-from kip30_backends.zookeeper.client import Client
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30.driver.records import Kind, Snapshot, Target
+from kip30_backends.zookeeper.client.session_connection import Client
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, Link, start
 from tests.unit.clients import PATIENT, Open
 

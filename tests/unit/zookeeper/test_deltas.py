@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from kip30 import GroupMembership, PluginLocator
-from kip30.records import Kind, Snapshot, Target
-from kip30_backends.zookeeper.wire import GetChildren
-from kip30_conformance.patience import eventually
+from kip30.driver.records import Kind, Snapshot, Target
+from kip30_backends.zookeeper.client.protocol import GetChildren
+from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 
 GROUP, NAMESPACE = Target(Kind.GROUP, "g"), Target(Kind.NAMESPACE, "n")

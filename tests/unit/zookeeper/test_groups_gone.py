@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 

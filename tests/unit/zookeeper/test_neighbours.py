@@ -9,10 +9,10 @@ from kazoo.security import make_digest_acl
 
 from kip30 import PluginLocator, StoreError
 from kip30.config import Written
-from kip30.envelope import seal
-from kip30.records import Kind, Snapshot, Target, new_nonce
-from kip30_backends.zookeeper.wire import GetChildren
-from kip30_conformance.patience import eventually
+from kip30.driver.record_format import seal
+from kip30.driver.records import Kind, Snapshot, Target, new_nonce
+from kip30_backends.zookeeper.client.protocol import GetChildren
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 

@@ -17,12 +17,12 @@ from kip30 import (
 )
 from kip30.config import Written
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_backends.zookeeper.client import Client
-from kip30_backends.zookeeper.lines import Undertaker
-from kip30_backends.zookeeper.outbox import Ask, Steps
-from kip30_backends.zookeeper.wire import SetData
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_backends.zookeeper.client.protocol import SetData
+from kip30_backends.zookeeper.client.session_connection import Client
+from kip30_backends.zookeeper.request import Ask, Steps
+from kip30_backends.zookeeper.session import Undertaker
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 

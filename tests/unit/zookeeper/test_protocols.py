@@ -7,8 +7,8 @@ import pytest
 from kip30 import KeySetChange, LeaderChange, MembershipChange, ValueChange
 from kip30.driver import Backend
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 
 both = pytest.mark.parametrize("protocol", ["3.5", "3.6"])

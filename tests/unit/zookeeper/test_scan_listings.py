@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip30 import BYTES
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Position, ScanDriver, Span, View
+from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
+from kip30.runtime.resolution import scanner
 from kip30_backends.zookeeper import scan_reader
-from kip30_backends.zookeeper.scan_listings import Listings
-from kip30_backends.zookeeper.scan_spans import Part, place_of
+from kip30_backends.zookeeper.client.protocol import GetChildren
+from kip30_backends.zookeeper.scan_reader import Listings, Part, place_of
 from kip30_backends.zookeeper.scanning import ZooKeeperScanner
-from kip30_backends.zookeeper.wire import GetChildren
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 

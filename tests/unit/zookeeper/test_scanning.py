@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from kip30 import BYTES, PluginLocator
 from kip30.config import Written
+from kip30.driver.scanning import Layout, Page, Position, Row, ScanDriver, Span, View
 from kip30.errors import (
     AuthenticationError,
     ConfigError,
@@ -19,14 +20,14 @@ from kip30.errors import (
     PositionLostError,
     UnavailableError,
 )
-from kip30.resolution import scanner
-from kip30.scanning import Layout, Page, Position, Row, ScanDriver, Span, View
-from kip30_backends.zookeeper import ZookeeperBackend, jute
-from kip30_backends.zookeeper.outbox import Ask, Steps
-from kip30_backends.zookeeper.scan_layouts import owner_of
+from kip30.runtime.resolution import scanner
+from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_backends.zookeeper.client import jute
+from kip30_backends.zookeeper.client.protocol import Create
+from kip30_backends.zookeeper.request import Ask, Steps
+from kip30_backends.zookeeper.scan_views import owner_of
 from kip30_backends.zookeeper.scanning import ZooKeeperScanner
-from kip30_backends.zookeeper.wire import Create
-from kip30_conformance.patience import eventually
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.children import run_in_child
 from tests.unit.clients import PATIENT, Open

@@ -10,13 +10,13 @@ from kazoo.security import ACL, Id
 
 from kip30 import GroupMembership, Member, MemberExistsError, PluginLocator
 from kip30.config import Written
-from kip30.records import new_nonce
+from kip30.driver.records import new_nonce
 from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_backends.zookeeper.client.kazoo_adapter import Identity
+from kip30_backends.zookeeper.client.protocol import Close, Create, Request
 from kip30_backends.zookeeper.engine import Engine
-from kip30_backends.zookeeper.session import Identity
-from kip30_backends.zookeeper.wire import Close, Create, Request
-from kip30_conformance.patience import eventually
-from kip30_conformance.recorder import Recorder
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 
@@ -40,7 +40,7 @@ def test_requests_on_a_connection_to_an_ended_session(
     open_client: Open, ensemble: Ensemble, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server keeps a connection open that took the session up while its end was queued."""
-    caplog.set_level(logging.INFO, "kip30_backends.zookeeper.client")
+    caplog.set_level(logging.INFO, "kip30_backends.zookeeper.client.session_connection")
     client = open_client(**_PATIENT)
     other = open_client(**_PATIENT).group_membership("g")
     group, storage = client.group_membership("g"), client.storage()

@@ -2,10 +2,10 @@
 
 from kip30 import BYTES
 from kip30.driver import Backend
+from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
-from kip30.records import Condition, Write, new_nonce
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_conformance.patience import TIME_SCALE
+from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 

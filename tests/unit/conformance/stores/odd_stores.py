@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from kip30.config import setting, text
 from kip30.driver import Context
-from kip30.records import Condition, Version, Write
+from kip30.driver.records import Condition, Version, Write
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 from kip30_backends.embedded.storage import EmbeddedStorage
 

@@ -1,0 +1,1 @@
+"""The vendor's driver: its cluster, its connections, its statements."""

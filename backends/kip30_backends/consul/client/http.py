@@ -1,0 +1,381 @@
+"""HTTP/1.1 to one server: addresses, connections that are kept, answers by a deadline."""
+
+import contextlib
+import io
+import select
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from http.client import HTTPException, HTTPMessage, HTTPResponse
+from typing import NamedTuple, cast
+
+from typing_extensions import Buffer, override
+
+from kip30.config import Address
+from kip30.config.tls import ReloadingContext
+from kip30_backends.consul.errors import (
+    CUT_OFF,
+    HUNG_UP,
+    LATE,
+    NO_ANSWER,
+    UNSENT,
+    UNTRUSTED,
+    Failure,
+    TroubleError,
+)
+
+Where = tuple[
+    socket.AddressFamily,
+    socket.SocketKind,
+    int,
+    str,
+    tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes],
+]
+
+_LEAST_SECONDS = 0.001
+
+
+def dial(address: Address, until: float) -> socket.socket:
+    """Return a connection; none of the addresses may take more than its share of the time.
+
+    Raises:
+        OSError: There is none by *until*, a time of `time.monotonic`.
+    """
+    failure = OSError(f"{address.host!r} has no address")
+    places = _resolved(address, until)
+    for number, where in enumerate(places):
+        try:
+            return _connected(where, left(until) / (len(places) - number))
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+def left(until: float) -> float:
+    """Return how many seconds there are until then; raises `TimeoutError` if that is over."""
+    seconds = until - time.monotonic()
+    if seconds < 0:
+        raise TimeoutError(LATE)
+    return max(_LEAST_SECONDS, seconds)
+
+
+def _connected(where: Where, seconds: float) -> socket.socket:
+    family, kind, protocol, _, place = where
+    connecting = socket.socket(family, kind, protocol)
+    try:
+        connecting.settimeout(seconds)
+        connecting.connect(place)
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
+
+
+def _resolved(address: Address, until: float) -> Sequence[Where]:
+    """Return what *address* stands for, asked for on a thread of its own, unless it is plain."""
+    try:
+        return _looked_up(address, socket.AI_NUMERICHOST)
+    except OSError:
+        return _in_time(lambda: _looked_up(address), until)
+
+
+def _in_time(look: Callable[[], Sequence[Where]], until: float) -> Sequence[Where]:
+    """Return what *look* does; nothing can interrupt it, so one that takes too long is left.
+
+    Where no thread is to be had, as when the interpreter ends, *look* runs on this one: a late
+    answer is better than none.
+    """
+    found: Future[Sequence[Where]] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(look())
+        except OSError as error:
+            found.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="kip30-consul-name", daemon=True).start()
+    except RuntimeError:
+        run()
+    return found.result(left(until))
+
+
+def _looked_up(address: Address, flags: int = 0) -> Sequence[Where]:
+    try:
+        return socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=flags)
+    except UnicodeError as error:
+        raise OSError(f"{address.host!r} is no name of a host") from error
+
+
+_HTTP_1_1 = 11
+_ABOUT_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA")
+
+
+class Answer(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    headers: HTTPMessage
+    body: bytes
+
+
+class Wire:
+    """An open connection, for one request at a time. Not thread-safe, but for `hang_up`."""
+
+    def __init__(self, address: Address, tls: ReloadingContext | None, until: float) -> None:
+        """Connect.
+
+        Raises:
+            TroubleError: Not by *until*, which is a time of `time.monotonic`.
+        """
+        self._socket = _dialled(address, tls, until)
+        self._farewell = select.poll()
+        self._farewell.register(self._socket, select.POLLIN)
+        self.reusable = True
+
+    def ask(self, request: bytes, until: float) -> Answer:
+        """Send *request* and return the answer.
+
+        Raises:
+            TroubleError: There is none by *until*.
+        """
+        try:
+            self._socket.settimeout(left(until))
+        except TimeoutError as error:
+            raise TroubleError(Failure(UNSENT, _said(error))) from error
+        self.reusable = False
+        try:
+            self._socket.sendall(request)
+            return self._answer(until)
+        except (OSError, HTTPException, ValueError) as error:
+            raise TroubleError(Failure(_kind(error), _said(error))) from error
+
+    def is_idle(self) -> bool:
+        """Say whether nothing has come from the server, not even its farewell."""
+        return not self._farewell.poll(0)
+
+    def hang_up(self) -> None:
+        """End the request under way; from any thread."""
+        self.reusable = False
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._socket.close()
+
+    def _answer(self, until: float) -> Answer:
+        # It asks a socket for nothing but a file.
+        response = HTTPResponse(cast("socket.socket", _Source(self._socket, until)))
+        response.begin()
+        if response.version == _HTTP_1_1 and response.length is None and not response.chunked:
+            raise ConnectionResetError("the server hung up in the middle of an answer")
+        body = response.read()
+        self.reusable = not response.will_close
+        return Answer(response.status, response.headers, body)
+
+
+class _Source(io.RawIOBase):
+    """What comes over a socket by a deadline, for all of it together."""
+
+    def __init__(self, connected: socket.socket, until: float) -> None:
+        super().__init__()
+        self._socket = connected
+        self._until = until
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def readinto(self, buffer: Buffer) -> int:
+        self._socket.settimeout(left(self._until))
+        return self._socket.recv_into(buffer)
+
+
+def _dialled(address: Address, tls: ReloadingContext | None, until: float) -> socket.socket:
+    try:
+        connected = dial(address, until)
+    except OSError as error:
+        raise TroubleError(Failure(UNSENT, _said(error))) from error
+    try:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected.settimeout(left(until))
+        if tls is None:
+            return connected
+        return tls.current().wrap_socket(connected, server_hostname=address.host)
+    except OSError as error:
+        connected.close()
+        raise TroubleError(Failure(_kind_of_handshake(error), _said(error))) from error
+
+
+def _kind_of_handshake(error: OSError) -> int:
+    broken_off = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
+    return UNTRUSTED if isinstance(error, ssl.SSLError) and not broken_off else UNSENT
+
+
+def _kind(error: Exception) -> int:
+    """Say what it means that a request failed: a server may judge a certificate only by then."""
+    reason = str(error.reason) if isinstance(error, ssl.SSLError) else ""
+    return UNTRUSTED if any(part in reason for part in _ABOUT_CERTIFICATES) else NO_ANSWER
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return LATE
+    if isinstance(error, OSError):
+        return str(error)
+    return f"no HTTP comes from there ({str(error).strip()!r}): is it Consul's port for that?"
+
+
+_MOST_KEPT = 16
+_KEPT_SECONDS = 2.0
+
+
+class Idle(NamedTuple):
+    """An idle connection, and since when."""
+
+    since: float
+    wire: Wire
+
+
+class Connections:
+    """Lends connections out, one to a request. Thread-safe.
+
+    The one that was used last is lent first. So those that many requests at once have left behind
+    stay unused, and are dropped after a while.
+    """
+
+    def __init__(self, connect: Callable[[float], Wire]) -> None:
+        """Have *connect* make them, each by a deadline."""
+        self._connect = connect
+        # Connections that wait for the next request, and all that are open. Under the lock.
+        self._idle: deque[Idle] = deque()
+        self._open: set[Wire] = set()
+        # Whether a connection is kept after its request.
+        self._keeping = True
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def send(self, request: bytes, until: float) -> Answer:
+        """Return the answer to a request, over a connection that is free or a new one.
+
+        Raises:
+            TroubleError: There is none by *until*.
+        """
+        wire = self._free() or self.dial(until)
+        try:
+            return self.converse(wire, request, until)
+        finally:
+            self._done_with(wire)
+
+    def converse(self, wire: Wire, request: bytes, until: float) -> Answer:
+        """Return the answer to a request over *wire*.
+
+        Raises:
+            TroubleError: There is none by *until*.
+        """
+        try:
+            return wire.ask(request, until)
+        except TroubleError as error:
+            if self._closed:
+                raise _closed(sent=error.failure.status != UNSENT) from error
+            raise
+
+    def dial(self, until: float) -> Wire:
+        """Return a new connection, to be given back by `drop`.
+
+        Raises:
+            TroubleError: There is none by *until*.
+        """
+        self._check()
+        wire = self._connect(until)
+        with self._lock:
+            self._open.add(wire)
+            closed = self._closed
+        if closed:
+            self.drop(wire)
+            raise _closed()
+        return wire
+
+    def drop(self, wire: Wire) -> None:
+        """Let *wire* go."""
+        with self._lock:
+            self._open.discard(wire)
+        wire.close()
+
+    def rest(self) -> None:
+        """Keep none that is not in use, until `resume`; requests can be sent all the same."""
+        with self._lock:
+            self._keeping = False
+            idle = [one.wire for one in self._idle]
+            self._idle.clear()
+        for wire in idle:
+            self.drop(wire)
+
+    def resume(self) -> None:
+        """Keep some for the next requests."""
+        with self._lock:
+            self._keeping = True
+
+    def close(self) -> None:
+        """End all requests, let all connections go, and open no other ones."""
+        with self._lock:
+            self._closed = True
+            idle, wires = [one.wire for one in self._idle], list(self._open)
+            self._idle.clear()
+        for wire in wires:
+            wire.hang_up()
+        for wire in idle:
+            self.drop(wire)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of all connections, which stay open for the parent.
+
+        Were they kept, the server would not see them end while the child lives.
+        """
+        self._lock = threading.Lock()
+        self._closed = True
+        self._idle.clear()
+        inherited, self._open = self._open, set()
+        for wire in inherited:
+            wire.close()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise _closed()
+
+    def _free(self) -> Wire | None:
+        while (wire := self._last_used()) is not None:
+            if wire.is_idle():
+                return wire
+            self.drop(wire)
+        return None
+
+    def _last_used(self) -> Wire | None:
+        with self._lock:
+            return self._idle.pop().wire if self._idle else None
+
+    def _done_with(self, wire: Wire) -> None:
+        with self._lock:
+            now = time.monotonic()
+            wanted = self._keeping and not self._closed
+            kept = wire.reusable and wanted and len(self._idle) < _MOST_KEPT
+            surplus = [] if kept else [wire]
+            while self._idle and self._idle[0].since < now - _KEPT_SECONDS:
+                surplus.append(self._idle.popleft().wire)
+            if kept:
+                self._idle.append(Idle(now, wire))
+        for one in surplus:
+            self.drop(one)
+
+
+def _closed(*, sent: bool = False) -> TroubleError:
+    return TroubleError(Failure(CUT_OFF if sent else HUNG_UP, "closed"))

@@ -1,0 +1,164 @@
+"""Which sessions live, and taking from the dead what they held.
+
+A session lives while its row has a deadline to come and the kernel still holds its lock, which it
+drops when the process dies or the machine starts again. A client that notices the end of one takes
+its claims away in a transaction, so at any time the database alone says who holds what. While a
+client watches what others hold, it checks that they live (`LivenessCheck`).
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Collection, Iterable
+from functools import partial
+from pathlib import Path
+
+from kip30.driver.clock import Clock
+from kip30.driver.records import Kind
+from kip30_backends.embedded.database import Database, LockBackoff, Transaction
+from kip30_backends.embedded.locks import Locks
+
+_SESSION = "SELECT boot, deadline FROM session WHERE id = ?"
+_SESSIONS = "SELECT id, boot, deadline FROM session"
+_MEMBERS = "SELECT root, scope, id FROM member WHERE session = ?"
+_NO_MEMBERS = "DELETE FROM member WHERE session = ?"
+_SERVICES = "SELECT root, scope, candidate FROM service WHERE session = ?"
+_NO_SERVICES = """
+UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL,
+rev = (SELECT max(rev) FROM change) WHERE session = ?
+"""
+_NO_SESSION = "DELETE FROM session WHERE id = ?"
+
+Row = tuple[str, str, float]
+
+
+class Peers:
+    """The sessions of all processes that share one directory."""
+
+    def __init__(self, folder: Path, locks: Locks, clock: Clock, boot: str) -> None:
+        """Judge by the lock files in *folder* and by *clock*; *boot* is the id of this start."""
+        self.boot = boot
+        self._folder = folder
+        self._prefix = f"{folder}{os.sep}"
+        self._disowned: set[str] = set()
+        self._locks = locks
+        self._clock = clock
+
+    def lock_file(self, session: str) -> str:
+        """Return where *session* has its lock."""
+        return f"{self._prefix}{session}.lock"
+
+    def is_alive(self, session: str, boot: str, deadline: float) -> bool:
+        """Say whether the session with this row lives."""
+        del boot  # a container may have one of its own, and shares locks and clock
+        if session in self._disowned or type(deadline) is not float:
+            return False
+        if self._clock.now() >= deadline:
+            return False
+        # Of before a start of the machine, the deadline says nothing, but there is no lock.
+        return self._locks.is_held(self.lock_file(session))
+
+    def disown(self, session: str) -> None:
+        """Take *session* for dead from now on, because this process is ending it.
+
+        A claim made at the same time must not meet the old claim of its own process. It stays so
+        until the next session is opened, for the database may be out of reach when this one ends.
+        """
+        self._disowned.add(session)
+
+    def forget_disowned(self) -> None:
+        """Forget all that were disowned, after a transaction that swept them."""
+        self._disowned.clear()
+
+    def spare(self, transaction: Transaction, session: str) -> bool:
+        """Say whether *session* lives; if not, what it held is free when this returns."""
+        row = transaction.execute(_SESSION, (session,)).fetchone()
+        if row is not None and self.is_alive(session, *row):
+            return True
+        self.end(transaction, session)
+        return False
+
+    def spare_living(self, transaction: Transaction, sessions: Iterable[str]) -> set[str]:
+        """Return which of *sessions* live; what the others held is free when this returns."""
+        return {session for session in sessions if self.spare(transaction, session)}
+
+    def sessions(self, connection: sqlite3.Connection) -> list[Row]:
+        """Return the rows of all sessions, as `is_alive` takes them."""
+        return connection.execute(_SESSIONS).fetchall()
+
+    def end(self, transaction: Transaction, session: str) -> None:
+        """Take away all that *session* holds, and itself."""
+        execute = transaction.execute
+        for row in execute(_MEMBERS, (session,)).fetchall():
+            transaction.change(row[0], Kind.GROUP, row[1], row[2])
+        execute(_NO_MEMBERS, (session,))
+        for row in execute(_SERVICES, (session,)).fetchall():
+            transaction.change(row[0], Kind.SERVICE, row[1], row[2])
+        execute(_NO_SERVICES, (session,))
+        execute(_NO_SESSION, (session,))
+        Path(self.lock_file(session)).unlink(missing_ok=True)
+
+    def sweep(self, transaction: Transaction) -> None:
+        """End all dead sessions, and remove the files of those that died being opened."""
+        rows = transaction.execute(_SESSIONS).fetchall()
+        living = self.spare_living(transaction, [row[0] for row in rows])
+        for file in self._folder.glob("*.lock"):
+            if file.stem not in living and not self._locks.is_held(str(file)):
+                file.unlink(missing_ok=True)
+
+
+_SHORT = 0.1
+_SUSPECT_EVERY = 0.001
+_SUSPECT_TIMES = 20
+_SHARE_OF_TIME = 50
+
+
+class LivenessCheck:
+    """Looks whether other sessions live, as often as that is cheap."""
+
+    def __init__(self, database: Database, peers: Peers, clock: Clock) -> None:
+        """Look at *peers* in *database*, whose deadlines are by *clock*."""
+        self._database = database
+        self._peers = peers
+        self._clock = clock
+        self._suspects: dict[str, int] = {}
+        self._look_at_all = 0.0
+        self._earliest = 0.0
+
+    def look(self, closed: Collection[str] | None, every: float) -> None:
+        """Bury the dead among those whose lock files were *closed*, and at times among all.
+
+        The kernel tells that a file is closed just before it drops the lock, so a suspect is
+        looked at more than once.
+        """
+        for name in closed or ():
+            self._suspects[name.removesuffix(".lock")] = _SUSPECT_TIMES
+        at_all = time.monotonic() >= self._look_at_all or self._clock.now() >= self._earliest
+        if at_all or self._suspects:
+            self._look(every, at_all=at_all)
+
+    def seconds_to_look(self) -> float:
+        """Return how long until a session may be dead without a signal of that."""
+        return _SUSPECT_EVERY if self._suspects else self._earliest - self._clock.now()
+
+    def _look(self, every: float, *, at_all: bool) -> None:
+        started = time.monotonic()
+        rows = self._database.read(self._peers.sessions, LockBackoff(_SHORT))
+        dead = [
+            row[0]
+            for row in rows
+            if (at_all or row[0] in self._suspects) and not self._peers.is_alive(*row)
+        ]
+        if dead:
+            bury = partial(self._peers.spare_living, sessions=dead)
+            self._database.write(bury, backoff=LockBackoff(_SHORT))
+        living = {session: deadline for session, _, deadline in rows if session not in dead}
+        self._suspects = {
+            session: left - 1
+            for session, left in self._suspects.items()
+            if session in living and left
+        }
+        self._earliest = min(living.values(), default=float("inf"))
+        if at_all:
+            cost = time.monotonic() - started
+            self._look_at_all = started + max(every, cost * _SHARE_OF_TIME)

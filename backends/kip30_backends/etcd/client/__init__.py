@@ -1,0 +1,1 @@
+"""gRPC to the servers: connections, messages, endpoints."""

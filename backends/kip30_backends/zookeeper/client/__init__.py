@@ -1,0 +1,1 @@
+"""The protocol of the servers, and kazoo's connections."""

@@ -1,0 +1,301 @@
+"""One session with the servers: the only place that knows the private parts of kazoo.
+
+kazoo keeps the connection: hosts, handshake, authentication, reconnection. What is sent and
+received between is an `Exchange`, because kazoo offers no way to send what it does not know, to
+learn when a request left, or to hear of an event of a persistent watch.
+"""
+
+# ruff: noqa: SLF001  see above
+
+import logging
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from kazoo.exceptions import (
+    AuthFailedError,
+    SessionClosedRequireSaslError,
+    SessionExpiredError,
+)
+from kazoo.protocol.connection import STOP_CONNECTING, ConnectionDropped
+from kazoo.protocol.states import KazooState, KeeperState
+
+from kip30.driver.clock import Clock
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.threads import started
+from kip30.errors import UnavailableError
+from kip30_backends.zookeeper.client.exchange import Exchange, Link, Party
+from kip30_backends.zookeeper.client.kazoo_adapter import Identity, Server, WaitTimeout, make
+from kip30_backends.zookeeper.request import Freshness
+
+_TIMEOUT_PER_READ = 1.5
+_ANSWER_BYTES = 4096
+_THREAD = "kip30-zookeeper-mode"
+_ALONE = "standalone"
+_FOLLOWING = {"follower", "observer"}
+
+log: logging.Logger = logging.getLogger(__name__)
+
+
+class Owner(Party, Protocol):
+    """Who hears of what happens to a session, on the connection's thread."""
+
+    def connected(self, client: "Client", sent_at: float, timeout_seconds: float) -> None:
+        """Take note that the session is confirmed by an answer to what left at *sent_at*."""
+        ...
+
+    def over(self, client: "Client", reason: str) -> None:
+        """Take note that the session is over."""
+        ...
+
+
+class Client:
+    """One session with the servers, on a thread of its own.
+
+    Attributes:
+        trouble: Why the last connection ended, or could not be made.
+        peer: The ``host:port`` of the last connection.
+        live: Whether there is a connection.
+        expired: Whether the servers said that the session is over.
+    """
+
+    def __init__(  # noqa: PLR0913  each says one thing about the session
+        self,
+        server: Server,
+        owner: Owner,
+        clock: Clock,
+        timeout_seconds: float,
+        *,
+        identity: Identity | None = None,
+        unanswered_gap_seconds: float = 0.0,
+    ) -> None:
+        """Be about to connect, taking up *identity* if there is one.
+
+        A server that does not answer may have heard all the same, and have renewed the session;
+        after all of them the next attempt begins so much after the last one. Who hangs up has not.
+        """
+        self.trouble: BaseException | None = None
+        self.peer = ""
+        self.live = threading.Event()
+        self.expired = False
+        self._owner = owner
+        self._clock = clock
+        self._exchange: Exchange | None = None
+        self._patience_seconds = timeout_seconds
+        self._unanswered_gap_seconds = unanswered_gap_seconds
+        self._servers = len(server.hosts.split(","))
+        self._silences = 0
+        self._kazoo = make(server, timeout_seconds, identity)
+        self._connection = self._kazoo._connection
+        self._connection._connect_attempt = self._attempt
+        self._kazoo.add_listener(self._state_changed)
+        fork_safety.register(self)
+
+    @property
+    def identity(self) -> Identity:
+        """What the session can be taken up again with."""
+        return Identity(self._kazoo._session_id, self._kazoo._session_passwd)
+
+    @property
+    def unproven(self) -> Freshness | None:
+        """The oldest question to the servers that is not answered yet, if there is one."""
+        exchange = self._exchange
+        return exchange.unproven if exchange else None
+
+    @property
+    def progress(self) -> int:
+        """The newest zxid that the servers have named to this session; 0 before the first one."""
+        return int(self._kazoo.last_zxid)
+
+    def start(self) -> None:
+        """Begin to connect.
+
+        Raises:
+            UnavailableError: The system has no thread to spare. Nothing was sent.
+        """
+        try:
+            self._kazoo.start_async()
+        except RuntimeError as error:
+            raise UnavailableError(f"nothing was asked: {error}") from error
+
+    def wake(self) -> None:
+        """Have the thread look for what there is to send."""
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.wake()
+
+    def prove(self) -> None:
+        """Have a quorum of the servers agree on something, as a proof of the session."""
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.prove()
+
+    def drop(self) -> None:
+        """Break the connection, so that another one is made."""
+        with suppress(OSError, AttributeError):
+            self._connection._socket.shutdown(2)
+
+    def status(self) -> dict[str, str]:
+        """Return what the server tells of itself, line by line; nothing if it does not."""
+        try:
+            told = self._told(b"srvr")
+        except (OSError, AttributeError):
+            return {}
+        pairs = (line.partition(": ") for line in told.splitlines())
+        return {key: value for key, colon, value in pairs if colon}
+
+    def end(self) -> bool:
+        """Have the server end the session, and say whether there is a connection to say so."""
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.close()
+        return exchange is not None
+
+    def close(self, patience_seconds: float) -> None:
+        """End the session on the server, if it answers in time, and then the thread."""
+        if self.end():
+            self._connection.connection_stopped.wait(patience_seconds)
+        self.disconnect()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the connection, which stays open for the parent.
+
+        Were it kept, the server would not see it end while the child lives.
+        """
+        self._exchange = None
+        connection = self._connection
+        for one in (connection._socket, connection._read_sock, connection._write_sock):
+            if one is not None:
+                one.close()
+
+    def disconnect(self) -> None:
+        """End the thread and the connection without a word to the server."""
+        self._kazoo._stopped.set()
+        routine = self._connection._connection_routine
+        while routine is not None and routine.is_alive():
+            self.drop()
+            routine.join(0.02)
+        with suppress(Exception):
+            self._connection.connection_stopped.set()
+            self._connection.close()
+
+    def _attempt(self, host: str, address: str, port: int, retry: Any) -> object:
+        """Connect and serve the connection until it breaks; kazoo calls this again and again."""
+        begun = time.monotonic()
+        self._become(KeeperState.CONNECTING)
+        try:
+            exchange = self._connect(host, address, port)
+            retry.reset()
+            exchange.serve()
+        except SessionExpiredError as error:
+            self.trouble = error
+            self._become(KeeperState.EXPIRED_SESSION)
+        except (AuthFailedError, SessionClosedRequireSaslError) as error:
+            self.trouble = error
+            self._become(KeeperState.AUTH_FAILED)
+            return STOP_CONNECTING
+        except (ConnectionDropped, WaitTimeout, OSError, struct.error) as error:
+            self.trouble = error.__context__ or error
+            log.info("no connection to %s:%s: %s", host, port, self.trouble)
+            self._become(KeeperState.CONNECTING)
+            if isinstance(error, WaitTimeout):
+                self._unanswered(begun)
+        else:
+            self._become(KeeperState.CLOSED)
+            return STOP_CONNECTING
+        finally:
+            self._hang_up()
+        return None
+
+    def _unanswered(self, begun: float) -> None:
+        """Pause once each server was asked in vain; another one may answer at once."""
+        self._silences += 1
+        if self._silences % self._servers == 0:
+            pause = begun + self._unanswered_gap_seconds - time.monotonic()
+            self._kazoo._stopped.wait(max(0.0, pause))
+
+    def _become(self, state: str) -> None:
+        """Have kazoo end what waits for an answer that will not come any more."""
+        self.live.clear()
+        self._exchange = None
+        self._kazoo._session_callback(state)
+
+    def _connect(self, host: str, address: str, port: int) -> Exchange:
+        self._connection._socket, self._connection._xid = None, 0
+        sent_at = self._clock.now()
+        read_ms, write_ms = self._connection._connect(host, address, port)
+        self.peer = f"{host}:{port}"
+        self._patience_seconds = write_ms / 1000
+        exchange = self._exchange = Exchange(self._link(), self._owner, self._clock)
+        self.live.set()
+        # Without a thread to ask on, the server is taken for one that does not follow: reads then
+        # take a quorum's consent, which is slower and as good.
+        asking = partial(self._ask_mode, exchange)
+        started(threading.Thread(target=asking, name=_THREAD, daemon=True))
+        self._owner.connected(self, sent_at, read_ms * _TIMEOUT_PER_READ / 1000)
+        exchange.wake()
+        return exchange
+
+    def _link(self) -> Link:
+        connection = self._connection
+        bell, button = connection._read_sock, connection._write_sock
+        if bell is None or button is None:  # kazoo drops both when it is stopped meanwhile
+            raise ConnectionDropped("closed while connecting")
+        return Link(
+            sock=connection._socket,
+            bell=bell,
+            button=button,
+            write_seconds=self._patience_seconds,
+            pending=self._kazoo._pending,
+            progressed=self._progressed,
+        )
+
+    def _progressed(self, zxid: int) -> None:
+        """Have kazoo connect only to servers that know as much as this client has seen."""
+        self._kazoo.last_zxid = zxid
+
+    def _hang_up(self) -> None:
+        sock = self._connection._socket
+        if sock is not None:
+            sock.close()
+
+    def _state_changed(self, state: str) -> None:
+        if state == KazooState.LOST:
+            self._kazoo._stopped.set()  # or kazoo would begin another session itself
+            self.expired = self._kazoo._state == KeeperState.EXPIRED_SESSION
+            self._owner.over(self, "the store ended the session")
+
+    def _ask_mode(self, exchange: Exchange) -> None:
+        """Learn whether a sync makes the server catch up; it stays what it is while connected.
+
+        One address for several servers may be that of a balancer, and who answers may be another
+        server than the session's, which may be the leader.
+        """
+        mode = self.status().get("Mode")
+        exchange.follows = mode == _ALONE or (mode in _FOLLOWING and self._has_addresses())
+
+    def _has_addresses(self) -> bool:
+        """Say whether the names of the servers stand for more than one address."""
+        try:
+            family = self._connection._socket.family
+            found = [
+                socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+                for host, port in self._kazoo.hosts
+            ]
+        except (OSError, AttributeError):
+            return False
+        return len({address for infos in found for *_, address in infos}) > 1
+
+    def _told(self, word: bytes) -> str:
+        """Ask the server a question that needs no session, by a connection of its own."""
+        address = self._connection._socket.getpeername()[:2]
+        host = self.peer.rpartition(":")[0]
+        connect = self._kazoo.handler.create_connection
+        with connect(address, hostname=host, timeout=self._patience_seconds) as sock:
+            sock.sendall(word)
+            told = iter(partial(sock.recv, _ANSWER_BYTES), b"")
+            return b"".join(told).decode("utf-8", "replace")

@@ -1,0 +1,1 @@
+"""What every store must keep when processes, connections or servers fail."""

@@ -1,0 +1,200 @@
+"""The clients of a storm, seen from outside: started, killed, stopped, and given orders."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from kip30_conformance.servers import Link
+from kip30_conformance.storm.journal import Row, read_journal
+from kip30_conformance.storm.timing import Timing
+
+
+class ClientProcess:
+    """One client: a process, and after a kill the next one, which reach the store by one link.
+
+    Attributes:
+        link: The way of this client alone.
+        pids: Of all its processes, in their order.
+        deaths: Processes that ended by themselves.
+    """
+
+    def __init__(
+        self, name: str, link: Link, folder: Path, settings: Mapping[str, str], times: Any
+    ) -> None:
+        """Prepare; nothing is started before `start`."""
+        self.name = name
+        self.link = link
+        self.pids: list[int] = []
+        self.deaths: list[str] = []
+        self._folder = folder
+        self._settings = settings
+        self._times = times
+        self._process: subprocess.Popen[str] | None = None
+        self._listening = threading.Thread()
+        self._said: dict[str, Any] = {}
+        self._earlier: Counter[str] = Counter()
+
+    @property
+    def process(self) -> str:
+        """The name of the process that runs now, or ran last."""
+        return f"{self.name}.{len(self.pids)}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.pids[-1]
+
+    def start(self) -> None:
+        """Start a process; it is not waited for."""
+        self._said = {}
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "kip30_conformance.storm.client"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # Ctrl-C is not for it
+            )
+        self.pids.append(self._process.pid)
+        self._listening = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
+        self._listening.start()
+        config = {**self.link.settings(), **self._settings}
+        folder = str(self._folder)
+        self._tell(process=self.process, folder=folder, config=config, **self._times)
+
+    def kill(self) -> int:
+        """Kill the process with -9, wait until it is gone, and return the pid it had."""
+        process = self._running()
+        process.kill()
+        self._forget(process)
+        return process.pid
+
+    def stop(self) -> None:
+        """Stop the process, and wait until the kernel says that it has stopped."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+
+    def journal(self) -> list[Row]:
+        """Return what the present process has taken down so far."""
+        return read_journal(self._folder / "journals" / f"{self.process}.jsonl")
+
+    def tell(self, verb: str) -> None:
+        """Give the process an order, without waiting for more."""
+        self._tell(verb=verb)
+
+    def has_said(self, what: str) -> bool:
+        """Say whether the process has reported *what*."""
+        return what in self._said
+
+    def look(self) -> None:
+        """If the process has died of itself, note that, and start the next one."""
+        if self._process is not None and self._process.poll() is not None:
+            self.deaths.append(f"{self.process} ended with {self._process.returncode}")
+            self._forget(self._process)
+            self.start()
+
+    def counted(self) -> Counter[str]:
+        """Return how many calls ended how, in all processes so far."""
+        return self._earlier + self.counted_now()
+
+    def counted_now(self) -> Counter[str]:
+        """Return how many calls of the present process ended how."""
+        ended: Mapping[str, Mapping[str, int]] = self._said.get("counts", {}).get("ended", {})
+        return sum((Counter(counts) for counts in ended.values()), Counter[str]())
+
+    def end(self) -> None:
+        """Kill the process, if there is one, and give up the link."""
+        if self._process is not None:
+            self.kill()
+
+    def _forget(self, process: "subprocess.Popen[str]") -> None:
+        process.wait()
+        self._listening.join()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+        self._earlier += self.counted_now()
+        self._said = {}
+        self._process = None
+
+    def _running(self) -> "subprocess.Popen[str]":
+        assert self._process is not None, f"{self.name} does not run"
+        return self._process
+
+    def _tell(self, **words: Any) -> None:
+        stdin = self._running().stdin
+        assert stdin is not None
+        with suppress(BrokenPipeError):
+            stdin.write(f"{json.dumps(words)}\n")
+            stdin.flush()
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            words = json.loads(line)
+            if process is self._process:
+                self._said[words["what"]] = words
+
+
+class Clients:
+    """All clients of a storm."""
+
+    def __init__(
+        self, links: list[Link], folder: Path, settings: Mapping[str, str], timing: Timing
+    ) -> None:
+        """Start a client on each of *links*."""
+        times = {"limit": timing.limit, "slice": timing.slice, "started": time.monotonic()}
+        self.processes = [
+            ClientProcess(f"c{number}", link, folder, settings, times)
+            for number, link in enumerate(links)
+        ]
+        for client in self.processes:
+            client.start()
+
+    @property
+    def names(self) -> list[str]:
+        """What the clients are called, as members and candidates."""
+        return [client.name for client in self.processes]
+
+    def tell(self, verb: str) -> None:
+        """Give every client an order."""
+        for client in self.processes:
+            client.tell(verb)
+
+    def have_said(self, what: str) -> bool:
+        """Say whether every client has reported *what*."""
+        return all(client.has_said(what) for client in self.processes)
+
+    def look(self) -> None:
+        """See to clients that have died."""
+        for client in self.processes:
+            client.look()
+
+    def counted(self) -> Counter[str]:
+        """Return how many calls of all clients ended how."""
+        return sum((client.counted() for client in self.processes), Counter[str]())
+
+    def deaths(self) -> list[str]:
+        """Return which clients have died of themselves."""
+        return [death for client in self.processes for death in client.deaths]
+
+    def end(self) -> None:
+        """Kill all clients."""
+        for client in self.processes:
+            client.end()

@@ -1,0 +1,1 @@
+"""What every store must keep while nothing fails."""

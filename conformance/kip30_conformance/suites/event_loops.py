@@ -1,0 +1,307 @@
+"""What every store must keep for `kip30.aio`: G23 to G26."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Protocol, TypeVar, runtime_checkable
+
+import pytest
+
+from kip30 import Kip30Error, LeadershipLostError, PluginLocator, ValueChange, Version
+from kip30.aio import AsyncLeadership, AsyncPluginLocator
+from kip30.config import Written
+from kip30_conformance.harness import Harness
+from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+
+T = TypeVar("T")
+
+MANY = 200
+FEW_THREADS = 10
+_TEMPORARY = ("kip30-aio", "kip30-worker")
+_LOCATORS = 2
+"""Names of threads that end when there is nothing to do."""
+
+
+class EventLoopTests(Suite):
+    """An event loop is never blocked, and what waits in it holds no thread."""
+
+    @pytest.mark.timeout(600)
+    def test_G23_waiting_holds_no_thread(
+        self, harness: Harness, root: str, timeouts: Mapping[str, Written]
+    ) -> None:
+        """Hundreds of candidates and listeners of one loop share a few threads."""
+        # A store's library may keep something for good.
+        PluginLocator().startup(harness.properties(root, **timeouts)).close()
+        before = resources()
+
+        async def lead(locator: AsyncPluginLocator, number: int) -> None:
+            async with locator.leader_election(f"s{number}").lead("c", ""):
+                pytest.fail("leads although another does")
+
+        async def main() -> None:
+            async with (
+                _opened(harness, root, timeouts) as other,
+                _opened(harness, root, timeouts) as locator,
+            ):
+                rivals = [other.leader_election(f"s{number}") for number in range(MANY)]
+                await asyncio.gather(*(rival.nominate("first", "") for rival in rivals))
+                await _until(
+                    lambda: all(rival.leadership("first") for rival in rivals),
+                    "the rivals lead",
+                    within=60,
+                )
+                storage, election = locator.storage(), locator.leader_election("free")
+                await storage.put("k", "v")
+                await _until(_is_idle, "idle threads have ended")
+                few = len(threading.enumerate()) + FEW_THREADS
+                waiting = [asyncio.create_task(lead(locator, number)) for number in range(MANY)]
+                await asyncio.gather(*(_listen(locator, number) for number in range(MANY)))
+                await _until(lambda: len(threading.enumerate()) <= few, "few threads")
+                async with election.lead("c", ""):
+                    await storage.update("k", "w")
+                assert not any(task.done() for task in waiting)
+                for task in waiting:
+                    task.cancel()
+                ended = await asyncio.gather(*waiting, return_exceptions=True)
+                assert {type(end) for end in ended} == {asyncio.CancelledError}
+                await rivals[0].resign("first")
+                assert await locator.leader_election("s0").get_leader() is None
+
+        asyncio.run(main())
+        expect_no_more_than(before)
+
+    def test_G24_lost_leadership_cancels_the_block(
+        self, harness: Harness, root: str, timeouts: Mapping[str, Written], evidence: Evidence
+    ) -> None:
+        """The block under lead is cancelled when the leadership is lost, and says so."""
+
+        async def main() -> None:
+            async with _opened(harness, root, timeouts) as locator:
+                election = locator.leader_election("s")
+                terms: list[AsyncLeadership] = []
+
+                async def lead() -> None:
+                    async with election.lead("c", "") as leadership:
+                        terms.append(leadership)
+                        _expire_session(locator)
+                        evidence.saw("expired session of epoch", leadership.epoch)
+                        await asyncio.sleep(harness.crash_patience * TIME_SCALE)
+                        pytest.fail("goes on without the leadership")
+
+                with pytest.raises(LeadershipLostError):
+                    await lead()
+                assert terms[0].lost.is_set()
+                assert not terms[0].is_valid()
+                assert election.leadership("c") is None
+                await election.nominate("c", "")
+                assert await election.wait_elected("c", harness.crash_patience * TIME_SCALE)
+
+        asyncio.run(main())
+
+    def test_G24_the_block_goes_on_if_told_to(
+        self, harness: Harness, root: str, timeouts: Mapping[str, Written], evidence: Evidence
+    ) -> None:
+        """With cancel_on_loss=False the block goes on, and can await the loss."""
+
+        async def main() -> None:
+            async with _opened(harness, root, timeouts) as locator:
+                election = locator.leader_election("s")
+                async with election.lead("c", "", cancel_on_loss=False) as leadership:
+                    _expire_session(locator)
+                    evidence.saw("expired session of epoch", leadership.epoch)
+                    await _soon(leadership.lost.wait(), harness.crash_patience)
+                assert not leadership.is_valid()
+
+        asyncio.run(main())
+
+    def test_G25_slow_listeners(
+        self,
+        harness: Harness,
+        root: str,
+        open_client: OpenClient,
+        timeouts: Mapping[str, Written],
+    ) -> None:
+        """Slow coroutine listeners hold no thread; each sees growing versions up to the last."""
+        writer = open_client().storage()
+        writer.put("k", "0")
+
+        async def main() -> None:
+            async with _opened(harness, root, timeouts) as locator:
+                await locator.storage().get("k")
+                few, gate = len(threading.enumerate()) + FEW_THREADS, asyncio.Event()
+                slow = [_Slow(gate) for _ in range(MANY // 4)]
+                for one in slow:
+                    registry = locator.listener_registry()
+                    await registry.add_value_change_listener("k", one.hear)
+                await asyncio.to_thread(writer.update, "k", "1")
+                await _until(lambda: all(one.versions for one in slow), "all have begun")
+                for number in range(2, 5):
+                    await asyncio.to_thread(writer.update, "k", str(number))
+                last = await asyncio.to_thread(writer.update, "k", "5")
+                await _until(lambda: len(threading.enumerate()) <= few, "few threads")
+                gate.set()
+                await _until(lambda: all(one.versions[-1] == last for one in slow), "the last")
+                assert {one.most_at_once for one in slow} == {1}
+                assert all(one.versions == sorted(set(one.versions)) for one in slow)
+
+        asyncio.run(main())
+
+    def test_G25_no_call_after_a_removal(
+        self,
+        harness: Harness,
+        root: str,
+        open_client: OpenClient,
+        timeouts: Mapping[str, Written],
+    ) -> None:
+        """Once a removal has returned no call starts, also of an event that is on its way."""
+        writer = open_client().storage()
+
+        async def main() -> None:
+            async with _opened(harness, root, timeouts) as locator:
+                registry, gate = locator.listener_registry(), asyncio.Event()
+                gate.set()
+                for number in range(20):
+                    key, removed, witness = f"k{number}", _Slow(gate), _Slow(gate)
+                    await registry.add_value_change_listener(key, removed.hear)
+                    await registry.add_value_change_listener(key, witness.hear)
+                    await asyncio.to_thread(writer.put, key, "v")
+                    await registry.remove_value_change_listener(key, removed.hear)
+                    calls = len(removed.versions)
+                    await asyncio.to_thread(writer.update, key, "w")
+                    await _until(partial(_has_heard, witness), "the witness hears")
+                    assert len(removed.versions) == calls
+
+        asyncio.run(main())
+
+    def test_G26_a_silent_store_does_not_block_the_loop(
+        self, harness: Harness, root: str, timeouts: Mapping[str, Written], evidence: Evidence
+    ) -> None:
+        """While the store answers nothing, all calls end in time and the loop goes on."""
+
+        async def main() -> None:
+            async with _opened(harness, root, timeouts) as locator:
+                await locator.storage().put("k", "v")
+                heart = _Heart()
+                beating = asyncio.create_task(heart.beat())
+                with supported(harness.frozen):
+                    started = time.monotonic()
+                    calls = [call for _ in range(20) for call in _calls(locator)]
+                    ended = await asyncio.gather(*calls, return_exceptions=True)
+                    took = time.monotonic() - started
+                beating.cancel()
+                refused = [end for end in ended if isinstance(end, Kip30Error)]
+                evidence.saw("calls without an answer", len(refused))
+                assert all(
+                    isinstance(end, Kip30Error) or not isinstance(end, BaseException)
+                    for end in ended
+                )
+                limit = float(str(timeouts["plugin.operation.timeout.ms"])) / 1000
+                assert took < 1.5 * limit + TIME_SCALE
+                assert heart.longest_gap < limit / 2
+
+        asyncio.run(main())
+
+
+class _Slow:
+    """A listener that ends no call before *gate* is open."""
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        self.versions: list[Version] = []
+        self.most_at_once = 0
+        self._at_once = 0
+        self._gate = gate
+
+    async def hear(self, change: ValueChange[str]) -> None:
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        assert change.version is not None
+        self.versions.append(change.version)
+        await self._gate.wait()
+        await asyncio.sleep(0.001)
+        self._at_once -= 1
+
+
+class _Heart:
+    """Beats in a loop, and remembers when it could not."""
+
+    def __init__(self) -> None:
+        self.longest_gap = 0.0
+
+    async def beat(self) -> None:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(0.01)
+            now = time.monotonic()
+            self.longest_gap, last = max(self.longest_gap, now - last), now
+
+
+@runtime_checkable
+class _ExpiresSession(Protocol):
+    def expire_session(self) -> None: ...
+
+
+def _opened(harness: Harness, root: str, timeouts: Mapping[str, Written]) -> AsyncPluginLocator:
+    return AsyncPluginLocator(harness.properties(root, **timeouts))
+
+
+def _expire_session(locator: AsyncPluginLocator) -> None:
+    faults = getattr(locator.backend, "faults", None)
+    if not isinstance(faults, _ExpiresSession):
+        pytest.skip(f"store {locator.backend.name!r} has no hook to end a session")
+    faults.expire_session()
+
+
+def _is_idle() -> bool:
+    """Say whether threads have ended, but for one of each locator that looks at its lease."""
+    temporary = [one for one in threading.enumerate() if one.name.startswith(_TEMPORARY)]
+    return len(temporary) <= _LOCATORS
+
+
+def _has_heard(one: _Slow) -> bool:
+    return bool(one.versions)
+
+
+async def _listen(locator: AsyncPluginLocator, number: int) -> None:
+    async def hear(_: object) -> None:
+        await asyncio.sleep(3600)
+
+    match number % 3:
+        case 0:
+            await locator.listener_registry().add_value_change_listener(f"n/k{number}", hear)
+        case 1:
+            await locator.group_membership(f"g{number}").add_listener(hear)
+        case _:
+            await locator.leader_election(f"s{number}").add_listener(hear)
+
+
+def _calls(locator: AsyncPluginLocator) -> list[Awaitable[object]]:
+    storage, registry = locator.storage(), locator.listener_registry()
+    election, group = locator.leader_election("s"), locator.group_membership("g")
+    return [
+        storage.update("k", "w"),
+        storage.get("k"),
+        storage.fetch_many(["k", "l"]),
+        election.nominate("c", ""),
+        election.get_leader(),
+        group.join("m", ""),
+        group.membership(),
+        registry.add_value_change_listener("k", print),
+    ]
+
+
+async def _until(probe: Callable[[], bool], what: str, *, within: float = 10.0) -> None:
+    """Poll *probe*, without blocking the loop."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within * TIME_SCALE):
+            while not probe():  # noqa: ASYNC110  what is polled are threads and other tasks
+                await asyncio.sleep(0.005)
+    assert probe(), f"not within {within:g} s: {what}"
+
+
+async def _soon(awaitable: Awaitable[T], seconds: float) -> T:
+    return await asyncio.wait_for(awaitable, seconds * TIME_SCALE)

@@ -1,0 +1,132 @@
+"""Until when a holder believes in its claim: less than the store keeps it, from when it was sent.
+
+The rule is that of Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for
+distributed file cache consistency" (1989): a lease lasts for its holder from before it was
+requested, less what clocks may differ by.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kip30 import Leadership
+from kip30.driver.clock import SystemClock
+from kip30_conformance.harness import Harness
+from kip30_conformance.polling import eventually
+from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+
+_MARGIN = 0.45
+"""As a share of the session timeout: so much that no pause of this machine hides that it is left
+out, and less than half, which is the most there may be."""
+_SMALL_MARGIN = 0.1
+_HELD_BACK = (0.15, 0.3, 0.45) * 2
+"""As shares of the session timeout. Some are so short that a client does not give its connection up
+and send its request again, and some are longer than from one renewal to the next."""
+_SESSION = "plugin.session.timeout.ms"
+
+
+class LeaseTests(Suite):
+    """Deadlines of leases, as their holders read them."""
+
+    def test_L39_margin(self, open_client: OpenClient, harness: Harness) -> None:
+        """A deadline is no later than the session timeout from now, less the margin."""
+        clock, milliseconds = SystemClock(), harness.steady[_SESSION]
+        margin = round(_MARGIN * milliseconds)
+        client = open_client(clock=clock, **harness.steady, **{"plugin.lease.margin.ms": margin})
+        longest = (milliseconds - margin) / 1000
+        with client.leader_election("s").lead("c", "") as term:
+            member = client.group_membership("g").join("m", "")
+            granted = term.deadline
+            assert granted <= clock.now() + longest
+            assert member.deadline <= clock.now() + longest
+            eventually(
+                lambda: term.deadline > granted, within=milliseconds / 1000, what="a renewal"
+            )
+            assert term.deadline <= clock.now() + longest
+            assert member.deadline <= clock.now() + longest
+
+    @pytest.mark.fault
+    def test_L40_late_answer_to_a_claim(
+        self, open_client: OpenClient, harness: Harness, evidence: Evidence
+    ) -> None:
+        """A new lease counts from before it was requested, however late the answer comes.
+
+        One that is requested again after the answers go on proves nothing, so several are tried.
+        """
+        dated_before = list[bool]()
+        for share in _HELD_BACK:
+            client = open_client(**_with_small_margin(harness))
+            election = client.leader_election("s")
+            with ThreadPoolExecutor(1) as pool, supported(harness.late_answers, client):
+                pool.submit(election.nominate, "c", "")
+                answered_from = _after(share * _seconds(harness))
+            term = eventually(
+                partial(election.leadership, "c"),
+                within=_seconds(harness),
+                what="the candidate leads",
+            )
+            dated_before.append(_sent_at(term.deadline, harness) < answered_from)
+            election.resign("c")
+            if any(dated_before):
+                break
+        evidence.saw("claims while answers were held back", len(dated_before))
+        assert any(dated_before), "each new lease was dated after the answers went on"
+
+    @pytest.mark.fault
+    def test_L40_late_answer_to_a_renewal(
+        self, open_client: OpenClient, harness: Harness, evidence: Evidence
+    ) -> None:
+        """A renewal counts from when it was sent, however late its answer comes.
+
+        One that is sent again after the answers go on proves nothing, so several are tried.
+        """
+        client = open_client(**_with_small_margin(harness))
+        election = client.leader_election("s")
+        election.nominate("c", "")
+        dated_before = list[bool]()
+        for share in _HELD_BACK:
+            term = eventually(lambda: election.leadership("c"), what="the candidate leads")
+            with supported(harness.late_answers, client):
+                answered_from, before = _after(share * _seconds(harness)), term.deadline
+            deadline = eventually(
+                partial(_renewed, term, before),
+                within=_seconds(harness),
+                what="the lease is renewed, or ends",
+            )
+            if term.is_valid():
+                dated_before.append(_sent_at(deadline, harness) < answered_from)
+            if any(dated_before):
+                break
+        evidence.saw("renewals after answers were held back", len(dated_before))
+        assert any(dated_before), "each renewal was dated after the answers went on"
+
+
+def _seconds(harness: Harness) -> float:
+    seconds: float = harness.steady[_SESSION] / 1000
+    return seconds
+
+
+def _with_small_margin(harness: Harness) -> dict[str, Any]:
+    margin = round(1000 * _SMALL_MARGIN * _seconds(harness))
+    return {**harness.steady, "plugin.lease.margin.ms": margin}
+
+
+def _sent_at(deadline: float, harness: Harness) -> float:
+    """Return which moment a lease with that *deadline* is dated from."""
+    return deadline - (1 - _SMALL_MARGIN) * _seconds(harness)
+
+
+def _after(seconds: float) -> float:
+    """Wait so long, and return the time on the clock of leases."""
+    clock = SystemClock()
+    until = clock.now() + seconds
+    eventually(lambda: clock.now() >= until, within=seconds + 1, what="time has passed")
+    return clock.now()
+
+
+def _renewed(term: Leadership, before: float) -> float:
+    """Return another deadline than *before*, or that of a term that has ended; else 0."""
+    deadline = term.deadline
+    return deadline if deadline > before or not term.is_valid() else 0.0

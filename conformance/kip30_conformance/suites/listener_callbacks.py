@@ -1,0 +1,260 @@
+"""What callbacks may do, and what they cannot do to others: R12 to R19 and R25."""
+
+import logging
+import threading
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kip30 import (
+    KeyMissingError,
+    KeySetChange,
+    ListenerRegistry,
+    PluginLocator,
+    Storage,
+    ValueChange,
+    Version,
+)
+from kip30_conformance.clients.recorder import Recorder, ValueRecorder
+from kip30_conformance.harness import Harness
+from kip30_conformance.polling import eventually, throughout
+from kip30_conformance.resources import resources
+from kip30_conformance.suite import OpenClient
+from kip30_conformance.suites.listeners import ListenerSuite
+
+
+class ListenerCallbackTests(ListenerSuite):
+    """Callbacks may call anything, remove anything, raise and block; others do not notice."""
+
+    @pytest.fixture
+    def release(self) -> Iterator[threading.Event]:
+        """Yield what a blocking callback waits for; it is set when the check ends."""
+        event = threading.Event()
+        yield event
+        event.set()
+
+    def test_R12_remove_silences(
+        self, registry: ListenerRegistry[str], storage: Storage[str]
+    ) -> None:
+        """After a removal no call starts, in the middle of a storm of changes."""
+        storage.put("k", "")
+        with _storm(storage):
+            for _ in range(50):
+                told = ValueRecorder()
+                registry.add_value_change_listener("k", told)
+                told.expect_count(1)
+                registry.remove_value_change_listener("k", told)
+                so_far, after = len(told.events), storage.update("k", "after the removal")
+                next_one = ValueRecorder()
+                registry.add_value_change_listener("k", next_one)
+                next_one.expect_count(1)
+                assert len(told.events) <= so_far + 1
+                assert not _heard_since(told, after)
+
+    def test_R13_remove_unknown(self, registry: ListenerRegistry[str]) -> None:
+        """Removing what is not there, or not there any more, does nothing."""
+        told = ValueRecorder()
+        registry.remove_value_change_listener("k", told)
+        registry.remove_key_set_change_listener("n", Recorder[KeySetChange]())
+        registry.add_value_change_listener("k", told)
+        registry.remove_value_change_listener("k", told)
+        registry.remove_value_change_listener("k", told)
+
+    def test_R13_add_twice(self, registry: ListenerRegistry[str], storage: Storage[str]) -> None:
+        """The same callback counts once for one key, and once more for another."""
+        told = ValueRecorder()
+        for key in ("k", "k", "l", "k"):
+            registry.add_value_change_listener(key, told)
+        versions = {storage.put("k", ""), storage.put("l", "")}
+        assert {event.version for event in told.expect_count(2)} == versions
+        registry.remove_value_change_listener("k", told)
+        storage.update("k", "")
+        storage.update("l", "")
+        assert [event.key for event in told.expect_count(3)[2:]] == ["l"]
+
+    def test_R14_remove_in_callback(
+        self, registry: ListenerRegistry[str], storage: Storage[str]
+    ) -> None:
+        """A callback may remove itself and another one."""
+        silenced, last = ValueRecorder(), ValueRecorder()
+        registry.add_value_change_listener("k", silenced)
+
+        def remove(_: ValueChange[str]) -> None:
+            registry.remove_value_change_listener("k", silenced)
+            registry.remove_value_change_listener("k", removing)
+
+        removing = ValueRecorder(then=remove)
+        registry.add_value_change_listener("k", removing)
+        storage.put("k", "")
+        removing.expect_count(1)
+        silenced_so_far = silenced.events
+        registry.add_value_change_listener("k", last)
+        version = storage.update("k", "")
+        last.expect_version(version)
+        assert len(removing.events) == 1
+        assert silenced.events == silenced_so_far
+
+    def test_R15_add_in_callback(
+        self, registry: ListenerRegistry[str], storage: Storage[str]
+    ) -> None:
+        """A listener that a callback adds gets the following change."""
+        added, ready = ValueRecorder(), threading.Event()
+
+        def add(_: ValueChange[str]) -> None:
+            registry.add_value_change_listener("k", added)
+            ready.set()
+
+        registry.add_value_change_listener("k", add)
+        storage.put("k", "")
+        assert ready.wait(10)
+        version = storage.update("k", "")
+        added.expect_version(version)
+
+    def test_R16_api_call_in_callback(
+        self, client: PluginLocator, registry: ListenerRegistry[str], storage: Storage[str]
+    ) -> None:
+        """A callback may use every interface of the client that calls it."""
+
+        def use(_: ValueChange[str]) -> None:
+            client.storage().put("other", "v")
+            client.storage().fetch("other").result()
+            with client.group_membership("g") as group:
+                group.join("m", "")
+                group.leave("m")
+            client.leader_election("s").nominate("c", "")
+
+        using, told = ValueRecorder(then=use), ValueRecorder()
+        registry.add_value_change_listener("k", using)
+        registry.add_value_change_listener("other", told)
+        storage.put("k", "")
+        assert told.expect_count(1)[0].value == "v"
+        elected = client.leader_election("s")
+        assert eventually(elected.get_leader, what="the callback has made a leader").id == "c"
+
+    def test_R17_exception_in_callback(
+        self,
+        registry: ListenerRegistry[str],
+        storage: Storage[str],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """A callback that raises is logged; others, and its own later events, still come."""
+        raising, told = ValueRecorder(then=_raise), ValueRecorder()
+        registry.add_value_change_listener("k", raising)
+        registry.add_value_change_listener("k", told)
+        for _ in range(3):
+            version = _write(storage)
+            told.expect_version(version)
+            raising.expect_version(version)
+        assert "on purpose" in caplog.text
+        assert {record.levelno for record in caplog.records} == {logging.ERROR}
+
+    def test_R18_slow_listener(
+        self,
+        harness: Harness,
+        open_client: OpenClient,
+        storage: Storage[str],
+        release: threading.Event,
+    ) -> None:
+        """Callbacks that block for several session timeouts delay only themselves."""
+        client = open_client(**harness.timeouts)
+        member = client.group_membership("g").join("m", "")
+        registry, told = client.listener_registry(), ValueRecorder()
+        slow = [ValueRecorder(then=lambda _: release.wait()) for _ in range(10)]
+        for one in (*slow, told):
+            registry.add_value_change_listener("k", one)
+        first = _write(storage)
+        for one in slow:
+            one.expect_version(first)
+        until = time.monotonic() + 2.2 * harness.session_seconds
+        while time.monotonic() < until:
+            told.expect_version(_write(storage))
+            assert member.is_valid()
+        release.set()
+        last = _write(storage)
+        for one in slow:
+            one.expect_version(last)
+
+    @pytest.mark.heavy
+    def test_R19_thousand_listeners_of_one_key(
+        self, registry: ListenerRegistry[str], storage: Storage[str]
+    ) -> None:
+        """A thousand listeners of one key all get its last state, by few threads."""
+        listeners = [ValueRecorder() for _ in range(1000)]
+        before = resources().threads.total()
+        for told in listeners:
+            registry.add_value_change_listener("k", told)
+        last = [_write(storage) for _ in range(20)][-1]
+        for told in listeners:
+            told.expect_version(last)
+        assert resources().threads.total() - before < 20
+
+    @pytest.mark.heavy
+    def test_R19_thousand_keys(
+        self, registry: ListenerRegistry[str], storage: Storage[str]
+    ) -> None:
+        """A thousand keys with a listener each: all get the last state, by few threads."""
+        listeners = {f"n/{number}": ValueRecorder() for number in range(1000)}
+        before = resources().threads.total()
+        for key, told in listeners.items():
+            registry.add_value_change_listener(key, told)
+        versions = storage.put_many(dict.fromkeys(listeners, ""))
+        versions = {key: storage.update(key, "last") for key in versions}
+        for key, told in listeners.items():
+            told.expect_version(versions[key])
+        assert resources().threads.total() - before < 20
+
+    def test_R25_close_ends_delivery(self, client: PluginLocator, storage: Storage[str]) -> None:
+        """After the locator's close no callback starts, in the middle of a storm of changes."""
+        told = ValueRecorder()
+        client.listener_registry().add_value_change_listener("k", told)
+        with _storm(storage):
+            told.expect_count(5)
+            client.close()
+            so_far = told.events
+            throughout(lambda: told.events == so_far, seconds=0.3)
+
+    def test_R25_close_of_registry_ends_delivery(
+        self, registry: ListenerRegistry[str], storage: Storage[str]
+    ) -> None:
+        """After a registry's close its listeners hear of no further change."""
+        told = ValueRecorder()
+        registry.add_value_change_listener("k", told)
+        with _storm(storage):
+            told.expect_count(5)
+            registry.close()
+            after = _write(storage)
+            throughout(lambda: not _heard_since(told, after), seconds=0.3)
+
+
+def _heard_since(told: ValueRecorder, version: Version) -> bool:
+    return any(event.version and event.version >= version for event in told.events)
+
+
+@contextmanager
+def _storm(storage: Storage[str]) -> Generator[None]:
+    """Write ``k`` without a pause while this lasts."""
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.is_set():
+            _write(storage)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    yield
+    over.set()
+    writer.join()
+
+
+def _write(storage: Storage[str]) -> Version:
+    """Create or update ``k``."""
+    try:
+        return storage.update("k", "")
+    except KeyMissingError:
+        return storage.put("k", "")
+
+
+def _raise(_: ValueChange[str]) -> None:
+    raise RuntimeError("a callback that raises, on purpose")

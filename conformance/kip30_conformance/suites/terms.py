@@ -1,0 +1,174 @@
+"""What every store must keep about terms: how one follows another, and the events of that."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip30 import (
+    Leader,
+    LeaderChange,
+    LeaderElection,
+    Leadership,
+    LeadershipLostError,
+    NotElectedError,
+    PluginLocator,
+)
+from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.harness import Harness
+from kip30_conformance.polling import eventually, throughout
+from kip30_conformance.searching import searching
+from kip30_conformance.suite import OpenClient, Suite
+from kip30_conformance.suites.election import A_MOMENT, term_of
+
+_NUMBERS = itertools.count()
+
+
+class TermTests(Suite):
+    """A term ends before the next one begins, which has a greater epoch; all hear of it."""
+
+    @pytest.fixture
+    def clients(self, open_client: OpenClient) -> list[PluginLocator]:
+        """Return two clients that compete and one that observes."""
+        return [open_client() for _ in range(3)]
+
+    def test_L04_resign_hands_over(self, open_client: OpenClient, harness: Harness) -> None:
+        """The next candidate is elected well within the timeout, after the first has lost."""
+        first, second = (open_client().leader_election("s") for _ in range(2))
+        lost, held_then = Recorder[Leadership](), list[bool]()
+        first.nominate("a", "", on_lost=lost)
+        term = term_of(first, "a")
+        look = Recorder[Leadership](lambda _: held_then.append(term.is_valid()))
+        assert second.nominate("b", "", on_elected=look) is False
+        first.resign("a")
+        eventually(
+            lambda: held_then, within=harness.soon, what="the next candidate is told that it leads"
+        )
+        assert held_then == [False]
+        assert look.events[0].epoch > term.epoch
+        assert lost.expect_count(1) == [term]
+
+    def test_L04_term_is_over_at_once(self, client: PluginLocator) -> None:
+        """A term that was resigned does not hold any more, and says why."""
+        election = client.leader_election("s")
+        election.nominate("c", "")
+        term = term_of(election, "c")
+        election.resign("c")
+        assert not term.is_valid()
+        assert term.remaining_seconds() == 0
+        with pytest.raises(LeadershipLostError, match="resigned"):
+            term.check()
+
+    def test_L08_epoch_monotonic(self, open_client: OpenClient) -> None:
+        """Every change of leader brings a greater epoch."""
+        elections = [open_client().leader_election("s") for _ in range(2)]
+        epochs = [_reign(elections[turn % 2]) for turn in range(12)]
+        assert epochs == sorted(set(epochs))
+
+    def test_L08_epoch_outlives_all_clients(self, open_client: OpenClient) -> None:
+        """Epochs go on rising after every client has gone and new ones have come."""
+        epochs: list[int] = []
+        for _ in range(5):
+            client = open_client()
+            epochs.append(_reign(client.leader_election("s")))
+            client.close()
+        assert epochs == sorted(set(epochs))
+
+    def test_L09_re_election_is_a_new_term(self, open_client: OpenClient) -> None:
+        """The same candidate elected anew leads a new term, and listeners are notified."""
+        election, other = (open_client().leader_election("s") for _ in range(2))
+        changes = Recorder[LeaderChange[str]]()
+        other.add_listener(changes)
+        first, second = _reign(election), _reign(election)
+        assert second > first
+        election.nominate("c", "")
+        last = term_of(election, "c").epoch
+        changes.expect(lambda change: change.leader == Leader("c", "", last))
+
+    @searching
+    @given(toggles=st.lists(st.sampled_from(range(2)), max_size=12))
+    def test_L11_listener_sequence(self, clients: list[PluginLocator], toggles: list[int]) -> None:
+        """Candidates are notified of every term's begin and end, and observers end with the truth.
+
+        An observer may miss terms in between, but never sees an epoch twice or out of order.
+        """
+        name = f"s{next(_NUMBERS)}"
+        *candidates, observer = (client.leader_election(name) for client in clients)
+        logs = [_Log(candidate) for candidate in candidates]
+        changes = Recorder[LeaderChange[str]]()
+        observer.add_listener(changes, initial=True)
+        for number in toggles:
+            logs[number].toggle()
+        eventually(
+            lambda: _agree(changes, observer, logs),
+            what="one candidate leads, or none if none is nominated, and all who are told agree",
+        )
+        seen = [change.leader.epoch for change in changes.events if change.leader]
+        assert seen == sorted(set(seen))
+        for one in (*candidates, observer):
+            one.close()
+
+    def test_L11_lead(self, open_client: OpenClient) -> None:
+        """The block under lead begins with a valid term and ends with a resignation."""
+        election, other = (open_client().leader_election("s") for _ in range(2))
+        with election.lead("c", "data") as term:
+            assert term.is_valid()
+            assert other.get_leader() == Leader("c", "data", term.epoch)
+        assert not term.is_valid()
+        assert other.get_leader() is None
+
+    def test_L11_lead_gives_up_in_time(self, open_client: OpenClient) -> None:
+        """Who is not elected in the time given is no candidate any more."""
+        first, second = (open_client().leader_election("s") for _ in range(2))
+        first.nominate("a", "")
+        with pytest.raises(NotElectedError), second.lead("b", "", timeout_seconds=A_MOMENT):
+            pytest.fail("two lead at once")
+        first.resign("a")
+        throughout(lambda: second.get_leader() is None, seconds=A_MOMENT)
+
+
+class _Log:
+    """A candidate, and the events of its terms."""
+
+    def __init__(self, election: LeaderElection[str]) -> None:
+        self.elected = Recorder[Leadership]()
+        self.lost = Recorder[Leadership]()
+        self._election = election
+        self._nominated = False
+
+    def toggle(self) -> None:
+        if self._nominated:
+            self._election.resign("c")
+        else:
+            self._election.nominate("c", "", on_elected=self.elected, on_lost=self.lost)
+        self._nominated = not self._nominated
+
+    def is_settled(self) -> bool:
+        """Say whether all that was gained was lost again, but for a present term."""
+        held = self._election.leadership("c")
+        gained = sorted(term.epoch for term in self.elected.events)
+        ended = sorted(term.epoch for term in self.lost.events)
+        return gained == [*ended, *([held.epoch] if held else [])]
+
+    def leads(self) -> bool:
+        return self._election.leadership("c") is not None
+
+    def waits(self) -> bool:
+        return self._nominated
+
+
+def _agree(
+    changes: Recorder[LeaderChange[str]], observer: LeaderElection[str], logs: list[_Log]
+) -> bool:
+    """Say whether a candidate leads if there is one, and all listeners agree on it."""
+    led = [log for log in logs if log.leads()]
+    right_number = len(led) == min(1, sum(log.waits() for log in logs))
+    told = changes.events[-1].leader if changes.events else None
+    return right_number and told == observer.get_leader() and all(log.is_settled() for log in logs)
+
+
+def _reign(election: LeaderElection[str]) -> int:
+    """Lead for a moment and return the epoch."""
+    with election.lead("c", "") as term:
+        return term.epoch

@@ -1,0 +1,190 @@
+"""What goes wrong becomes one line on stderr, ``kip30: what — what to do``, and an exit code.
+
+A traceback is shown only with ``KIP30_DEBUG=1``, and nothing that could be a secret ever.
+"""
+
+import io
+import json
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from kip30.cli import _output
+from kip30.cli._exit_codes import Status
+from kip30.errors import (
+    AuthenticationError,
+    ClosedError,
+    DefiniteError,
+    FencedError,
+    KeyExistsError,
+    KeyMissingError,
+    Kip30Error,
+    MemberExistsError,
+    NotElectedError,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+    UnsupportedError,
+    UsageError,
+    VersionConflictError,
+)
+
+
+class Failure(NamedTuple):
+    """What went wrong, what to do about it, and what to exit with."""
+
+    what: str
+    advice: str
+    status: Status
+
+
+_OTHER_ID = "choose another --id; that of a crashed member is free after the session timeout"
+_CHECK_STORE = "check that the store runs and its address is right, with `kip30 doctor`"
+
+_RULES: tuple[tuple[type[Kip30Error], Status, str], ...] = (
+    (KeyExistsError, Status.REFUSED, "`kip30 kv update` replaces its value"),
+    (KeyMissingError, Status.REFUSED, "`kip30 kv list NAMESPACE` lists those that exist"),
+    (VersionConflictError, Status.REFUSED, "another client has written it: read it again"),
+    (FencedError, Status.REFUSED, "the holder of that epoch must stop acting as leader"),
+    (MemberExistsError, Status.REFUSED, _OTHER_ID),
+    (NotElectedError, Status.NOT_ELECTED, "try again, or allow more time"),
+    (AuthenticationError, Status.UNAVAILABLE, "`kip30 config --effective` shows the settings"),
+    (StoreError, Status.UNAVAILABLE, ""),
+    (UnavailableError, Status.UNAVAILABLE, _CHECK_STORE),
+    (ClosedError, Status.UNAVAILABLE, ""),
+    (DefiniteError, Status.REFUSED, ""),
+    (OutcomeUnknownError, Status.UNKNOWN, "it may have been done: read before you try again"),
+    (UnsupportedError, Status.UNSUPPORTED, "`kip30 backends` lists what each store offers"),
+    (UsageError, Status.USAGE, ""),
+)
+
+
+_NAMES_COMMAND = "`"
+"""What shows that an error's text says itself which command helps."""
+
+
+def is_debugging() -> bool:
+    """Say whether ``KIP30_DEBUG`` asks for tracebacks and the log."""
+    return os.environ.get("KIP30_DEBUG", "0") not in {"", "0"}
+
+
+def set_up_logging() -> None:
+    """Send the log of kip30 and of the stores' libraries to stderr if debugging, else nowhere."""
+    if is_debugging():
+        logging.basicConfig(level=logging.DEBUG)
+    else:
+        logging.getLogger().addHandler(logging.NullHandler())
+
+
+def say(line: str) -> None:
+    """Print a line that is not data on stderr; that no one reads it stops nothing."""
+    _to_stderr(f"kip30: {line}")
+
+
+def _to_stderr(line: str) -> None:
+    try:
+        click.echo(line, err=True)
+    except OSError:
+        # What is left in its buffer would fail once more at exit, and change the exit code.
+        # The descriptor stays as it is, for the command of `run` inherits it.
+        sys.stderr = io.StringIO()
+
+
+def guarded(run: Callable[[], object]) -> int:
+    """Call *run* and return an exit code: the one it returns, or that of what it raises."""
+    try:
+        status = run()
+    except click.exceptions.Exit as early:
+        return early.exit_code
+    except BrokenPipeError:
+        _forget_output()
+        return Status.OK
+    except (KeyboardInterrupt, click.Abort):
+        return Status.INTERRUPTED
+    except Exception as error:  # noqa: BLE001  a command line shows no traceback
+        return _report(error)
+    return status if isinstance(status, int) else Status.OK
+
+
+def explain(error: Exception) -> Failure:
+    """Return what to tell the operator about *error*."""
+    what, advice, status = _explained(error)
+    return Failure("; ".join(what.rstrip(".\n").splitlines()), advice, status)
+
+
+def _explained(error: Exception) -> Failure:
+    if isinstance(error, click.ClickException):
+        return Failure(error.format_message(), _help_for(error), Status.USAGE)
+    if isinstance(error, OSError) and not isinstance(error, Kip30Error):
+        return Failure(_told_by_system(error), "", Status.SYSTEM)
+    for kind, status, advice in _RULES:
+        if isinstance(error, kind):
+            what = str(error)
+            return Failure(what, "" if _NAMES_COMMAND in what else advice, status)
+    # Without its text, which is not ours and may hold anything.
+    what = f"unexpected {type(error).__name__}"
+    return Failure(what, "KIP30_DEBUG=1 shows where; please report it", Status.INTERNAL)
+
+
+def _report(error: Exception) -> Status:
+    if is_debugging():
+        traceback.print_exception(error)
+    failure = explain(error)
+    if failure.status is Status.SYSTEM:
+        _forget_output()
+    if _output.is_json_wanted() or _asks_for_json(error):
+        _to_stderr(json.dumps({"error": _record(error, failure)}))
+    else:
+        say(f"{failure.what} — {failure.advice}" if failure.advice else failure.what)
+    return failure.status
+
+
+def _record(error: Exception, failure: Failure) -> dict[str, str | int]:
+    return {
+        "kind": failure.status.name.lower(),
+        "type": type(error).__name__,
+        "message": failure.what,
+        "advice": failure.advice,
+        "exit": int(failure.status),
+    }
+
+
+def _asks_for_json(error: Exception) -> bool:
+    """Say whether a call that could not be parsed was to print JSON."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None:
+        return False
+    offers = any(one.name == "as_json" for one in context.command.params)
+    return offers and "--json" in sys.argv
+
+
+def _help_for(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if isinstance(context, click.Context) else "kip30"
+    dash = "write `--` before a value that begins with `-`; " if _lacks_value(error) else ""
+    return f"{dash}see `{path} --help`"
+
+
+def _lacks_value(error: click.ClickException) -> bool:
+    """Say whether a value may have been taken for an option."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return False
+    return any(one.name == "value" for one in error.ctx.command.params)
+
+
+def _told_by_system(error: OSError) -> str:
+    name = f"{error.filename}: " if error.filename else ""
+    return f"{name}{error.strerror or type(error).__name__}"
+
+
+def _forget_output() -> None:
+    """See to it that what could not be written is not tried, and complained about, once more."""
+    with suppress(io.UnsupportedOperation), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -1,0 +1,95 @@
+"""How what is written on the command line is read, and what holds if nothing is."""
+
+import math
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kip30.driver.records import Fence, check_fence
+from kip30.errors import UsageError
+
+_FENCE = re.compile(r"(.+):([0-9]{1,19})", re.DOTALL)
+_AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|min|h|d)")
+_UNITS = {"s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def nodes(command: F) -> F:
+    """Give *command* the option of how many servers to start."""
+    option = click.option(
+        "--nodes",
+        type=int,
+        default=1,
+        show_default=True,
+        help="How many servers work together: 1 or 3.",
+    )
+    return option(command)
+
+
+def setting(written: str) -> tuple[str, str]:
+    """Return the key and the value of ``key=value``."""
+    key, equals, value = written.partition("=")
+    if not (key and equals):
+        raise click.BadParameter(f"{key!r} is no setting: write KEY=VALUE")
+    return key.strip(), value
+
+
+def fence(written: str) -> Fence:
+    """Return the fence ``service:epoch``; the service may hold colons itself."""
+    parts = _FENCE.fullmatch(written)
+    if parts is None:
+        raise click.BadParameter(f"{written!r} is no fence: write SERVICE:EPOCH, as in billing:12")
+    try:
+        return check_fence(Fence(parts[1], int(parts[2])))
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def value(written: str) -> bytes:
+    """Return the bytes of the argument, or of all of stdin if it is ``-``."""
+    if written != "-":
+        return os.fsencode(written)
+    if sys.stdin is None:
+        raise click.BadParameter("`-` reads standard input, which is closed")
+    return sys.stdin.buffer.read()
+
+
+def seconds(written: str | float) -> float:
+    """Return a time to wait."""
+    return _duration(written, "seconds")
+
+
+def minutes(written: str | float) -> float:
+    """Return how long something goes on; that is never no time at all."""
+    if not (number := _duration(written, "minutes")):
+        raise click.BadParameter("0 minutes are too short")
+    return number
+
+
+def age(written: str) -> float:
+    """Return the seconds of a time with its unit, as ``30d``."""
+    parts = _AGE.fullmatch(written)
+    if parts is None:
+        raise click.BadParameter(f"{written!r} is no time: write a number with s, min, h or d")
+    return float(parts[1]) * _UNITS[parts[2]]
+
+
+def this_process() -> str:
+    """Return the id that a member or candidate has by default: host and process."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _duration(written: str | float, unit: str) -> float:
+    try:
+        number = float(written)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise click.BadParameter(f"{written!r} is not a number of {unit}, 0 or more")
+    return number

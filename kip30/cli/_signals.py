@@ -1,0 +1,91 @@
+"""Ending a command by a signal as by an error: everything open is closed on the way."""
+
+import _weakrefset
+import signal
+import sys
+import threading
+import weakref
+from types import FrameType
+from typing import NoReturn
+
+from kip30.cli._exit_codes import after_signal
+
+_AGAIN_SECONDS = 0.01
+_DROPPING_FILES = (weakref.__file__, _weakrefset.__file__)
+_LOCKING = frozenset({"__enter__", "__exit__", "_acquire_restore", "_release_save"})
+
+
+class UnwindingOnSignals:
+    """While this lasts, SIGTERM and SIGHUP raise `SystemExit`, and SIGINT `KeyboardInterrupt`.
+
+    A signal that the parent process has ignored stays ignored. Main thread only.
+    """
+
+    def __init__(self) -> None:
+        """Handle nothing yet."""
+        self._handled: list[signal.Signals] = []
+        # The signal that came where nothing may be raised; the timer is on while there is one.
+        self._waiting: int | None = None
+
+    def __enter__(self) -> None:
+        """Begin."""
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._handled.append(number)
+                signal.signal(number, self._handle)
+
+    def __exit__(self, *_error: object) -> None:
+        """Give the signals their default effect; raise what a signal that still waits raises."""
+        for number in self._handled:
+            signal.signal(number, signal.SIG_DFL)
+        if self._waiting is not None:
+            self._raise(self._waiting)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if _may_raise(frame):
+            self._raise(number)
+        self._waiting = number
+        signal.signal(signal.SIGALRM, lambda _alarm, later: self._handle(number, later))
+        # Again and again: what arrives right before a call that waits is not seen before that ends.
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS, _AGAIN_SECONDS)
+
+    def _raise(self, number: int) -> NoReturn:
+        if self._waiting is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            # Not the default, which kills: the last alarm may be on its way.
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
+            self._waiting = None
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(after_signal(number))
+
+
+def _may_raise(frame: FrameType | None) -> bool:
+    """Say whether what is raised in *frame* ends the program, and leaves no lock behind."""
+    while frame is not None:
+        if _is_dropping(frame) or _is_locking(frame):
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _is_dropping(frame: FrameType) -> bool:
+    """Say whether *frame* may be a finalizer's or a weak reference's callback.
+
+    Python drops what those raise, and every import has such a callback.
+    """
+    code = frame.f_code
+    return (
+        code.co_name == "__del__"
+        or code.co_filename in _DROPPING_FILES
+        or code.co_filename.startswith("<frozen importlib")
+    )
+
+
+def _is_locking(frame: FrameType) -> bool:
+    """Say whether *frame* takes or releases the lock of a `threading.Condition`.
+
+    What is raised between the lock and the with-block leaves it locked for good.
+    """
+    code = frame.f_code
+    return code.co_name in _LOCKING and code.co_filename == threading.__file__

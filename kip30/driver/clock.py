@@ -1,0 +1,74 @@
+"""The one clock leases are judged by.
+
+It counts time spent in suspend where the system can tell (Linux's
+CLOCK_BOOTTIME), for a store goes on counting while a laptop sleeps. It never
+looks at the wall clock.
+"""
+
+import threading
+import time
+from typing import Protocol
+from weakref import WeakSet
+
+from typing_extensions import override
+
+
+class Clock(Protocol):
+    """Seconds since some fixed moment, never going back. Thread-safe."""
+
+    def now(self) -> float:
+        """Return the present moment in seconds."""
+        ...
+
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        """Wait on *condition*, which the caller holds, until notified or *timeout* seconds on.
+
+        May return early.
+        """
+        ...
+
+
+_LONGEST_WAIT = 1.0
+_CLOCK_ID = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class SystemClock(Clock):
+    """The system's boot time, or its monotonic time where there is no such clock."""
+
+    @override
+    def now(self) -> float:
+        return time.clock_gettime(_CLOCK_ID)
+
+    @override
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        # A condition's own timeout stands still in suspend, so long waits are cut up.
+        condition.wait(None if timeout is None else min(timeout, _LONGEST_WAIT))
+
+
+class ManualClock(Clock):
+    """A clock that moves only on request, for tests of timing rules."""
+
+    def __init__(self, start: float = 1000.0) -> None:
+        """Begin at *start* seconds."""
+        self._now = start
+        self._lock = threading.Lock()
+        self._waiting: WeakSet[threading.Condition] = WeakSet()
+
+    @override
+    def now(self) -> float:
+        return self._now
+
+    @override
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        with self._lock:
+            self._waiting.add(condition)
+        condition.wait(0.05 if timeout is not None else None)
+
+    def advance(self, seconds: float) -> None:
+        """Move on by *seconds* and wake the threads that wait on this clock."""
+        with self._lock:
+            self._now += seconds
+            waiting = list(self._waiting)
+        for condition in waiting:
+            with condition:
+                condition.notify_all()

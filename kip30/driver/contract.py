@@ -1,0 +1,294 @@
+"""The driver contract: all that a store has to be able to do.
+
+A backend answers *one-shot* requests with futures and never loops on a caller's
+behalf, with two exceptions: it renews its leases, and it keeps its watches
+alive. Validation, encoding, deadlines, campaigning, re-joining, settlement of
+lost answers and delivery to listeners are done above, once for all stores.
+
+Rules for every method:
+
+* It is thread-safe, and returns within microseconds or by the operation timeout.
+* Its future ends by the operation timeout, with a result or one of kip30's errors: a
+  `DefiniteError` only if nothing was done and nothing will be done, `OutcomeUnknownError`
+  whenever that is not certain.
+* A write is sent once. Blind repetition meets its own first success.
+* Reads are linearizable: they see every write acknowledged before they began.
+* No user code runs on a backend's threads; sinks and lease callbacks are the library's own.
+* ``order`` grows over all answers of one backend object about one target: what was read from the
+  store later never has the smaller one. It need not mean anything to the store or to others.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar
+
+from kip30.driver.clock import Clock
+from kip30.driver.lease import Lease
+from kip30.driver.records import (
+    Claim,
+    Entry,
+    Held,
+    NamePage,
+    Pruned,
+    Snapshot,
+    Target,
+    Version,
+    Write,
+)
+from kip30.driver.scanning import ScanDriver, View
+from kip30.names import Key
+
+
+class Capability(Enum):
+    """Powers that not every store has; asking for an undeclared one raises `UnsupportedError`."""
+
+    COMPARE_AND_SET = "compare-and-set"
+    FENCING = "fencing"
+    LISTING = "listing"
+    LEASE_SHARING = "lease-sharing"
+    FORKING = "forking"
+    SCANNING = "scanning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a store takes, and how soon its observers hear of a change."""
+
+    value_bytes: int = 256 * 1024
+    observe_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What every backend is opened with, besides its own settings.
+
+    A session timeout that *was asked* for is had or refused; another one gives way to what the
+    store grants.
+    """
+
+    clock: Clock
+    namespace: str
+    session_timeout_seconds: float
+    operation_timeout_seconds: float
+    connect_timeout_seconds: float
+    margin_seconds: float
+    session_timeout_was_asked: bool = True
+
+    def lease(self, *, sent_at: float, timeout_seconds: float | None = None) -> Lease:
+        """Return a lease that the store granted to a request sent at *sent_at*."""
+        asked = self.session_timeout_seconds
+        given = asked if timeout_seconds is None else timeout_seconds
+        margin = self.margin_seconds * min(1.0, given / asked)
+        return Lease(self.clock, sent_at=sent_at, timeout_seconds=given, margin_seconds=margin)
+
+
+class MembershipDriver(ABC):
+    """Ids in groups, each tied to a lease.
+
+    Attributes:
+        removal_ends_lease: Whether the lease of a claim ends when another client removes its
+            record. If not, the core watches the record.
+    """
+
+    removal_ends_lease: ClassVar[bool] = False
+
+    @abstractmethod
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        """Take *member_id*. Asking again with the same nonce answers the claim it got before.
+
+        Raises: `MemberExistsError` while a live claim with another nonce holds the id, whoever
+        made it, this process included.
+        """
+
+    @abstractmethod
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        """Give a claim a new record. Raises `NotMemberError` if it is gone."""
+
+    @abstractmethod
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        """Give the id up if the claim still holds it. That it does not is no error."""
+
+    def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        """Release each of *claims* on its own, in as few round trips as the store allows."""
+        return [self.release(group, claim) for claim in claims]
+
+
+class ElectionDriver(ABC):
+    """Services, each led by at most one live claim. Epochs never repeat or go back."""
+
+    @abstractmethod
+    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+        """Try once to take *service*; a new claim gets a new, greater epoch.
+
+        Asking again with the same nonce answers the claim it got before.
+        """
+
+    @abstractmethod
+    def release(self, service: str, claim: Claim) -> Future[None]:
+        """Give the service up if the claim still holds it. That it does not is no error."""
+
+
+class StorageDriver(ABC):
+    """Records by key."""
+
+    @abstractmethod
+    def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
+        """Read all *keys*, in their order."""
+
+    @abstractmethod
+    def write(self, write: Write) -> Future[Version]:
+        """Write one record; answer its version (of a deleted one, the last it had, or a later one).
+
+        Deleting what is not there is refused under every condition.
+
+        Raises: `FencedError`, decided before the condition; `KeyExistsError`, `KeyMissingError`,
+        `VersionConflictError` by condition (`KeyMissingError` also for an expected version).
+        """
+
+    @abstractmethod
+    def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
+        """Write each of *writes* on its own, in as few round trips as the store allows."""
+
+    @abstractmethod
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
+        """Return names of *namespace* greater than *after*, in the order of their UTF-8 bytes.
+
+        At least *limit* of them, unless there are fewer; a page without names is the last. A store
+        that reads a namespace as a whole answers with all names at once: reading it again for each
+        page would cost the square.
+        """
+
+
+class Watch(ABC):
+    """A running observation."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it; the sink is not called any more after this returns, unless called from it."""
+
+
+class ObserveDriver(ABC):
+    """Reads and watches of whole targets."""
+
+    @abstractmethod
+    def snapshot(self, target: Target) -> Future[Snapshot]:
+        """Read *target* once, linearizably."""
+
+    @abstractmethod
+    def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
+        """Hand *sink* the state of *target* now and after every change.
+
+        Never two calls at once, never going back in ``order``; states in between may be left
+        out, the last one never is: also over disconnection, compaction, a lost session or a
+        lost notification. A store that cannot be reached is tried until `Watch.close`.
+        *sink* does not block and does not raise. Nothing changes a state after it was handed over.
+
+        One record that cannot be read keeps no other from being handed over: see
+        `Snapshot.unreadable`. A client has as many watches of kind ``MEMBER`` as members; a
+        change of one may take up to a third of the session timeout to be seen.
+        """
+
+
+class Backend(ABC):
+    """A connection to one store. Calling the class connects.
+
+    Contradictory settings raise `ConfigError` before any I/O; a store that cannot be reached
+    raises `UnavailableError` within the connect timeout and leaves nothing behind.
+
+    Attributes:
+        name: What the configuration calls the store.
+        settings_class: A dataclass of the store's own settings.
+        capabilities: Of the class: what the store may have. Of an instance: what it has with
+            its settings.
+        frees_at_death: Whether the claims of a client that dies are free at once and not after
+            the session timeout. A command that it ran would overlap the next one, unless another
+            process shares the lease.
+        limits: What the store takes, and how soon its observers hear of a change.
+    """
+
+    name: ClassVar[str]
+    settings_class: ClassVar[type[Any]]
+    capabilities: frozenset[Capability]
+    frees_at_death: ClassVar[bool] = False
+    limits: Limits = Limits()
+    is_blocking: ClassVar[bool] = True
+    """Whether a driver's method may work, or wait for the store, before it returns its future. If
+    not, event loops call it themselves; otherwise a thread does it for them."""
+    membership: MembershipDriver
+    election: ElectionDriver
+    storage: StorageDriver
+    observe: ObserveDriver
+
+    @abstractmethod
+    def __init__(self, context: Context, settings: Any) -> None:
+        """Connect. *settings* is an instance of `settings_class`."""
+
+    @classmethod
+    def ddl(cls, settings: Any) -> Sequence[str]:
+        """Return the statements that prepare the store for *settings*, for an administrator.
+
+        None where there is nothing to prepare. No I/O.
+        """
+        del settings
+        return ()
+
+    @classmethod
+    def scanner(cls, context: Context, settings: Any, view: View) -> ScanDriver:
+        """Open the store for reading *view* in bulk, claiming nothing. See `kip30.driver.scanning`.
+
+        Called only of a class that declares `Capability.SCANNING`.
+
+        Raises:
+            UnsupportedError: The store does not offer this view. Nothing was opened.
+            UnavailableError: The store was not reached within the connect timeout.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def describe(self) -> Mapping[str, str]:
+        """Ask the store for its ``version``, and what else helps an operator. For `doctor`."""
+
+    def prune(self, unused_seconds: float, *, dry_run: bool, after: str = "") -> Future[Pruned]:
+        """Remove what is left of things of this namespace of the configuration that are not used.
+
+        Those are services without a leader, groups without members and namespaces without keys
+        whose last use is at least *unused_seconds* ago, 0 or more, as far as the store knows it:
+        some know when a use began and not when it ended, and some find that out late. What has
+        a holder, alive or not yet known to be dead, stays, however old it is.
+
+        * Epochs and versions go on as if nothing had been removed: none repeats or goes back. A
+          fence of a service that was removed is refused. Watches go on.
+        * A call may be made at any time, by several clients at once, beside claims and writes.
+        * It may end at any point, by a crash too, and leaves nothing that is wrong. So its
+          future may end with any error; calling it again does what was left to do.
+        * One call does a bounded amount of work, within the operation timeout, and does not keep
+          others from the store for long. What it does not reach is for the next call, which is
+          given the `Pruned.after` of this one.
+        * A *dry_run* changes nothing.
+
+        The default is for a store that leaves nothing, or cannot remove it: it removes nothing.
+        """
+        del unused_seconds, dry_run, after
+        nothing: Future[Pruned] = Future()
+        nothing.set_result(Pruned({}))
+        return nothing
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all claims at once, every watch, future, thread and connection. Idempotent."""
+
+
+class LeaseSharing(ABC):
+    """The power behind `Capability.LEASE_SHARING`: a second process can keep a lease alive."""
+
+    @abstractmethod
+    def share(self, lease: Lease) -> int:
+        """Return a file descriptor; while a process holds it open, death does not end *lease*.
+
+        It stays the backend's own: who passes it on passes a duplicate on, and closes nothing.
+
+        Raises: `UsageError` if the lease is over.
+        """

@@ -1,0 +1,1 @@
+"""Parts that every store needs: futures, timers, life cycles, retries."""

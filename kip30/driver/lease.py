@@ -1,0 +1,108 @@
+"""The lease clock: until when a claim may still be believed.
+
+A driver reports every acknowledged renewal with the time taken *before it was
+sent*; the end of the store's own timeout, less a margin, is then a moment that
+the store cannot have reached earlier. `Lease` is the only judge of validity in
+kip30. It does not stop a process from pausing between asking and acting: what
+must not be written by a former holder is written with a fence.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+
+from kip30.driver.clock import Clock
+
+
+class Lease:
+    """What a store ties claims to, as seen by its holder. Thread-safe.
+
+    Validity only ever goes from true to false: a renewal that is acknowledged
+    after the deadline ends the lease instead of reviving it.
+    """
+
+    def __init__(
+        self, clock: Clock, *, sent_at: float, timeout_seconds: float, margin_seconds: float
+    ) -> None:
+        """Begin a lease that the store granted.
+
+        Args:
+            clock: The clock *sent_at* was read from.
+            sent_at: The moment before the request for the lease was sent, in seconds.
+            timeout_seconds: How long the store keeps the lease without renewal.
+            margin_seconds: How much earlier the holder stops believing in it.
+        """
+        self.timeout_seconds = timeout_seconds
+        self._clock = clock
+        self._span = timeout_seconds - margin_seconds
+        self._deadline = sent_at + self._span
+        self._ended: str | None = None
+        self._lock = threading.Lock()
+        self._callbacks: dict[Callable[[], None], None] = {}
+        self._pid = os.getpid()
+
+    @property
+    def deadline(self) -> float:
+        """The moment on the lease's clock at which it ends unless renewed, in seconds."""
+        return self._deadline
+
+    @property
+    def ended(self) -> str | None:
+        """Why the lease is over, or None while it is not known to be."""
+        return self._ended
+
+    def is_valid(self) -> bool:
+        """Say whether the store cannot have given the lease to anyone else yet.
+
+        In a forked child it is false: the lease is the parent's.
+        """
+        if os.getpid() != self._pid:
+            return False
+        with self._lock:
+            return self._ended is None and self._clock.now() < self._deadline
+
+    def remaining_seconds(self) -> float:
+        """Return the time left until the deadline; 0 once the lease is over."""
+        return max(0.0, self._deadline - self._clock.now()) if self.is_valid() else 0.0
+
+    def renewed(self, sent_at: float) -> bool:
+        """Take note of an acknowledged renewal; false if the lease was over by then."""
+        with self._lock:
+            if self._ended is None and self._clock.now() < self._deadline:
+                self._deadline = max(self._deadline, sent_at + self._span)
+                return True
+        self.expire()
+        return False
+
+    def expire(self) -> bool:
+        """End the lease if its deadline has passed; say whether it is over."""
+        if self.is_valid():
+            return False
+        self.end("not renewed in time")
+        return True
+
+    def end(self, reason: str) -> None:
+        """Declare the lease over, for good; the first *reason* stays."""
+        with self._lock:
+            if self._ended is not None:
+                return
+            self._ended = reason
+            callbacks, self._callbacks = self._callbacks, {}
+        for callback in callbacks:
+            callback()
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Have *callback* called once when the lease ends; at once if it has.
+
+        It is called on the thread that ends the lease, so it must be quick and must not raise.
+        """
+        with self._lock:
+            if self._ended is None:
+                self._callbacks[callback] = None
+                return
+        callback()
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Undo `on_end`; nothing happens if *callback* is not there."""
+        with self._lock:
+            self._callbacks.pop(callback, None)

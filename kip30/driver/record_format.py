@@ -1,0 +1,70 @@
+"""How a record is written into stores that keep bytes under a path: one format for all of them.
+
+One byte tells the format, then come eight bytes of nonce, the name's length in two bytes, the name
+in UTF-8, and the data. Values and members are named by their path and leave the name empty.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kip30.errors import StoreError
+
+_HEAD = struct.Struct(">B8sH")
+_FORMAT = 1
+_NONCE_BYTES = 8
+_SAME = (0, 9, 10)
+"""Which bytes of the head all records without a name have in common."""
+
+OVERHEAD_BYTES = _HEAD.size
+"""What a record without a name needs besides its data."""
+
+
+class Unsealed(NamedTuple):
+    """What an envelope holds: whose record it is, as far as the path does not say, and its data."""
+
+    nonce: str
+    name: str
+    data: bytes
+
+
+def seal(nonce: str, data: bytes, *, name: str = "") -> bytes:
+    """Return the stored form of a record. *nonce* is one of `kip30.driver.records.new_nonce`."""
+    label = name.encode()
+    return _HEAD.pack(_FORMAT, bytes.fromhex(nonce), len(label)) + label + data
+
+
+def unseal(stored: bytes, where: str) -> Unsealed:
+    """Return what `seal` was given; *where* names the place in the error.
+
+    Raises:
+        StoreError: Another program wrote *stored*, or a newer version of kip30 did.
+    """
+    if len(stored) < OVERHEAD_BYTES:
+        raise _foreign(where)
+    form, nonce, name_size = _HEAD.unpack_from(stored)
+    body = OVERHEAD_BYTES + name_size
+    if form != _FORMAT or len(stored) < body:
+        raise _foreign(where)
+    name = stored[OVERHEAD_BYTES:body].decode("utf-8", "surrogateescape") if name_size else ""
+    return Unsealed(nonce.hex(), name, stored[body:])
+
+
+def unseal_all(stored: Sequence[bytes]) -> list[bytes] | None:
+    """Return the data of records without names, for many at once.
+
+    Returns:
+        None if one has a name or is foreign: then each has to be unsealed by itself.
+    """
+    heads = b"".join([one[:OVERHEAD_BYTES] for one in stored])
+    ours = seal("00" * _NONCE_BYTES, b"") * len(stored)
+    is_plain = len(heads) == len(ours) and all(
+        heads[at::OVERHEAD_BYTES] == ours[at::OVERHEAD_BYTES] for at in _SAME
+    )
+    return [one[OVERHEAD_BYTES:] for one in stored] if is_plain else None
+
+
+def _foreign(where: str) -> StoreError:
+    return StoreError(
+        f"{where} holds no record of this version of kip30: remove it, or use another namespace"
+    )

@@ -1,0 +1,235 @@
+"""What travels between the portable classes and the drivers: records and how they are named."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+from typing_extensions import override
+
+from kip30.driver.lease import Lease
+from kip30.errors import UsageError
+from kip30.names import Key, check_id
+
+_WHOLE_NUMBERS = range(-(2**63), 2**63)
+"""What a part of a version or an epoch can be: every store counts in 64 bits, with a sign."""
+
+_VERSION_TEXT = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))?")
+
+
+class Version(NamedTuple):
+    """A version token: opaque, never reused for a key, also after delete and re-create.
+
+    Of two versions of *one* key the greater one was written later; nothing is promised
+    between keys.
+    """
+
+    major: int
+    minor: int = 0
+
+    @override
+    def __str__(self) -> str:
+        """Return the form that `parse_version` reads."""
+        return f"{self.major}.{self.minor}" if self.minor else str(self.major)
+
+
+def parse_version(text: str) -> Version:
+    """Return the version whose text is *text*.
+
+    Raises:
+        UsageError: *text* is not the text of a version.
+    """
+    given = cast("object", text)
+    parts = _VERSION_TEXT.fullmatch(given) if isinstance(given, str) else None
+    if parts is None:
+        raise UsageError(f"{text!r:.60} is not a version: give one or two numbers, as 12 or 12.3")
+    return check_version(Version(int(parts[1]), int(parts[2] or 0)))
+
+
+def check_version(expected: object) -> Version:
+    """Return *expected* if a store can compare it with the version of a key.
+
+    A version that no store has ever issued, such as ``Version(-1)``, passes: it is the store
+    that reports the conflict, because only the store knows whether the key is there.
+
+    Raises:
+        UsageError: It is not a `Version`, or its parts are not whole numbers of 64 bits.
+    """
+    if not isinstance(expected, Version):
+        raise UsageError(f"expected must be a Version, not {type(expected).__name__}")
+    if not (_is_whole_number(expected.major) and _is_whole_number(expected.minor)):
+        raise UsageError(
+            f"expected has the parts {tuple(expected)!r:.60}: both must be whole numbers of 64 bits"
+        )
+    return expected
+
+
+def _is_whole_number(part: object) -> bool:
+    return isinstance(part, int) and not isinstance(part, bool) and part in _WHOLE_NUMBERS
+
+
+class Entry(NamedTuple):
+    """A stored record: a value, a member or a leader.
+
+    For a leader the version's major part is the epoch; for a member the version is its
+    incarnation, which stays while its data is replaced. A new nonce tells of new data.
+    """
+
+    version: Version
+    nonce: str
+    data: bytes
+
+
+def new_nonce() -> str:
+    """Return what tells one write from all others."""
+    return os.urandom(8).hex()
+
+
+class Condition(Enum):
+    """What must hold for a write to happen, besides an expected `Version`."""
+
+    ABSENT = "absent"
+    PRESENT = "present"
+    ANY = "any"
+
+
+class Fence(NamedTuple):
+    """A write is refused unless *epoch* is still the newest one of *service*."""
+
+    service: str
+    epoch: int
+
+
+_LACKING = object()
+
+
+def check_fence(fence: object) -> Fence:
+    """Return the service and epoch of *fence*, which is a `Fence` or has the same attributes.
+
+    An epoch that was never issued, such as 0, passes: the store refuses it as outdated.
+
+    Raises:
+        UsageError: It has no service and epoch, or the epoch is not a whole number of 64 bits.
+        InvalidNameError: Its service is not a valid name.
+    """
+    service: object = getattr(fence, "service", _LACKING)
+    epoch: object = getattr(fence, "epoch", _LACKING)
+    if service is _LACKING or epoch is _LACKING:
+        raise UsageError(
+            f"fence must be a Leadership or a Fence, not {type(fence).__name__}:"
+            " use kip30.Fence(service, epoch)"
+        )
+    if not _is_whole_number(epoch):
+        raise UsageError(f"fence has the epoch {epoch!r:.60}: not a whole number of 64 bits")
+    return Fence(check_id(cast("str", service), "service"), cast("int", epoch))
+
+
+class Write(NamedTuple):
+    """One conditional write. *data* None deletes the key."""
+
+    key: Key
+    nonce: str
+    data: bytes | None
+    condition: Condition | Version
+    fence: Fence | None = None
+
+
+class Kind(Enum):
+    """What can be observed."""
+
+    VALUE = "value"
+    NAMESPACE = "namespace"
+    GROUP = "group"
+    MEMBER = "member"
+    SERVICE = "service"
+
+
+class Target(NamedTuple):
+    """A thing to observe: *scope* is the namespace, group or service.
+
+    *name* is that of a value, or the id of a member; empty for the other kinds.
+    """
+
+    kind: Kind
+    scope: str
+    name: str = ""
+
+
+class Delta(NamedTuple):
+    """Where a state may differ from earlier ones: in the entries of *names*, and nowhere else.
+
+    That holds for every state of the same target whose order is at least *since*.
+    """
+
+    since: int
+    names: frozenset[str]
+
+
+_NONE_UNREADABLE: Mapping[str, str] = MappingProxyType({})
+
+
+class Snapshot(NamedTuple):
+    """The state of a target: its entries by name, id or candidate.
+
+    A value, a member or a service has at most one entry. A namespace's entries only have to have
+    names: version, nonce and data may be anything.
+
+    *unreadable* maps each name whose record is not one that this kip30 reads to the reason, in
+    words: a record of another program, of a newer kip30, or a damaged one. Those are no entries.
+    The reason stays the same while the record does, because it is logged once.
+
+    *delta* is what a store knows that hands over only what has changed; None if it does not know.
+    Without it, a comparison of two states goes through all entries.
+    """
+
+    order: int
+    entries: Mapping[str, Entry]
+    unreadable: Mapping[str, str] = _NONE_UNREADABLE
+    delta: Delta | None = None
+
+
+class NamePage(NamedTuple):
+    """Some names of a namespace, in order; *is_last* if none was there behind them."""
+
+    names: Sequence[str]
+    is_last: bool
+
+
+class Claim(NamedTuple):
+    """A membership or leadership the store granted, and the lease it ends with.
+
+    *handle* is the driver's own; *order* is that of the grant.
+    """
+
+    name: str
+    entry: Entry
+    lease: Lease
+    order: int
+    handle: Any = None
+
+
+class Held(NamedTuple):
+    """A leadership that was not to be had.
+
+    *retry_after_seconds* is set when the store will not wake anyone at the moment the
+    leadership becomes free (a lock-delay); otherwise observers see it.
+    """
+
+    by: Snapshot
+    retry_after_seconds: float | None = None
+
+
+class Pruned(NamedTuple):
+    """What one call of `Backend.prune` came to.
+
+    Attributes:
+        counts: How many services, groups and namespaces were removed, by kind; in a dry run how
+            many would have been. A kind that is not there counts 0.
+        after: What the next call is given, to go on behind what this one looked at; empty if
+            nothing is left to look at. Of no meaning but to the store.
+    """
+
+    counts: Mapping[Kind, int]
+    after: str = ""

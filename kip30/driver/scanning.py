@@ -1,0 +1,311 @@
+"""Reading a store in bulk: the contract behind `Capability.SCANNING`.
+
+`StorageDriver` answers questions about single keys, within a session. A copy, a comparison or an
+audit reads everything once, over connections that claim nothing and write nothing. It takes a
+*position*, plans *spans* from it, and reads each span in *pages*:
+
+    with scanner(config, View()) as store:
+        at = store.position()
+        for span in store.plan(at, rows=20_000):
+            for page in store.scan(span, at):
+                ...
+
+Spans are what a job resumes at and shares among its workers; pages are what it holds in memory.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+
+from typing_extensions import override
+
+from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.records import Version
+from kip30.errors import UsageError
+from kip30.names import check_namespace, escape
+
+
+class Layout(Enum):
+    """What the bytes of a store are read as."""
+
+    KIP30 = "kip30"
+    """The values of kip30's own storage, by the keys of their users."""
+    RAW = "raw"
+    """Everything that is there, also of other programs, as it is."""
+    CLAIMS = "claims"
+    """Members, leaders and epochs, for people to look at (`claim_row`). None can be copied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What a scan covers.
+
+    Attributes:
+        layout: What the bytes are read as.
+        under: For `Layout.KIP30` a namespace, read with all namespaces below it; otherwise the
+            beginning of a path or key. Empty: everything.
+        scratch: A directory of the caller's in which a store may keep a copy of itself until the
+            caller deletes it. Only scans with the same directory find the copy again.
+    """
+
+    layout: Layout = Layout.KIP30
+    under: str = ""
+    scratch: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the namespace.
+
+        Raises:
+            InvalidNameError: *under* cannot be a namespace, and the layout is `Layout.KIP30`.
+        """
+        if self.layout is Layout.KIP30:
+            check_namespace(self.under)
+
+
+class Consistency(Enum):
+    """What the rows of one scan have in common."""
+
+    POINT_IN_TIME = "point-in-time"
+    """All spans show the store as it was at the position."""
+    PER_SPAN = "per-span"
+    """Each span shows one moment, not before the position; two spans may show different ones."""
+    FUZZY = "fuzzy"
+    """Each row shows some moment, not before the position. A key that does not change is right."""
+
+
+class Completeness(Enum):
+    """What `ScanDriver.changes` shows of a key that changes several times."""
+
+    EVERY_CHANGE = "every-change"
+    """Each value that it had."""
+    FINAL_STATES = "final-states"
+    """The last one, which may be newer than the end of the span of time asked for."""
+
+
+class Position(NamedTuple):
+    """A moment of a view. Both parts are the store's own words and mean nothing to other stores.
+
+    Attributes:
+        store: Which store it is a moment of, and which part of it where parts have moments of
+            their own; as certain as the store's own identity is.
+        at: Which moment.
+    """
+
+    store: str
+    at: str
+
+
+class Span(NamedTuple):
+    """Part of a plan.
+
+    Attributes:
+        token: Which part, in the store's own words. It stays valid in other processes, and for as
+            long as the store remembers the position.
+        rows: About how many rows it has.
+    """
+
+    token: bytes
+    rows: int
+
+
+class Row(NamedTuple):
+    """One record.
+
+    Attributes:
+        key: For `Layout.KIP30` the key as its user wrote it, in UTF-8; otherwise the path or key as
+            it is in the store.
+        data: The value without kip30's envelope; for other layouts as it is. None: a node of a tree
+            that has no data.
+        major: The greater part of the version.
+        minor: The lesser part.
+        created: The store's counter at the record's creation; None where the store keeps none.
+        modified: The same for its last change.
+        owner: The session or lease with which the record ends; None if it stays.
+    """
+
+    key: bytes
+    data: bytes | None
+    major: int
+    minor: int
+    created: int | None
+    modified: int | None
+    owner: str | None
+
+
+def claim_row(
+    kind: str, *names: str, data: bytes | None, version: Version, owner: str | None
+) -> Row:
+    """Return the row of a claim: its key has the escaped *names* as segments after *kind*.
+
+    ``member/<group>/<id>`` has the incarnation as its version, ``leader/<service>/<candidate>`` and
+    ``epoch/<service>`` have the epoch. An epoch stays when its leader is gone, and has no data.
+    """
+    key = "/".join((kind, *map(escape, names))).encode()
+    return Row(key, data, version.major, version.minor, None, None, owner)
+
+
+class Rejected(NamedTuple):
+    """Something that is there and is no record of the view, with the reason in words."""
+
+    key: bytes
+    reason: str
+
+
+class Page(NamedTuple):
+    """What one request brought: records in columns, and what could not be read as one.
+
+    A record more costs no object more, and a column becomes one of Arrow's as it is. The columns
+    have the fields of `Row`, in its order, and all are of one length.
+    """
+
+    keys: Sequence[bytes]
+    data: Sequence[bytes | None]
+    majors: Sequence[int]
+    minors: Sequence[int]
+    created: Sequence[int | None]
+    modified: Sequence[int | None]
+    owners: Sequence[str | None]
+    rejected: Sequence[Rejected] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], rejected: Sequence[Rejected] = ()) -> Self:
+        """Return a page of *rows*."""
+        found = list(rows)
+        # Not by ``zip(*found)``, which makes an object more for each row.
+        columns: Any = ([row[number] for row in found] for number in range(len(Row._fields)))
+        return cls._make((*columns, rejected))
+
+    @property
+    def rows(self) -> list[Row]:
+        """The records, each with names for its fields."""
+        return list(map(Row, *self[: len(Row._fields)]))
+
+
+class Change(NamedTuple):
+    """What became of one key.
+
+    Attributes:
+        key: As in `Row`.
+        row: The record from then on; None: the key was deleted.
+        order: Grows from change to change; equal for changes made in one transaction.
+    """
+
+    key: bytes
+    row: Row | None
+    order: int
+
+
+class ScanDriver(Closing):
+    """A store opened for bulk reading alone. It claims, makes and writes nothing.
+
+    Methods block; each request that they send ends by the operation timeout. One thread at a time
+    uses an object, and no other process: it cannot be pickled and does not survive a fork.
+
+    Every method raises `UnavailableError` if the store does not answer, `AuthenticationError` if it
+    does not allow the reading, and `StoreError` if it is not what the view expects. An iterator
+    that raised, or that its caller closed, has no request under way any more.
+
+    Attributes:
+        consistency: What the rows of a scan have in common.
+        completeness: What `changes` shows; None if the store keeps no log of changes.
+        is_tree: Whether a raw path names a node of a tree, which can have data and children.
+        under_is_prefix: Whether raw paths begin with `View.under`.
+        needs_scratch: Whether other scanners find a position only with the same `View.scratch`.
+    """
+
+    consistency: Consistency
+    completeness: Completeness | None = None
+    is_tree: ClassVar[bool] = False
+    under_is_prefix: ClassVar[bool] = True
+    needs_scratch: ClassVar[bool] = False
+
+    @override
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: connections do not travel.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError("a scanner cannot be pickled: open another one there")
+
+    @abstractmethod
+    def position(self) -> Position:
+        """Return a moment after every write that was acknowledged before this call."""
+
+    @abstractmethod
+    def plan(self, at: Position, rows: int) -> Iterator[Span]:
+        """Yield spans of about *rows* rows each. Together they cover the view, and none overlap.
+
+        Raises:
+            UsageError: *rows* is less than 1.
+            PositionLostError: As for `scan`.
+        """
+
+    @abstractmethod
+    def scan(self, span: Span, at: Position) -> Iterator[Page]:
+        """Yield the records of *span*, as `consistency` says.
+
+        What is deleted while a scan that is not of a point in time runs may be left out. What
+        cannot be read as a record is `Rejected`, and does not end the scan.
+
+        Raises:
+            PositionLostError: The store has forgotten *at*, or *at* is of another store.
+        """
+
+    def changed_since(self, page: Page, at: Position) -> Sequence[bool]:
+        """Say of each record of *page* whether it may have been changed after *at*.
+
+        The others are certain to be as they were at *at*. *page* was yielded by `scan` with *at*.
+        A store that does not tell them apart leaves this as it is.
+        """
+        del at
+        return [self.consistency is not Consistency.POINT_IN_TIME] * len(page.keys)
+
+    @abstractmethod
+    def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
+        """Yield what changed after *after*, up to and with *until*, in order.
+
+        Raises:
+            PositionLostError: The store has forgotten what followed *after*, or one of the two is
+                of another store.
+            UnsupportedError: The store keeps no log of changes.
+        """
+
+
+def check_rows(rows: int) -> int:
+    """Return *rows*, the size of a span.
+
+    Raises:
+        UsageError: It is less than 1.
+    """
+    if rows < 1:
+        raise UsageError(f"a span cannot have {rows} rows: give 1 or more")
+    return rows
+
+
+_PAGE_BYTES = 4 * 1024 * 1024
+_FIRST_ROWS = 256
+_MOST_ROWS = 5_000
+
+
+class PageSize:
+    """How many rows to request next, so that a page has about 4 MiB.
+
+    Attributes:
+        rows: 256 first, then what the mean size seen suggests, at most twice as many as before.
+    """
+
+    def __init__(self, most: int = _MOST_ROWS) -> None:
+        """Never request more than *most* rows at once."""
+        self.rows: int = min(_FIRST_ROWS, most)
+        self._most = most
+
+    def adapt(self, page: Page) -> None:
+        """Take note of what a page of this many rows brought."""
+        if page.data:
+            size = sum(map(len, filter(None, page.data)))
+            fitting = _PAGE_BYTES * len(page.data) // max(size, 1)
+            self.rows = max(1, min(fitting, 2 * self.rows, self._most))

@@ -1,0 +1,228 @@
+"""KAFKA-2921's adapter: a leader election behind the face of Kafka's ``LeaderElector``.
+
+For code that was written against `startup`, `am_i_leader`, `elect`, `resign` and
+two callbacks. The record is the one of Kafka's controller: ``version``,
+``brokerid`` and ``timestamp`` (milliseconds, as text) in JSON.
+
+Both callbacks come from one state machine, `_Callbacks`. It calls one callback at a time, and
+decides what is due only when the previous callback has returned:
+
+    state      what is so                     what is done next, as soon as
+    FOLLOWING  no term is announced           the newest term is valid: on_becoming -> LEADING
+    LEADING    one term is announced          that term is over: on_resigning -> FOLLOWING
+
+A term is over when it has ended, by the clock, by resigning or by closing, or when another broker
+was seen to lead with its epoch or a newer one. So a term that ends while a callback runs is never
+announced; one that was announced always gets its on_resigning, also before a newer term.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Self
+
+from typing_extensions import override
+
+from kip30.driver.kit.lifecycle import Closing
+from kip30.election import Leader, LeaderChange, LeaderElection
+from kip30.errors import ClosedError, LifecycleError, NotNominatedError
+from kip30.runtime.candidacy import Leadership
+
+log: logging.Logger = logging.getLogger(__name__)
+
+NOBODY: Final = -1
+"""What `LeaderElectorAdapter.leader_id` is while nobody leads, as in Kafka."""
+
+_PAYLOAD_VERSION = 1
+
+
+class _Callbacks:
+    """Calls two callbacks in turn, as the module describes. Thread-safe."""
+
+    def __init__(
+        self, on_becoming: Callable[[], object], on_resigning: Callable[[], object]
+    ) -> None:
+        """Be following."""
+        self._on_becoming = on_becoming
+        self._on_resigning = on_resigning
+        self._changed = threading.Condition()  # guards all below; notified when no thread calls
+        self._newest: Leadership | None = None  # the newest term of ours; set by `elected`
+        self._overtaken = NOBODY  # the epoch in which another broker leads; set by `overtaken`
+        self._announced: Leadership | None = None  # LEADING if not None; set by `_due`
+        self._caller: threading.Thread | None = None  # the thread that calls callbacks just now
+
+    def elected(self, term: Leadership) -> None:
+        """Announce *term*, unless it is over by then, and its end."""
+        with self._changed:
+            self._newest = term
+        # Also when the locator is closed: then `PluginLocator.close` itself calls this.
+        term.over.add_done_callback(lambda _: self.proceed())
+        self.proceed()
+
+    def overtaken(self, epoch: int) -> None:
+        """Take note of the *epoch* in which another broker leads now, or that none does."""
+        with self._changed:
+            self._overtaken = epoch
+        self.proceed()
+
+    def proceed(self) -> None:
+        """Call what is due. If a thread does that already, it will see what has changed."""
+        with self._changed:
+            if self._caller is not None:
+                return
+            self._caller = threading.current_thread()
+        while callback := self._due():
+            try:
+                callback()
+            except BaseException:  # the next callback must be called all the same
+                log.exception("%r raised", callback)
+
+    def finish(self) -> None:
+        """Call what is due and wait until that is done, but not for a callback that calls this."""
+        self.proceed()
+        with self._changed:
+            if self._caller is not threading.current_thread():
+                self._changed.wait_for(lambda: self._caller is None)
+
+    def _due(self) -> Callable[[], object] | None:
+        """Make the next transition and return its callback; without one, stop calling."""
+        with self._changed:
+            if self._announced is not None and self._is_over(self._announced):
+                self._announced = None
+                return self._on_resigning
+            newest = self._newest
+            if self._announced is None and newest is not None and not self._is_over(newest):
+                self._announced = newest
+                return self._on_becoming
+            self._caller = None
+            self._changed.notify_all()
+            return None
+
+    def _is_over(self, term: Leadership) -> bool:
+        return not term.is_valid() or term.epoch <= self._overtaken
+
+
+class LeaderElectorAdapter(Closing):
+    """One broker's part in one election. Thread-safe.
+
+    The callbacks alternate, beginning with *on_becoming_leader*, and never overlap. A loss that
+    was followed at once by a new term of the same broker is not hidden: both are called. A term
+    that is over before *on_becoming_leader* could be called for it is not announced.
+
+    Every announced term gets its *on_resigning_as_leader*, also if the election or its locator is
+    closed: then before that close returns, unless a callback is running that takes longer than the
+    operation timeout, or that closes them itself; in those cases right after that callback.
+
+    Callbacks run on threads of kip30 or in `close`, and may call everything, `resign` and `close`
+    included. One that raises is logged, and the next one is called as if it had returned.
+
+    Example:
+        with PluginLocator().startup(config) as locator:
+            election = locator.leader_election("controller")
+            with LeaderElectorAdapter(take_over, give_up, 1, election) as elector:
+                while elector.am_i_leader():
+                    ...  # act as the controller
+    """
+
+    def __init__(
+        self,
+        on_becoming_leader: Callable[[], object],
+        on_resigning_as_leader: Callable[[], object],
+        broker_id: int,
+        election: LeaderElection[str],
+    ) -> None:
+        """Prepare; nothing happens before `startup`."""
+        self.leader_id: int = NOBODY
+        self._callbacks = _Callbacks(on_becoming_leader, on_resigning_as_leader)
+        self._broker_id = broker_id
+        self._election = election
+        self._record: str | None = None  # of the present candidacy; elect sets it, resign clears it
+        self._pid = os.getpid()
+
+    def startup(self) -> None:
+        """Listen for changes of leader and take part in the election."""
+        self._election.add_listener(self._leader_changed, initial=True)
+        self.elect()
+
+    def am_i_leader(self) -> bool:
+        """Say whether this broker leads, by its own clock and at this moment.
+
+        After the locator was closed, and in a forked child, it does not.
+        """
+        try:
+            return self._election.leadership(str(self._broker_id)) is not None
+        except (ClosedError, LifecycleError):
+            return False
+
+    def elect(self) -> bool:
+        """Take part, again after `resign`, and return whether this broker leads now."""
+        record = self._record = self._record or self._payload()
+        return self._election.nominate(
+            str(self._broker_id), record, on_elected=self._callbacks.elected
+        )
+
+    def resign(self) -> None:
+        """Give up leadership and candidacy; nothing happens without a candidacy.
+
+        Raises:
+            OutcomeUnknownError: The store did not answer in time; it gets the resignation later.
+        """
+        try:
+            self._election.resign(str(self._broker_id))
+        except NotNominatedError:
+            return
+        finally:
+            self._record = None
+
+    @override
+    def close(self) -> None:
+        """Resign and stop listening. Idempotent, also after the locator was closed.
+
+        The callback for a leadership that ends here has returned when this does, except if this
+        is called by a callback: then it is called next. In a forked child nothing happens.
+
+        Raises:
+            OutcomeUnknownError: As for `resign`.
+        """
+        if os.getpid() != self._pid:
+            return
+        self._election.remove_listener(self._leader_changed)
+        try:
+            self.resign()
+        except (ClosedError, LifecycleError):
+            return
+        finally:
+            self._callbacks.finish()
+
+    @override
+    def __enter__(self) -> Self:
+        """Start up."""
+        self.startup()
+        return self
+
+    def _payload(self) -> str:
+        timestamp = str(time.time_ns() // 1_000_000)
+        record = {
+            "version": _PAYLOAD_VERSION,
+            "brokerid": self._broker_id,
+            "timestamp": timestamp,
+        }
+        return json.dumps(record)
+
+    def _leader_changed(self, change: LeaderChange[str]) -> None:
+        leader = change.leader
+        other = leader if leader is not None and leader.id != str(self._broker_id) else None
+        self._callbacks.overtaken(NOBODY if other is None else other.epoch)
+        self.leader_id = NOBODY if leader is None else _broker_of(leader)
+
+
+def _broker_of(leader: Leader[str]) -> int:
+    """Return the broker id in the payload of *leader*; NOBODY if it is no payload of an elector."""
+    try:
+        broker: object = json.loads(leader.data)["brokerid"]
+    except (ValueError, TypeError, LookupError):
+        return NOBODY
+    return broker if isinstance(broker, int) else NOBODY

@@ -1,0 +1,1 @@
+"""What runs below the portable classes: campaigns, memberships, subscriptions, dispatch."""

@@ -1,0 +1,132 @@
+"""One candidate's nomination and the terms it leads."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import ClassVar
+
+from typing_extensions import override
+
+from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.records import Claim, new_nonce
+from kip30.errors import DefiniteError, Kip30Error, LeadershipLostError
+from kip30.runtime.dispatcher import Delivery, Dispatcher
+from kip30.runtime.lease_bound import LeaseBound
+
+
+class Leadership(LeaseBound):
+    """One term of one candidate. It ends once, and for good; the next term is a new one."""
+
+    lost_error: ClassVar[type[DefiniteError]] = LeadershipLostError
+
+    def __init__(
+        self,
+        service: str,
+        claim: Claim,
+        data: bytes,
+        wake: Callable[[], None],
+        make_future: Callable[[], Future[None]],
+    ) -> None:
+        """Lead *service* under *claim*; see `LeaseBound`."""
+        super().__init__(claim, data, wake, make_future)
+        self.service = service
+
+    @property
+    def candidate(self) -> str:
+        """The candidate that leads."""
+        return self.claim.name
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token: greater than that of every earlier term of the service."""
+        return self.claim.entry.version.major
+
+    @override
+    def __repr__(self) -> str:
+        return f"<leadership of {self.service!r} by {self.candidate!r}, epoch {self.epoch}>"
+
+
+LeadershipListener = Callable[[Leadership], object]
+
+
+class Candidacy:
+    """One nomination, from nominate to resign, over any number of terms.
+
+    Attributes:
+        waiting: Futures of the next term, one for each call that waits for it; guarded by the
+            lock of the campaign, but a future that is done removes itself.
+        uncertain: Whether the newest claim was not answered.
+        unheard: Whether any claim under the present nonce was not answered.
+        held: What is to be given back when it leaves.
+    """
+
+    def __init__(
+        self,
+        candidate: str,
+        data: bytes,
+        dispatcher: Dispatcher,
+        *,
+        on_elected: LeadershipListener | None = None,
+        on_lost: LeadershipListener | None = None,
+    ) -> None:
+        """Tell both listeners by *dispatcher*, neither waiting for the other."""
+        self.candidate = candidate
+        self.data = data
+        self.callbacks: tuple[LeadershipListener | None, LeadershipListener | None] = (
+            on_elected,
+            on_lost,
+        )
+        self.elected: Delivery[Leadership] = Delivery(dispatcher, on_elected, "on_elected")
+        self.lost: Delivery[Leadership] = Delivery(dispatcher, on_lost, "on_lost")
+        # What claims of the next term carry. The campaign draws a new one when a term ends, so no
+        # later claim is taken for an earlier one.
+        self.nonce: str = new_nonce()
+        # The term that is led, perhaps over already. Written under the lock of the campaign.
+        self.leadership: Leadership | None = None
+        # Done once the first claim was answered, or the candidate is withdrawn: `nominate` waits.
+        self.tried: Future[None] = Future()
+        self.waiting: set[Future[Leadership | None]] = set()
+        # None until it resigns; done once the store confirmed that. Set under the campaign's lock.
+        self.resigned: Future[None] | None = None
+        # These three are written by the campaign's task, `held` also when a term ends.
+        self.held: Claim | None = None
+        self.uncertain = False
+        self.unheard = False
+
+    def leads(self) -> bool:
+        """Say whether the candidate leads at this moment."""
+        leadership = self.leadership
+        return leadership is not None and leadership.is_valid()
+
+    def is_renewed_by(self, other: "Candidacy") -> bool:
+        """Say whether nominating *other* asks for nothing that differs from this nomination."""
+        given = zip(other.callbacks, self.callbacks, strict=True)
+        return other.data == self.data and all(
+            callback is None or callback == own for callback, own in given
+        )
+
+    def next_term(self) -> Future[Leadership | None]:
+        """Return a future of the next term, or of None if the candidate is withdrawn before.
+
+        A future that is cancelled is forgotten. The caller holds the lock of the campaign.
+        """
+        future: Future[Leadership | None] = Future()
+        self.waiting.add(future)
+        future.add_done_callback(self.waiting.discard)
+        return future
+
+    def answer_waiting(self, term: Leadership | None) -> None:
+        """End the futures of `next_term`. The caller does not hold the lock of the campaign."""
+        for future in list(self.waiting):
+            succeed(future, term)
+
+    def silence(self) -> None:
+        """Start no call of either listener any more."""
+        self.elected.close()
+        self.lost.close()
+
+    def first_try_done(self, error: Kip30Error | None = None) -> None:
+        """Let `nominate` return, or raise *error*."""
+        if error is None:
+            succeed(self.tried, None)
+        else:
+            fail(self.tried, error)

@@ -1,0 +1,351 @@
+"""Runs the library's own work and the users' callbacks, on threads that come and go.
+
+A task never runs twice at once, and a wake-up during a run is not lost: it runs
+once more. A task that blocks holds one thread and delays no other task. An idle
+task costs no thread, and neither does one that waits for an event loop: its run
+returns a `Suspended`.
+
+Tasks that wait for the store are the exception: at most `STORE_WORKERS` of them
+run at once and the others queue for their turn, first come, first served. When
+the store stands still, a thousand of them block eight threads, and when it
+comes back they do not all ask at the same moment. Callbacks and timers never
+queue behind them.
+"""
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Generic, TypeVar
+
+from kip30.driver.clock import Clock
+from kip30.driver.kit.threads import started
+from kip30.errors import UnavailableError
+
+E = TypeVar("E")
+
+log: logging.Logger = logging.getLogger(__name__)
+
+STORE_WORKERS = 8
+"""How many tasks that wait for the store run at once."""
+
+_READY_WORKERS = 4
+_IDLE_SECONDS = 2.0
+_STARVED_SECONDS = 0.005
+_REFUSED_SECONDS = 0.05
+"""How long to wait before another worker is tried when the system had no thread to spare."""
+
+
+class Suspended(Future[None]):
+    """What a callback returns that goes on elsewhere, such as in an event loop.
+
+    The task that called it counts as running until this is done, and holds no thread. One that
+    is never done holds nothing either: its task just does not run again.
+    """
+
+
+class Task:
+    """Something to be run now and then. Made by `Dispatcher.task`."""
+
+    __slots__ = (
+        "_dispatcher",
+        "_run",
+        "closed",
+        "name",
+        "queued",
+        "running",
+        "waits_for_store",
+        "woken",
+    )
+
+    def __init__(
+        self,
+        dispatcher: "Dispatcher",
+        run: Callable[[], object],
+        name: str,
+        *,
+        waits_for_store: bool = False,
+    ) -> None:
+        """Belong to *dispatcher*; the flags are its own."""
+        self.name: str = name
+        self.waits_for_store: bool = waits_for_store
+        self.queued: bool = False
+        self.running: bool = False
+        self.woken: bool = False
+        self.closed: bool = False
+        self._dispatcher = dispatcher
+        self._run = run
+
+    def wake(self) -> None:
+        """Have the task run soon, after this call. Any thread may call; never blocks."""
+        self._dispatcher.enqueue(self)
+
+    def wake_at(self, moment: float) -> None:
+        """Have the task run when the dispatcher's clock reaches *moment*, in seconds."""
+        self._dispatcher.schedule(moment, self)
+
+    def close(self) -> None:
+        """Start no run after this returns; one that is under way may end."""
+        self.closed = True
+
+    def run(self) -> Suspended | None:
+        """Run unless closed; what the task raises is logged. Return what the run waits for."""
+        if self.closed:
+            return None
+        try:
+            return suspended(self._run())
+        except BaseException:  # also SystemExit, which must not end the thread
+            log.exception("%s failed", self.name)
+            return None
+
+
+class _Admission:
+    """Lets at most so many tasks run at once, in the order in which they came.
+
+    The dispatcher's lock protects it.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Admit up to *most* tasks."""
+        self._free = most
+        self._waiting: deque[Task] = deque()
+
+    def admit(self, task: Task) -> bool:
+        """Take a place for *task*, or queue it and return false."""
+        if not self._free:
+            self._waiting.append(task)
+            return False
+        self._free -= 1
+        return True
+
+    def finish(self) -> Task | None:
+        """Give one place back; return the queued task that has it now, if there is one."""
+        if self._waiting:
+            return self._waiting.popleft()
+        self._free += 1
+        return None
+
+    def clear(self) -> None:
+        """Forget the queued tasks."""
+        self._waiting.clear()
+
+
+class Dispatcher:
+    """A pool of threads for tasks, each started when it is needed, and a timer thread."""
+
+    def __init__(self, clock: Clock, *, name: str = "kip30") -> None:
+        """Serve tasks whose timers are read from *clock*."""
+        self.clock = clock
+        self._name = name
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._alarm = threading.Condition(self._lock)
+        self._ready: deque[Task] = deque()
+        self._store_tasks = _Admission(STORE_WORKERS)
+        self._timers: list[tuple[float, int, Task]] = []
+        self._ticket = itertools.count()
+        self._threads: set[threading.Thread] = set()
+        self._keeper: threading.Thread | None = None
+        self._idle = 0
+        self._taken = 0
+        self._closed = False
+        self._refused = False
+        """Whether the system had no thread to spare for the last worker; written under the lock."""
+
+    def start(self) -> None:
+        """Start the timer thread, on which everything relies that is late for want of a thread.
+
+        Raises:
+            UnavailableError: The system has none to spare.
+        """
+        with self._lock:
+            self._need_keeper()
+            if self._keeper is None:
+                raise UnavailableError("the system has no thread to spare: nothing was opened")
+
+    def task(self, run: Callable[[], object], name: str, *, waits_for_store: bool = False) -> Task:
+        """Return a task that calls *run*; *name* stands in the log if it fails.
+
+        A task that *waits_for_store* must run no user code: it holds one of few places.
+        """
+        return Task(self, run, name, waits_for_store=waits_for_store)
+
+    def enqueue(self, task: Task) -> None:
+        """Put *task* in line; if it runs just now it will run again."""
+        with self._lock:
+            self._enqueue(task)
+
+    def schedule(self, moment: float, task: Task) -> None:
+        """Enqueue *task* once the clock reaches *moment*."""
+        with self._lock:
+            if self._closed:
+                return
+            heapq.heappush(self._timers, (moment, next(self._ticket), task))
+            self._need_keeper()
+            if self._timers[0][0] == moment:
+                self._alarm.notify()
+
+    def close(self, timeout_seconds: float) -> None:
+        """Start no further run and wait for the threads, but not for the calling one."""
+        with self._lock:
+            self._closed = True
+            self._ready.clear()
+            self._store_tasks.clear()
+            self._timers.clear()
+            self._work.notify_all()
+            self._alarm.notify_all()
+            threads = [*self._threads, *([self._keeper] if self._keeper else [])]
+        until = time.monotonic() + timeout_seconds
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def owns_this_thread(self) -> bool:
+        """Say whether the calling thread is one of the pool's."""
+        with self._lock:
+            return threading.current_thread() in {*self._threads, self._keeper}
+
+    def _enqueue(self, task: Task) -> None:
+        if self._closed or task.queued:
+            return
+        if task.running:
+            task.woken = True
+            return
+        task.queued = True
+        if not task.waits_for_store or self._store_tasks.admit(task):
+            self._make_ready(task)
+
+    def _make_ready(self, task: Task) -> None:
+        self._ready.append(task)
+        if not self._starved():
+            self._work.notify()
+        elif len(self._threads) < _READY_WORKERS:
+            self._start_worker()
+        else:
+            self._need_keeper()
+            self._alarm.notify()
+
+    def _start_worker(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True)
+        self._refused = not started(thread)
+        if self._refused:
+            self._need_keeper()
+            self._alarm.notify()  # which tries again
+        else:
+            self._threads.add(thread)
+
+    def _need_keeper(self) -> None:
+        if self._keeper is None:
+            name = f"{self._name}-timer"
+            keeper = threading.Thread(target=self._keep, name=name, daemon=True)
+            self._keeper = keeper if started(keeper) else None
+
+    def _serve(self) -> None:
+        while task := self._next():
+            rest = task.run()
+            if rest is None:
+                self._finished(task)
+            else:
+                rest.add_done_callback(partial(self._resumed, task))
+
+    def _next(self) -> Task | None:
+        with self._lock:
+            while not self._ready and not self._closed:
+                self._idle += 1
+                notified = self._work.wait(_IDLE_SECONDS)
+                self._idle -= 1
+                if not notified and not self._ready:
+                    break
+            if self._closed or not self._ready:
+                self._threads.discard(threading.current_thread())
+                return None
+            task = self._ready.popleft()
+            self._taken += 1
+            task.queued, task.running = False, True
+            return task
+
+    def _resumed(self, task: Task, _rest: Future[None]) -> None:
+        self._finished(task)
+
+    def _finished(self, task: Task) -> None:
+        with self._lock:
+            task.running = False
+            if task.waits_for_store and (admitted := self._store_tasks.finish()):
+                # The calling worker takes a task next, so this one needs no other worker.
+                self._ready.append(admitted)
+            # After those that wait already, lest a task that is woken often takes every turn.
+            if task.woken:
+                task.woken = False
+                self._enqueue(task)
+
+    def _keep(self) -> None:
+        """Ring timers, and add a worker whenever work waits and no worker takes any."""
+        with self._lock:
+            while not self._closed:
+                self._ring_timers()
+                starved, taken = self._starved(), self._taken
+                self.clock.wait(self._alarm, self._pause())
+                if starved and self._starved() and self._taken == taken:
+                    self._start_worker()
+
+    def _starved(self) -> bool:
+        """Say whether more tasks wait than there are workers on their way to them."""
+        return len(self._ready) > self._idle
+
+    def _ring_timers(self) -> None:
+        while self._timers and self._timers[0][0] <= self.clock.now():
+            self._enqueue(heapq.heappop(self._timers)[2])
+
+    def _pause(self) -> float | None:
+        if self._starved():
+            return _REFUSED_SECONDS if self._refused else _STARVED_SECONDS
+        return max(0.0, self._timers[0][0] - self.clock.now()) if self._timers else None
+
+
+class Delivery(Generic[E]):
+    """Events for one callback, one after the other and none left out."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, callback: Callable[[E], object] | None, name: str
+    ) -> None:
+        """Deliver on *dispatcher*; without a *callback* events are dropped."""
+        self._callback = callback
+        self._events: deque[E] = deque()
+        self._task = dispatcher.task(self._deliver, name)
+
+    def send(self, event: E) -> None:
+        """Have the callback called with *event* after all that were sent before."""
+        if self._callback is not None:
+            self._events.append(event)
+            self._task.wake()
+
+    def close(self) -> None:
+        """Start no call after this returns."""
+        self._task.close()
+
+    def _deliver(self) -> Suspended | None:
+        while self._events and not self._task.closed:
+            if rest := self._call(self._events.popleft()):
+                self._task.wake()  # for the events after it, once it is done
+                return rest
+        return None
+
+    def _call(self, event: E) -> Suspended | None:
+        try:
+            return suspended(self._callback(event)) if self._callback is not None else None
+        except BaseException:  # the next events must be delivered all the same
+            log.exception("%s raised", self._task.name)
+            return None
+
+
+def suspended(result: object) -> Suspended | None:
+    """Return what a callback has returned if it goes on elsewhere; else its result means nothing.
+
+    Other futures are the user's own: a callback may submit work to a pool and return its future.
+    """
+    return result if isinstance(result, Suspended) else None

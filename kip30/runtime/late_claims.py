@@ -1,0 +1,83 @@
+"""Claims to lead that were never answered, once no candidate goes by them any more.
+
+A delayed request may be applied after a later one with the same nonce was answered or refused. The
+claim that it is granted would be kept alive by this client's session with no candidate behind it.
+So its nonce is remembered for `LATE_SECONDS`, and the claim is released if it appears.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kip30.driver import Context
+from kip30.driver.records import Claim, Kind, Snapshot, Target
+from kip30.runtime.open_store import OpenStore
+
+LATE_SECONDS = 600.0
+"""How late a request may arrive: longer than servers stand still that clients go on to count on."""
+
+
+def forget_at(context: Context) -> float:
+    """Return until when a request may arrive that was sent by now, and not answered."""
+    return context.clock.now() + max(LATE_SECONDS, context.session_timeout_seconds)
+
+
+class LateClaim(NamedTuple):
+    """A claim without an answer, and until when it may appear."""
+
+    candidate: str
+    nonce: str
+    data: bytes
+    forget_at: float
+
+
+class LateClaims:
+    """The late claims of one service."""
+
+    def __init__(self, store: OpenStore, service: str, release: Callable[[Claim], object]) -> None:
+        """Give back with *release* what was granted after all."""
+        self._store = store
+        self._service = service
+        self._release = release
+        self._late: list[LateClaim] = []
+
+    def __len__(self) -> int:
+        """Return how many may appear yet."""
+        return len(self._late)
+
+    def remember(self, candidate: str, nonce: str, data: bytes) -> None:
+        """Take back what is granted under *nonce* from now on."""
+        self._late.append(LateClaim(candidate, nonce, data, forget_at(self._store.context)))
+
+    def release_shown(self, latest: Snapshot | None) -> None:
+        """Release the claims that *latest* shows, and forget those that can appear no more."""
+        for late in list(self._late):
+            if latest is not None and _shows(latest, late.nonce):
+                self.take_back(late.candidate, late.nonce, late.data)
+            if self._store.context.clock.now() >= late.forget_at:
+                self._late.remove(late)
+
+    def due(self) -> float:
+        """Return when the next one is to be forgotten; infinite if there is none."""
+        return min((late.forget_at for late in self._late), default=math.inf)
+
+    def take_back(self, candidate: str, nonce: str, data: bytes) -> None:
+        """Take back what was granted under *nonce*, if the store shows it now.
+
+        What a watch delivered last may be from before a release: then the look-up, which is a claim
+        with the same nonce, would claim again.
+        """
+        if not _shows(self._read(), nonce):
+            return
+        asked = self._store.backend.election.claim(self._service, candidate, nonce, data)
+        answer = self._store.asking()(asked)  # the same nonce finds the claim
+        if isinstance(answer, Claim):
+            self._release(answer)
+
+    def _read(self) -> Snapshot:
+        target = Target(Kind.SERVICE, self._service)
+        return self._store.wait(self._store.backend.observe.snapshot(target))
+
+
+def _shows(snapshot: Snapshot, nonce: str) -> bool:
+    return any(entry.nonce == nonce for entry in snapshot.entries.values())

@@ -1,0 +1,73 @@
+"""The leases a client lives by: each is ended by its own clock, and listeners are notified."""
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kip30.driver.lease import Lease
+from kip30.runtime.dispatcher import Delivery, Dispatcher, Task
+
+
+class SessionLost(NamedTuple):
+    """A lease of this client ended although it was not closed.
+
+    Members re-join and candidates are nominated again by themselves.
+    """
+
+    reason: str
+
+
+SessionListener = Callable[[SessionLost], object]
+
+
+class LeaseTracker:
+    """All leases of one connection and who wants to hear of their loss."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        """Use *dispatcher* for timers and callbacks."""
+        self._dispatcher = dispatcher
+        self._leases: dict[Lease, Task] = {}
+        self._listeners: dict[SessionListener, Delivery[SessionLost]] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def adopt(self, lease: Lease) -> None:
+        """Have *lease* end by its own clock, and listeners notified of its loss."""
+        with self._lock:
+            if lease in self._leases or lease.ended is not None or self._closed:
+                return
+            task = self._dispatcher.task(lambda: self._look_at(lease, task), "lease clock")
+            self._leases[lease] = task
+        task.wake_at(lease.deadline)
+        lease.on_end(lambda: self._ended(lease))
+
+    def add_listener(self, listener: SessionListener) -> None:
+        """Call *listener* whenever a lease is lost; adding it twice counts once."""
+        with self._lock:
+            delivery = Delivery(self._dispatcher, listener, "session listener")
+            self._listeners.setdefault(listener, delivery)
+
+    def remove_listener(self, listener: SessionListener) -> None:
+        """Start no call of *listener* any more; nothing happens if it is not there."""
+        with self._lock:
+            delivery = self._listeners.pop(listener, None)
+        if delivery is not None:
+            delivery.close()
+
+    def close(self) -> None:
+        """Notify of nothing that ends from now on."""
+        with self._lock:
+            self._closed = True
+
+    def _look_at(self, lease: Lease, task: Task) -> None:
+        if not lease.expire():
+            task.wake_at(lease.deadline)
+
+    def _ended(self, lease: Lease) -> None:
+        with self._lock:
+            task = self._leases.pop(lease, None)
+            listeners = [] if self._closed else list(self._listeners.values())
+        if task is not None:
+            task.close()
+        for delivery in listeners:
+            delivery.send(SessionLost(lease.ended or "not renewed in time"))

@@ -1,0 +1,139 @@
+"""What became of a write whose answer was lost: the nonce in the record shows it.
+
+A write is never simply repeated: the repetition could meet its own first
+success and report a false conflict. The record is read again instead:
+
+* It carries the write's nonce: the write happened.
+* The record still has the version that the write expected: repeating the *same* write, nonce
+  and all, is safe. If the first one arrives late after all, only one of the two finds that
+  version, for a version never comes back. (That a key is absent proves nothing of the sort: it
+  may have been created, seen, and deleted.)
+* A write without a condition (`Storage.set`) is never sent a second time. If its nonce is not in
+  the record, it may have been applied and then replaced by another client, whose newer value the
+  repetition would overwrite; or it may still be on its way.
+* Anything else looks the same as "written, then overwritten": it stays unknown.
+"""
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+from kip30.driver import StorageDriver
+from kip30.driver.lease import Lease
+from kip30.driver.records import Entry, Version, Write
+from kip30.errors import (
+    AuthenticationError,
+    ClosedError,
+    DefiniteError,
+    Kip30Error,
+    OutcomeUnknownError,
+    StoreError,
+    UnavailableError,
+)
+
+T = TypeVar("T")
+
+_ATTEMPTS = 3
+_TOLD_NOTHING = (UnavailableError, ClosedError, StoreError, AuthenticationError)
+
+
+class Wait(Protocol):
+    """Waits for a driver's answers, all by the deadline of the call they serve."""
+
+    def __call__(self, future: Future[T]) -> T:
+        """Return the result, or raise one of kip30's errors."""
+        ...
+
+    def is_over(self) -> bool:
+        """Say whether the deadline has passed."""
+        ...
+
+
+def insist(ask: Callable[[], T], wait: Wait, attempts: int = _ATTEMPTS) -> T:
+    """Repeat a request that meets its own success (same nonce) while its outcome is unknown.
+
+    Raises:
+        OutcomeUnknownError: It still is. That a repetition was not done says nothing of the
+            first request.
+    """
+    try:
+        return ask()
+    except OutcomeUnknownError as lost:
+        if attempts == 1 or wait.is_over():
+            raise
+        try:
+            return insist(ask, wait, attempts - 1)
+        except _TOLD_NOTHING as error:
+            raise lost from error
+
+
+def given_back(release: Callable[[], object], lease: Lease) -> bool:
+    """Have a claim under *lease* released; false if that is not confirmed, but the lease is over.
+
+    Raises:
+        Kip30Error: It is not confirmed, and the lease goes on.
+    """
+    try:
+        release()
+    except Kip30Error:
+        if lease.is_valid():
+            raise
+        return False
+    return True
+
+
+def write_and_settle(driver: StorageDriver, write: Write, wait: Wait) -> Version:
+    """Write once, and find out what happened if the answer is lost.
+
+    Raises:
+        OutcomeUnknownError: The record does not show it, or the store does not answer.
+        DefiniteError: Nothing was written.
+    """
+    try:
+        return wait(driver.write(write))
+    except OutcomeUnknownError as error:
+        return settle(driver, write, wait, error)
+
+
+def settle(driver: StorageDriver, write: Write, wait: Wait, error: OutcomeUnknownError) -> Version:
+    """Find out what became of *write*, whose answer was lost with *error*.
+
+    Raises:
+        OutcomeUnknownError: The record does not show it, or the store does not answer.
+    """
+    for _ in range(_ATTEMPTS):
+        entry = _read(driver, write, wait, error)
+        if entry is not None and entry.nonce == write.nonce:
+            return entry.version
+        if not _may_repeat(write, entry):
+            break
+        # A refusal may come from the first write, arriving late: the next look tells.
+        with contextlib.suppress(OutcomeUnknownError, DefiniteError):
+            return wait(driver.write(write))
+        if wait.is_over():
+            break
+    raise OutcomeUnknownError(
+        f"the answer to a write of {str(write.key)!r} was lost and cannot be reconstructed:"
+        " read the key before trying again"
+    ) from error
+
+
+def _read(
+    driver: StorageDriver, write: Write, wait: Wait, error: OutcomeUnknownError
+) -> Entry | None:
+    try:
+        return wait(driver.read((write.key,)))[0]
+    except Kip30Error as failure:
+        raise OutcomeUnknownError(
+            f"the answer to a write of {str(write.key)!r} was lost, and so was the attempt to look"
+            f" it up ({failure}): read the key before trying again"
+        ) from error
+
+
+def _may_repeat(write: Write, entry: Entry | None) -> bool:
+    return (
+        isinstance(write.condition, Version)
+        and entry is not None
+        and (entry.version == write.condition)
+    )

@@ -1,0 +1,90 @@
+"""One incarnation of a member, and the callbacks that hear of one ending and the next beginning."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+from typing_extensions import override
+
+from kip30.driver.records import Version
+from kip30.errors import DefiniteError, NotMemberError
+from kip30.runtime.dispatcher import Delivery, Dispatcher
+from kip30.runtime.lease_bound import LeaseBound
+
+
+class Member(LeaseBound):
+    """One incarnation of a member. It ends once, and for good; a re-join is a new one."""
+
+    lost_error: ClassVar[type[DefiniteError]] = NotMemberError
+
+    @property
+    def id(self) -> str:
+        """The member's id."""
+        return self.claim.name
+
+    @property
+    def incarnation(self) -> Version:
+        """A token that grows with every new life of this id, and not with its data."""
+        return self.claim.entry.version
+
+    @property
+    def order(self) -> int:
+        """Every view of the group with at least this order shows this incarnation or a later state.
+
+        Compare it with `Members.order` of views by the same locator, read or received. It grows
+        before `update` returns: a view with at least this order then shows that data, too.
+        """
+        return self.claim.order
+
+    @override
+    def __repr__(self) -> str:
+        return f"<member {self.id!r}>"
+
+
+MemberListener = Callable[[Member], object]
+
+
+class MemberCallbacks:
+    """The callbacks of one member: called one after the other, in the order of the events."""
+
+    def __init__(
+        self,
+        *,
+        on_lost: MemberListener | None = None,
+        on_evicted: MemberListener | None = None,
+        on_rejoined: MemberListener | None = None,
+    ) -> None:
+        """Call nothing before `start`."""
+        self._on_lost = on_lost
+        self._on_evicted = on_evicted
+        self._on_rejoined = on_rejoined
+        self._queue: Delivery[Callable[[], object]] | None = None
+
+    def start(self, dispatcher: Dispatcher, member_id: str) -> None:
+        """Call on the threads of *dispatcher* from now on.
+
+        One queue for all three: a callback that blocks delays the later ones of its member only.
+        """
+        name = f"a callback of member {member_id!r}"
+        self._queue = Delivery(dispatcher, lambda call: call(), name)
+
+    def lost(self, member: Member) -> None:
+        """Queue a call of on_lost."""
+        self._send(self._on_lost, member)
+
+    def rejoined(self, member: Member) -> None:
+        """Queue a call of on_rejoined."""
+        self._send(self._on_rejoined, member)
+
+    def evicted(self, member: Member) -> None:
+        """Queue a call of on_evicted."""
+        self._send(self._on_evicted, member)
+
+    def close(self) -> None:
+        """Start no call after this returns."""
+        if self._queue is not None:
+            self._queue.close()
+
+    def _send(self, callback: MemberListener | None, member: Member) -> None:
+        if callback is not None and self._queue is not None:
+            self._queue.send(partial(callback, member))

@@ -1,0 +1,136 @@
+"""The requests of one member to the store, and what is known of those without an answer."""
+
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
+from kip30.errors import DefiniteError, Kip30Error, MemberExistsError, OutcomeUnknownError
+from kip30.runtime.late_claims import LATE_SECONDS, forget_at
+from kip30.runtime.lost_answers import Wait, given_back, insist
+from kip30.runtime.open_store import OpenStore
+
+_SEARCH_PAUSE = 1.0
+
+
+class Granted(NamedTuple):
+    """A claim; *shows_data* is false if its record may be an earlier request's, with other data."""
+
+    claim: Claim
+    shows_data: bool
+
+
+class _Attempt(NamedTuple):
+    """What a claim was requested with."""
+
+    nonce: str
+    data: bytes
+
+
+class MemberClaims:
+    """Claims, replaces and releases one id. Only one thread at a time may call."""
+
+    def __init__(self, store: OpenStore, group: str, member_id: str) -> None:
+        """Claim nothing yet."""
+        self._store = store
+        self._driver = store.backend.membership
+        self._group = group
+        self._id = member_id
+        # The newest claim, while the store may have granted it without an answer.
+        self._unresolved: _Attempt | None = None
+        # A claim with a request that was never answered: it may arrive late, also
+        # after later requests were answered, so it is never forgotten.
+        self._unheard: _Attempt | None = None
+        # Until when a late claim is searched for, on the lease clock; set by the first search.
+        self._forget_at: float | None = None
+
+    def claim(self, data: bytes) -> Granted:
+        """Claim the id until the answer is known; the same nonce meets its own success.
+
+        Raises:
+            MemberExistsError: Another live claim holds the id.
+            DefiniteError: This request was not granted; an earlier one may have been.
+            OutcomeUnknownError: It may have been granted.
+        """
+        earlier = self._unresolved or self._unheard
+        attempt = _Attempt(earlier.nonce if earlier else new_nonce(), data)
+        was_resolved = self._unresolved is None
+        self._unresolved = attempt
+        wait = self._store.asking()
+        try:
+            claim = insist(lambda: self._request(attempt, wait), wait)
+        except MemberExistsError:
+            self._unresolved = self._unheard
+            raise
+        except DefiniteError:
+            self._unresolved = self._unheard if was_resolved else self._unresolved
+            raise
+        self._unresolved = None
+        return Granted(claim, shows_data=earlier is None)
+
+    def replace(self, claim: Claim, data: bytes, wait: Wait) -> Claim:
+        """Give *claim* a record with *data*; if the answer is lost, look whether it is there.
+
+        Raises:
+            NotMemberError: The store knows no such claim.
+            DefiniteError: Nothing was written.
+            OutcomeUnknownError: It may have been written.
+        """
+        nonce = new_nonce()
+        try:
+            return wait(self._driver.replace(self._group, claim, nonce, data))
+        except OutcomeUnknownError as error:
+            return self._look_up(claim, nonce, wait, error)
+
+    def release(self, claim: Claim) -> bool:
+        """Give the id up; false if the store did not confirm it, and the lease is over anyway."""
+        ask = self._store.asking
+        return given_back(lambda: ask()(self._driver.release(self._group, claim)), claim.lease)
+
+    def take_back_late(self) -> float | None:
+        """Release a claim that was granted without an answer; no other claim may follow.
+
+        A request that was delayed on its way may arrive yet (`kip30.runtime.late_claims`). So this
+        returns the pause in seconds before the next search, or None if nothing can arrive any more.
+        """
+        if self._forget_at is None:
+            self._forget_at = forget_at(self._store.context)
+        late = self._unresolved = self._unresolved or self._unheard
+        if late is None:
+            return None
+        wait = self._store.asking()
+        entry = self._snapshot(wait).entries.get(self._id)
+        if entry is not None and entry.nonce == late.nonce:
+            self.release(wait(self._send(late)))
+        return self._search_pause(self._forget_at - self._store.context.clock.now())
+
+    def _request(self, attempt: _Attempt, wait: Wait) -> Claim:
+        try:
+            return wait(self._send(attempt))
+        except OutcomeUnknownError:
+            self._unheard = attempt
+            raise
+
+    def _send(self, attempt: _Attempt) -> Future[Claim]:
+        return self._driver.claim(self._group, self._id, attempt.nonce, attempt.data)
+
+    def _look_up(self, claim: Claim, nonce: str, wait: Wait, error: OutcomeUnknownError) -> Claim:
+        """Find out whether a replacement whose answer was lost has happened."""
+        try:
+            snapshot = self._snapshot(wait)
+        except Kip30Error as failure:
+            raise error from failure
+        entry = snapshot.entries.get(self._id)
+        if entry is None or entry.nonce != nonce:
+            raise error
+        return claim._replace(entry=entry, order=snapshot.order)
+
+    def _snapshot(self, wait: Wait) -> Snapshot:
+        return wait(self._store.backend.observe.snapshot(Target(Kind.GROUP, self._group)))
+
+    def _search_pause(self, left_seconds: float) -> float | None:
+        """Return a short pause first, while a late request is most likely to arrive."""
+        if left_seconds <= 0:
+            return None
+        session_seconds = self._store.context.session_timeout_seconds
+        is_new = left_seconds > LATE_SECONDS - session_seconds
+        return _SEARCH_PAUSE if is_new else max(_SEARCH_PAUSE, session_seconds)

@@ -1,0 +1,378 @@
+"""One member of one group, from join to leave, over any number of sessions."""
+
+import logging
+import threading
+import time
+from concurrent.futures import Future
+
+from kip30.driver.kit.futures import fail, succeed
+from kip30.driver.kit.retry import Retry
+from kip30.driver.records import Claim
+from kip30.errors import (
+    ClosedError,
+    Kip30Error,
+    LifecycleError,
+    MemberExistsError,
+    NotMemberError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
+from kip30.runtime.lost_answers import Wait
+from kip30.runtime.member import Member, MemberCallbacks, MemberListener
+from kip30.runtime.member_claims import MemberClaims
+from kip30.runtime.member_phases import MemberPhases, Phase, Update
+from kip30.runtime.member_watch import MemberWatch
+from kip30.runtime.open_store import OpenStore
+
+__all__ = ["Member", "MemberCallbacks", "MemberLifecycle", "MemberListener"]
+
+log: logging.Logger = logging.getLogger(__name__)
+
+
+class MemberLifecycle:
+    """Keeps one id in one group; `kip30.runtime.member_phases` has the table of its phases.
+
+    Callers join and update on their own threads; one task re-joins, leaves, and publishes data
+    that was given while the session was lost. That a session is lost is found out by a task of its
+    own, which asks the store nothing: on_lost must not queue behind the tasks that wait for a
+    store that is silent.
+    """
+
+    def __init__(
+        self,
+        store: OpenStore,
+        group: str,
+        member_id: str,
+        data: bytes,
+        callbacks: MemberCallbacks,
+    ) -> None:
+        """Hold nothing before `join`."""
+        self._store = store
+        self._group = group
+        self._id = member_id
+        self._callbacks = callbacks
+        callbacks.start(store.dispatcher, member_id)
+        self._task = store.dispatcher.task(
+            self._step, f"member {member_id!r}", waits_for_store=True
+        )
+        self._incarnations = store.dispatcher.task(
+            self._watch_incarnation, f"incarnations of {member_id!r}"
+        )
+        self._watch = MemberWatch(store, group, member_id, self._incarnations)
+        self._phases = MemberPhases(data)
+        self._claims = MemberClaims(store, group, member_id)
+        # Held during every request, so that requests of one member never overlap.
+        self._busy = threading.RLock()
+        # The newest incarnation, perhaps ended; None before the first and after the last one.
+        # Written under _busy, and an incarnation begins and is lost under _turning.
+        self.member: Member | None = None
+        self._turning = threading.Lock()
+        # Ends when the store has confirmed that the member left, or with why it will not.
+        self._left: Future[None] = Future()
+        # The newest incarnation whose record was found removed. Set before that is ended.
+        self._removed: Member | None = None
+        # Whether the claim was released with those of other members. Written by `released`.
+        self._is_released = False
+        self._retry = Retry(store.context.clock)
+
+    def is_over(self) -> bool:
+        """Say whether the id has been left, or lost to another client."""
+        return self._phases.is_over()
+
+    def join(self) -> Member:
+        """Claim the id; see `GroupMembership.join`."""
+        self._store.keep(self)
+        newest = self._phases.newest()
+        with self._busy:
+            try:
+                # Under _busy: the task that withdraws what was claimed waits for it. If it has
+                # finished already, it would release no later claim.
+                self._check_is_wanted()
+                member = self._claim(newest)
+            except BaseException:
+                self.leave()
+                raise
+        self._check_is_wanted()
+        return member
+
+    def _check_is_wanted(self) -> None:
+        phase = self._phases.phase
+        if phase is Phase.CLOSED:
+            raise ClosedError("closed while joining")
+        if phase is Phase.LEAVING:
+            self._store.drop(self)
+            raise LifecycleError(f"{self._id!r} has left, or its handle was closed, while joining")
+
+    def update(self, data: bytes) -> None:
+        """Replace the record, or have the re-join carry *data*; see `GroupMembership.update`."""
+        until = time.monotonic() + self._store.context.operation_timeout_seconds
+        lifecycle = self._phases
+        is_joined = self._is_joined()
+        update = self._update_record(data, until) if is_joined else lifecycle.number(data)
+        if update is not None:
+            self._update_by_rejoin(update, until)
+
+    def leave(self) -> Future[None]:
+        """Stop being a member, locally at once; the future ends when the store knows."""
+        self._callbacks.close()
+        if self._phases.enter(Phase.LEAVING):
+            if self.member is not None:
+                self.member.end("left")
+            self._task.wake()
+        return self._left
+
+    def begin_leave(self) -> Claim | None:
+        """Leave as `leave` does, but let the caller release the claim; then call `released`.
+
+        None if a request is under way: then this member releases its claim itself.
+        """
+        self._callbacks.close()
+        if not self._phases.enter(Phase.LEAVING):
+            return None
+        # No request begins in this phase but to release the claim, which the task does when woken.
+        claim = self._quiet_claim()
+        if self.member is not None:
+            self.member.end("left")
+        if claim is None:
+            self._task.wake()
+        else:  # lest a release that is never answered keeps the member
+            self._task.wake_at(self._now() + self._store.context.operation_timeout_seconds)
+        return claim
+
+    def _quiet_claim(self) -> Claim | None:
+        """Return the claim that is held; None if there is none, or a request is under way."""
+        if not self._busy.acquire(blocking=False):
+            return None
+        try:
+            # Read here: the request that ended last may have been a re-join.
+            member = self.member
+            return None if member is None or member is self._removed else member.claim
+        finally:
+            self._busy.release()
+
+    def released(self, release: Future[None]) -> None:
+        """Go on with leaving: *release* is the outcome of releasing what `begin_leave` returned.
+
+        If it failed, this member releases its claim itself.
+        """
+        self._is_released = not release.cancelled() and release.exception() is None
+        self._task.wake()
+
+    @property
+    def left(self) -> Future[None]:
+        """Done once the store has confirmed that the member left."""
+        return self._left
+
+    def close(self) -> None:
+        """Stop being a member, locally and at once; the end of the session informs the store."""
+        self._task.close()
+        self._incarnations.close()
+        self._callbacks.close()
+        self._phases.enter(Phase.CLOSED)
+        if self.member is not None:
+            self.member.end("closed")
+        fail(self._left, ClosedError("closed while leaving"))
+
+    def _is_joined(self) -> bool:
+        member = self.member
+        is_joined = self._phases.phase is Phase.JOINED
+        return is_joined and member is not None and member.is_valid()
+
+    def _update_record(self, data: bytes, until: float) -> Update | None:
+        """Replace the record; if the session turns out to be lost, return what must wait."""
+        wait = self._store.asking()
+        if not self._busy.acquire(timeout=self._store.context.operation_timeout_seconds):
+            raise UnavailableError(f"{self._id!r} is waiting for the store: nothing was changed")
+        is_shown, unanswered = False, None
+        try:
+            update = self._phases.number(data)
+            try:
+                is_shown = self._is_joined() and self._replace(update, wait)
+            except OutcomeUnknownError as error:
+                unanswered = error
+        finally:
+            self._busy.release()
+        if unanswered is not None:
+            self._update_again(update, until, unanswered)
+        return None if is_shown or unanswered else update
+
+    def _update_again(self, update: Update, until: float, error: OutcomeUnknownError) -> None:
+        """Have the task replace the record again, for newer data or a lost session may follow."""
+        self._task.wake()
+        if not self._phases.wait_until_shown(update, until):
+            raise error
+
+    def _update_by_rejoin(self, update: Update, until: float) -> None:
+        if not self._phases.keep(update):
+            raise self._not_a_member()
+        self._task.wake()
+        if self._phases.wait_until_shown(update, until):
+            return
+        if self._phases.phase is Phase.CLOSED:
+            raise ClosedError("closed while waiting for the re-join")
+        if self._phases.is_over():
+            raise self._not_a_member()
+        raise OutcomeUnknownError(
+            f"{self._id!r} has lost its session and has not re-joined {self._group!r} yet: it will"
+            " re-join with this data, or with newer data"
+        )
+
+    def _not_a_member(self) -> NotMemberError:
+        is_evicted = self._phases.phase is Phase.EVICTED
+        reason = ": another client has taken the id" if is_evicted else ""
+        return NotMemberError(f"{self._id!r} is not a member of {self._group!r}{reason}")
+
+    def _claim(self, update: Update, *, is_rejoin: bool = False) -> Member:
+        """Begin an incarnation with the data of *update*."""
+        claim, shows_data = self._claims.claim(update.data)
+        wake, future = self._incarnations.wake, self._store.future
+        member = Member(claim, update.data, wake, future)
+        self._store.sessions.adopt(claim.lease)
+        with self._turning:  # so that nothing reports this incarnation lost before it has begun
+            self.member = member
+            is_joined = self._phases.enter(Phase.JOINED)
+            if is_joined and shows_data:
+                self._phases.acknowledge(update)
+            if is_joined and is_rejoin:
+                self._callbacks.rejoined(member)
+        if is_joined:
+            self._watch.member_began()
+        if not is_joined:  # left or closed while the claim was under way
+            member.end(self._phases.phase.value)
+        return member
+
+    def _replace(self, update: Update, wait: Wait) -> bool:
+        """Replace the record; false if the store knows no such member, so that it must re-join.
+
+        Data that may have been written is kept for a re-join; data that was not written is not.
+        """
+        member = self.member
+        if member is None:
+            return False
+        try:
+            claim = self._claims.replace(member.claim, update.data, wait)
+        except NotMemberError:
+            self._lose_removed(member)
+            return False
+        except OutcomeUnknownError:
+            self._phases.keep(update)
+            raise
+        member.claim, member.data = claim, update.data
+        self._phases.acknowledge(update)
+        return True
+
+    def _step(self) -> None:
+        with self._busy:
+            try:
+                self._advance()
+            except MemberExistsError as error:
+                self._give_up(error)
+            except Exception as error:
+                log.info("retrying member %r after: %s", self._id, str(error))
+                if self._retry.failed():
+                    self._task.wake_at(self._retry.due)
+                if not isinstance(error, Kip30Error):
+                    raise
+            else:
+                self._retry.succeeded()
+
+    def _advance(self) -> None:
+        phase = self._phases.phase
+        if phase is Phase.LEAVING:
+            self._withdraw()
+        elif phase is Phase.EVICTED:
+            self._take_back_late_claim()
+        elif self.member is not None and phase is not Phase.JOINING:
+            self._stay(self.member)
+
+    def _stay(self, member: Member) -> None:
+        if not member.is_valid():
+            self._rejoin(member)
+        if self._phases.is_behind():
+            self._replace(self._phases.newest(), self._store.asking())
+
+    def _withdraw(self) -> None:
+        is_confirmed = True
+        if self.member is not None:
+            self.member.end("left")
+            is_confirmed = self._is_released or self._release(self.member)
+            self.member = None
+        if not self._left.done():
+            self._end_leave(is_confirmed=is_confirmed)
+        self._take_back_late_claim()
+
+    def _take_back_late_claim(self) -> None:
+        pause = self._claims.take_back_late()
+        if pause is None:
+            self._finish()
+        else:
+            self._task.wake_at(self._now() + pause)
+
+    def _end_leave(self, *, is_confirmed: bool) -> None:
+        if is_confirmed:
+            succeed(self._left, None)
+            return
+        error = OutcomeUnknownError(
+            f"{self._id!r} has left {self._group!r}, but the store has not confirmed it: the id"
+            " is free when the session is over there"
+        )
+        fail(self._left, error)
+
+    def _finish(self) -> None:
+        self._task.close()
+        self._incarnations.close()
+        self._watch.close()
+        self._store.drop(self)
+
+    def _rejoin(self, member: Member) -> None:
+        self._lose(member, "not renewed in time")
+        self._release(member)
+        self._claim(self._phases.newest(), is_rejoin=True)
+
+    def _give_up(self, error: MemberExistsError) -> None:
+        """Stay out; the next step searches for a claim that was never answered.
+
+        If the member is leaving, the next step goes on with that.
+        """
+        self._task.wake()
+        if self.member is not None and self._phases.enter(Phase.EVICTED):
+            log.warning("%s did not re-join %r: %s", self._id, self._group, str(error))
+            self._callbacks.evicted(self.member)
+            fail(self._left, self._not_a_member())
+
+    def _watch_incarnation(self) -> None:
+        """End an incarnation that is over; then the other task goes on, once it gets its turn."""
+        member = self.member
+        if member is not None and not member.is_valid():
+            self._lose(member, "not renewed in time")
+        elif member is not None and self._watch.shows_loss_of(member.claim):
+            self._lose_removed(member)
+        self._task.wake()
+
+    def _release(self, member: Member) -> bool:
+        """Release the claim of *member*; false if the store did not confirm it.
+
+        What was removed has no claim left. By now another client may hold the id, and a store that
+        can only compare how often a record was written would take that one away.
+        """
+        return member is self._removed or self._claims.release(member.claim)
+
+    def _lose_removed(self, member: Member) -> None:
+        """End *member*, whose record another client has removed."""
+        self._removed = member
+        self._lose(member, "the store has no such member")
+
+    def _lose(self, member: Member, reason: str) -> None:
+        """End *member*, unless another thread has; on_lost is queued before the next on_rejoined.
+
+        Only the present incarnation is lost: by the time the lock is free there may be another.
+        """
+        with self._turning:
+            if self.member is not member or not self._phases.enter(Phase.LOST):
+                return
+            member.end(reason)
+            self._callbacks.lost(member)
+        self._task.wake()
+
+    def _now(self) -> float:
+        return self._store.context.clock.now()

@@ -1,0 +1,135 @@
+"""The phases of one member, and the data that its record must show. Talks to no store.
+
+    from                    when                                                to
+    JOINING                 the store grants the first claim                    JOINED
+    JOINED                  the lease ends, or the store has no such member     LOST
+    LOST                    the store grants the claim of the re-join           JOINED
+    LOST                    another client holds the id                         EVICTED
+    JOINING, JOINED, LOST   leave, the handle closes, or the join fails         LEAVING
+    all but CLOSED          the locator closes                                  CLOSED
+
+LEAVING, EVICTED and CLOSED are final: no callback and no re-join follows.
+
+Each `update` gets a number, so that the newest data wins in a re-join: data with a smaller number
+never replaces data with a greater one.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+
+class Phase(Enum):
+    """Where a member is between join and leave."""
+
+    JOINING = "joining"
+    JOINED = "joined"
+    LOST = "lost"
+    LEAVING = "left"
+    EVICTED = "evicted"
+    CLOSED = "closed"
+
+
+_NEXT: Mapping[Phase, frozenset[Phase]] = {
+    Phase.JOINING: frozenset({Phase.JOINED, Phase.LEAVING, Phase.CLOSED}),
+    Phase.JOINED: frozenset({Phase.LOST, Phase.LEAVING, Phase.CLOSED}),
+    Phase.LOST: frozenset({Phase.JOINED, Phase.EVICTED, Phase.LEAVING, Phase.CLOSED}),
+    Phase.LEAVING: frozenset({Phase.CLOSED}),
+    Phase.EVICTED: frozenset({Phase.CLOSED}),
+    Phase.CLOSED: frozenset(),
+}
+_STAYING = frozenset({Phase.JOINED, Phase.LOST})
+_NOT_SHOWN = -1
+
+
+class Update(NamedTuple):
+    """The data of one call; of two, the one with the greater number is newer."""
+
+    number: int
+    data: bytes
+
+
+class MemberPhases:
+    """The state that the threads of callers and the member's task share. Thread-safe.
+
+    All attributes are written under the lock, by the methods of this class alone.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        """Be about to join with *data*."""
+        self._changed = threading.Condition()
+        # Where the member is; `enter` changes it.
+        self._phase = Phase.JOINING
+        self._numbers = itertools.count(1)
+        # What a re-join carries: the newest data that was acknowledged, that may have been
+        # written, or that waits for the re-join.
+        self._newest = Update(0, data)
+        # The update that the record of the present incarnation shows for certain.
+        self._shown = _NOT_SHOWN
+        # The greatest number that any incarnation has shown: callers wait for this one.
+        self._acknowledged = _NOT_SHOWN
+
+    @property
+    def phase(self) -> Phase:
+        """The present phase."""
+        return self._phase
+
+    def is_over(self) -> bool:
+        """Say whether the phase is final."""
+        return self._phase not in _STAYING and self._phase is not Phase.JOINING
+
+    def enter(self, phase: Phase) -> bool:
+        """Go to *phase* if the table allows it; say whether this call did."""
+        with self._changed:
+            if phase not in _NEXT[self._phase]:
+                return False
+            self._phase = phase
+            if phase is Phase.LOST:
+                self._shown = _NOT_SHOWN
+            self._changed.notify_all()
+            return True
+
+    def number(self, data: bytes) -> Update:
+        """Return *data* as an update newer than all before."""
+        return Update(next(self._numbers), data)
+
+    def keep(self, update: Update) -> bool:
+        """Have a re-join carry *update* unless it has newer data; false if there will be none."""
+        with self._changed:
+            if self._phase not in _STAYING:
+                return False
+            self._newest = max(self._newest, update)
+            return True
+
+    def newest(self) -> Update:
+        """Return what a re-join has to carry."""
+        return self._newest
+
+    def acknowledge(self, update: Update) -> None:
+        """Note that the store shows *update*, and wake the calls that wait for it."""
+        with self._changed:
+            self._newest = max(self._newest, update)
+            if self._phase is Phase.JOINED:  # else it was the record of a lost incarnation
+                self._shown = max(self._shown, update.number)
+            self._acknowledged = max(self._acknowledged, update.number)
+            self._changed.notify_all()
+
+    def is_behind(self) -> bool:
+        """Say whether the record may show older data than it must."""
+        with self._changed:
+            return self._phase is Phase.JOINED and self._shown < self._newest.number
+
+    def wait_until_shown(self, update: Update, until: float) -> bool:
+        """Wait until the store has shown *update* or newer data; false if it did not.
+
+        Returns early in a final phase, and when `time.monotonic` has reached *until*.
+        """
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._acknowledged >= update.number or self._phase not in _STAYING,
+                max(0.0, until - time.monotonic()),
+            )
+            return self._acknowledged >= update.number

@@ -1,0 +1,211 @@
+"""One open store with everything the portable classes share: deadlines, threads, leases.
+
+Internal: users meet it as the `PluginLocator` that made it.
+"""
+
+import atexit
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Any, Protocol, TypeVar
+
+from kip30.driver import Backend, Capability, Context
+from kip30.driver.kit.futures import Completed, Handed
+from kip30.driver.records import Target
+from kip30.errors import (
+    ClosedError,
+    Kip30Error,
+    LifecycleError,
+    OutcomeUnknownError,
+    UnavailableError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+from kip30.runtime.callbacks import Callbacks
+from kip30.runtime.deadline_wait import SLACK, DeadlineWait
+from kip30.runtime.dispatcher import Dispatcher
+from kip30.runtime.lease_tracker import LeaseTracker
+from kip30.runtime.lost_answers import Wait
+from kip30.runtime.subscriptions import Describe, Subscription, Subscriptions
+from kip30.runtime.unreadable import UnreadableLog
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+
+class Pursuit(Protocol):
+    """Something that is held or sought in the store until it is closed."""
+
+    def close(self) -> None:
+        """Stop, locally and at once."""
+        ...
+
+
+class OpenStore:
+    """An open backend and what surrounds it. Thread-safe; unusable in a forked child."""
+
+    def __init__(self, backend: Backend, context: Context) -> None:
+        """Own *backend* from now on.
+
+        Raises:
+            UnavailableError: The system has no thread to spare. *backend* is closed.
+        """
+        self.backend = backend
+        self.context = context
+        self.dispatcher: Dispatcher = Dispatcher(context.clock)
+        self.callbacks: Callbacks = Callbacks(self.dispatcher)
+        self.observations: Subscriptions = Subscriptions(backend.observe)
+        self.sessions: LeaseTracker = LeaseTracker(self.dispatcher)
+        self.unreadable: UnreadableLog = UnreadableLog()
+        self._patience = context.operation_timeout_seconds * SLACK
+        self._pid = os.getpid()
+        self._closed = False
+        self._gone = threading.Event()
+        self._lock = threading.Lock()
+        self._pursuits: set[Pursuit] = set()
+        try:
+            self.dispatcher.start()
+        except BaseException:
+            backend.close()
+            raise
+        atexit.register(self.close)
+
+    def check(self) -> None:
+        """Raise unless this connection may be used here and now.
+
+        Raises:
+            ClosedError: It is closed.
+            LifecycleError: It belongs to the parent of this forked process.
+        """
+        if self._closed:
+            raise ClosedError("the locator is closed: start a new one")
+        if self.is_foreign():
+            raise LifecycleError("opened before a fork: start a locator in the child")
+
+    def require(self, capability: Capability) -> None:
+        """Raise unless the store has *capability*.
+
+        Raises:
+            UnsupportedError: It does not; the message names it.
+        """
+        if capability not in self.backend.capabilities:
+            raise UnsupportedError(f"store {self.backend.name!r} does not offer {capability.value}")
+
+    def fit(self, data: bytes) -> bytes:
+        """Return *data* if the store takes that many bytes.
+
+        Raises:
+            ValueTooLargeError: It does not. Nothing was sent.
+        """
+        limit = self.backend.limits.value_bytes
+        if len(data) > limit:
+            raise ValueTooLargeError(f"value has {len(data)} bytes: {limit} is the limit")
+        return data
+
+    def wait(self, future: Future[T]) -> T:
+        """Return the result of a read, by the operation timeout.
+
+        Raises:
+            UnavailableError: No answer in time.
+            ClosedError: Closed meanwhile.
+        """
+        if isinstance(future, Completed):  # as all are of the store that is quickest
+            answer: T = future.result()
+            return answer
+        return self._until_timeout(UnavailableError)(future)
+
+    def future(self) -> Future[Any]:
+        """Return a future whose callbacks run on threads where they may block."""
+        return Handed(self.callbacks.call)
+
+    def asking(self) -> Wait:
+        """Return what waits for writes, all of them by *one* operation timeout.
+
+        It raises `OutcomeUnknownError` for a write that was not answered in time, and
+        `ClosedError` if closed meanwhile.
+        """
+        return self._until_timeout(OutcomeUnknownError)
+
+    def _until_timeout(self, late: type[Kip30Error]) -> DeadlineWait:
+        limit = self.context.operation_timeout_seconds
+        return DeadlineWait(self.backend.name, limit, late)
+
+    def subscribe(
+        self,
+        target: Target,
+        describe: Describe[E],
+        callback: Callable[[E], object],
+        *,
+        initial: bool,
+    ) -> Subscription[E]:
+        """Take note of what *describe* makes of changes to *target* from now on.
+
+        *callback* is called once the subscription is started.
+
+        Raises:
+            UnavailableError: The current state could not be read. Nothing is registered.
+        """
+        self.check()
+        subscription = Subscription(self.dispatcher, target, describe, callback, self.unreadable)
+        feed = self.observations.attach(target, subscription.task)
+        try:
+            baseline = self.wait(self.backend.observe.snapshot(target))
+        except BaseException:
+            self.unsubscribe(subscription)
+            raise
+        subscription.prepare(feed, baseline, initial=initial)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription[Any]) -> None:
+        """Start no call of its callback after this returns."""
+        subscription.task.close()
+        self.observations.detach(subscription.target, subscription.task)
+
+    def keep(self, pursuit: Pursuit) -> None:
+        """Hold *pursuit* until `drop`, and close it before the store is closed.
+
+        Raises:
+            ClosedError: It is too late.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the locator is closed: start a new one")
+            self._pursuits.add(pursuit)
+
+    def drop(self, pursuit: Pursuit) -> None:
+        """Undo `keep`; nothing happens if it is not there."""
+        with self._lock:
+            self._pursuits.discard(pursuit)
+
+    def is_foreign(self) -> bool:
+        """Say whether this belongs to the parent of this forked process."""
+        return os.getpid() != self._pid
+
+    def close(self) -> None:
+        """End all that was claimed, every listener, thread and the store. Idempotent.
+
+        Every call returns after the end, except one made from a listener, which must not
+        wait for itself. In a forked child nothing happens: the parent goes on.
+        """
+        if self.is_foreign():
+            return
+        with self._lock:
+            first, self._closed = not self._closed, True
+            pursuits = list(self._pursuits)
+        if first:
+            self._end(pursuits)
+        elif not self.dispatcher.owns_this_thread():
+            self._gone.wait(self._patience)
+
+    def _end(self, pursuits: list[Pursuit]) -> None:
+        atexit.unregister(self.close)
+        with ExitStack() as last_first:
+            last_first.callback(self._gone.set)
+            last_first.callback(self.callbacks.close)
+            last_first.callback(self.dispatcher.close, self._patience)
+            last_first.callback(self.backend.close)
+            for pursuit in pursuits:
+                last_first.callback(pursuit.close)
+            last_first.callback(self.sessions.close)

@@ -1,0 +1,195 @@
+"""What a configuration means: the store, its settings, and what is wrong with them."""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kip30.config import CommonSettings, Properties, Written, build, check_keys, load, reference
+from kip30.driver import Backend, Capability, Context
+from kip30.driver.clock import Clock, SystemClock
+from kip30.driver.kit import fork_safety
+from kip30.driver.scanning import ScanDriver, View
+from kip30.errors import ConfigError, DefiniteError, UnsupportedError, UsageError
+from kip30.names import check_id
+from kip30.runtime.registry import Choice, NotLoadedError, choose, names
+
+Configuration = str | Path | Mapping[str, Written] | Properties | None
+"""A properties file, a mapping of its keys, what `kip30.config.load` made of it, or nothing."""
+
+
+class Resolved(NamedTuple):
+    """A configuration without mistakes that can be found before the store is opened."""
+
+    choice: Choice
+    context: Context
+    settings: Any
+
+    def open(self) -> Backend:
+        """Open the store.
+
+        Raises:
+            UnsupportedError: See `PluginLocator.startup`, as for the errors of the store.
+        """
+        self._check_forks()
+        with _explaining(self.choice):
+            return self.choice.backend(self.context, self.settings)
+
+    def scanner(self, view: View) -> ScanDriver:
+        """Open the store for reading *view*; raises as `open` does, and as `Backend.scanner`."""
+        store = self.choice.backend
+        if Capability.SCANNING not in store.capabilities:
+            raise UnsupportedError(
+                f"store {store.name!r} does not offer {Capability.SCANNING.value}"
+            )
+        self._check_forks()
+        with _explaining(self.choice):
+            return store.scanner(self.context, self.settings, view)
+
+    def _check_forks(self) -> None:
+        store = self.choice.backend
+        if fork_safety.is_child_of_user() and Capability.FORKING not in store.capabilities:
+            raise UnsupportedError(
+                f"store {store.name!r} cannot be used in a process that was forked from one"
+                " that used a store: start it with multiprocessing's method 'spawn' or 'forkserver'"
+            )
+        fork_safety.note_use()
+
+
+def resolve(
+    config: Configuration, clock: Clock | None = None, *, load_plugins: bool = True
+) -> Resolved:
+    """Find the store that *config* means and build its settings, without opening it.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+    """
+    properties = config if isinstance(config, Properties) else load(config)
+    common = build(CommonSettings, properties)
+    context = _context(common, clock or SystemClock())
+    choice = choose(common, properties, load_plugins=load_plugins)
+    settings_class = choice.backend.settings_class
+    others = [name for name in names(common.additional_paths) if name != choice.backend.name]
+    with _explaining(choice):
+        check_keys(properties, (CommonSettings, settings_class), other_stores=others)
+        return Resolved(choice, context, build(settings_class, properties))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What `check` found.
+
+    Attributes:
+        backend: The store that would be opened; None if it is a plugin that was not loaded.
+        unchecked: What could not be checked because no plugin was loaded, and why; empty if
+            everything was checked.
+        reason: Where the setting that chose the store was written, or why it is the default;
+            empty without a backend.
+        is_default: Whether no setting chose the store.
+    """
+
+    backend: type[Backend] | None
+    unchecked: str = ""
+    reason: str = ""
+    is_default: bool = False
+
+
+def check(config: Configuration = None, *, load_plugins: bool = False) -> Checked:
+    """Find every mistake in *config* that can be found without opening the store it means.
+
+    Args:
+        config: As for `PluginLocator.startup`.
+        load_plugins: Whether to import what ``plugin.locator.classname`` names, and what is in
+            ``plugin.additional.paths``. Without it none of that code runs, and settings that
+            only this code knows are not checked.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+    """
+    properties = config if isinstance(config, Properties) else load(config)
+    try:
+        choice, _, _ = resolve(properties, load_plugins=load_plugins)
+    except NotLoadedError as error:
+        return Checked(None, _unchecked(properties, str(error)))
+    return Checked(choice.backend, reason=choice.reason, is_default=choice.is_default)
+
+
+def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence[str]:
+    """Return the statements with which an administrator prepares the store that *config* means.
+
+    Args:
+        config: As for `PluginLocator.startup`.
+        load_plugins: As for `check`.
+
+    Returns:
+        An empty sequence where there is nothing to prepare.
+
+    Raises:
+        ConfigError: A setting is wrong, or the store is a plugin that was not loaded; the message
+            names it.
+    """
+    choice, _, settings = resolve(config, load_plugins=load_plugins)
+    return choice.backend.ddl(settings)
+
+
+def scanner(
+    config: Configuration = None, view: View | None = None, *, request_seconds: float | None = None
+) -> ScanDriver:
+    """Open the store that *config* means for reading in bulk. Nothing is claimed or made.
+
+    Args:
+        config: As for `PluginLocator.startup`.
+        view: What to read; all of kip30's values if it is not given.
+        request_seconds: How long each request may take; the operation timeout if it is not given.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it. Nothing was opened.
+        UsageError: *request_seconds* is no positive number. Nothing was opened.
+        UnsupportedError: The store does not declare `Capability.SCANNING`, or not for this view.
+        UnavailableError: The store was not reached within the connect timeout.
+        AuthenticationError: The store rejects the credentials.
+        StoreError: The store cannot be read as it is; the message says why.
+    """
+    resolved = resolve(config)
+    if request_seconds is not None:
+        if not 0 < request_seconds < inf:
+            raise UsageError(f"a request cannot take {request_seconds} s: give more than 0")
+        context = replace(resolved.context, operation_timeout_seconds=request_seconds)
+        resolved = resolved._replace(context=context)
+    return resolved.scanner(view or View())
+
+
+@contextmanager
+def _explaining(choice: Choice) -> Generator[None]:
+    """Let an error say why this store was to be opened, if no setting says so."""
+    try:
+        yield
+    except (ConfigError, DefiniteError) as error:
+        if choice.is_default:
+            error.args = (f"{error}; {_why(choice)}",)
+        raise
+
+
+def _why(choice: Choice) -> str:
+    name = choice.backend.name
+    return f"{name} is the default because {choice.reason}: plugin.backend names another store"
+
+
+def _context(common: CommonSettings, clock: Clock) -> Context:
+    return Context(
+        clock=clock,
+        namespace=check_id(common.namespace, "plugin.namespace"),
+        session_timeout_seconds=common.session_timeout_seconds,
+        session_timeout_was_asked=common.session_timeout is not None,
+        operation_timeout_seconds=common.operation_timeout_seconds,
+        connect_timeout_seconds=common.connect_timeout_seconds,
+        margin_seconds=common.margin_seconds,
+    )
+
+
+def _unchecked(properties: Properties, reason: str) -> str:
+    known = {row.key for row in reference(CommonSettings)}
+    keys = [key for key in properties if key not in known]
+    return f"{reason}; not checked: {', '.join(keys) or 'which settings it requires'}"

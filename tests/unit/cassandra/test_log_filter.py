@@ -1,0 +1,84 @@
+"""What a program sees that has set up no log, or a simple one."""
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from typing_extensions import override
+
+from kip30 import PluginLocator, UnavailableError
+from kip30_conformance.polling import eventually
+from kip30_conformance.servers import Ensemble
+from tests.unit.clients import Open
+
+DRIVER = "cassandra.pool"
+RECONNECTION = "Error attempting to reconnect"
+
+
+class Attempts(logging.Filter):
+    """Sees what the driver says before anybody keeps it from being heard."""
+
+    count = 0
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.count += str(record.msg).startswith(RECONNECTION)
+        return True
+
+
+@pytest.fixture
+def attempts() -> Iterator[Attempts]:
+    logger, seen = logging.getLogger(DRIVER), Attempts()
+    logger.addFilter(seen)
+    yield seen
+    logger.removeFilter(seen)
+
+
+def test_a_node_out_of_reach_is_told_of_once(
+    ensemble: Ensemble, attempts: Attempts, open_client: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = open_client()
+    client.storage().put("k", "v")
+    ensemble.nodes[0].kill()
+    try:
+        eventually(lambda: attempts.count >= 5, what="attempts to reconnect")
+        records = [one for one in caplog.records if one.name.startswith("cassandra")]
+    finally:
+        ensemble.nodes[0].restart()
+        ensemble.await_ready()
+    heard = Counter(record.msg for record in records)
+    assert sum(str(text).startswith(RECONNECTION) for text in heard.elements()) == 1
+    assert set(heard.values()) == {1}
+    eventually(lambda: client.storage().get("k"), what="it goes on")
+
+
+def test_a_log_for_debugging_has_all_of_it(
+    ensemble: Ensemble, attempts: Attempts, open_client: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, DRIVER):
+        open_client()
+        ensemble.nodes[0].kill()
+        try:
+            eventually(lambda: attempts.count >= 3, what="attempts to reconnect")
+        finally:
+            ensemble.nodes[0].restart()
+            ensemble.await_ready()
+        heard = [record for record in caplog.records if str(record.msg).startswith(RECONNECTION)]
+    assert len(heard) == attempts.count
+
+
+def test_what_was_closed_keeps_nothing_quiet(open_client: Open) -> None:
+    logger = logging.getLogger(DRIVER)
+    before = list(logger.filters)
+    client = open_client()
+    assert len(logger.filters) == len(before) + 1
+    client.close()
+    assert logger.filters == before
+
+
+def test_a_failed_start_is_raised_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = {"plugin.backend": "cassandra", "plugin.cassandra.contact.points": "127.0.0.1:1"}
+    with pytest.raises(UnavailableError, match="Connection refused"):
+        PluginLocator().startup(nowhere)
+    assert [one.msg for one in caplog.records if one.levelno >= logging.WARNING] == []

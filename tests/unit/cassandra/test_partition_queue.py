@@ -1,0 +1,119 @@
+"""Work that waits for its turn at a partition."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+import pytest
+
+from kip30 import ClosedError, UnavailableError
+from kip30.driver.kit.futures import Completed, failed
+from kip30.driver.kit.timer import Timer
+from kip30_backends.cassandra.partition_queue import ClaimQueues, PartitionQueues
+
+SECONDS = 5.0
+A_MOMENT = 0.05
+
+
+@pytest.fixture
+def pulse() -> Iterator[Timer]:
+    one = Timer("test-lines")
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def turns(pulse: Timer) -> ClaimQueues:
+    return ClaimQueues(pulse)
+
+
+def soon() -> float:
+    return time.monotonic() + SECONDS
+
+
+def test_one_after_the_other(turns: ClaimQueues) -> None:
+    begun, first = list[str](), Future[str]()
+
+    def work(name: str, answer: Future[str]) -> Future[str]:
+        begun.append(name)
+        return answer
+
+    one = turns.take("here", lambda _: work("one", first), soon())
+    two = turns.take("here", lambda _: work("two", Completed("2")), soon())
+    elsewhere = turns.take("there", lambda _: work("there", Completed("3")), soon())
+    assert begun == ["one", "there"]
+    first.set_result("1")
+    assert [one.result(1), two.result(1), elsewhere.result(1)] == ["1", "2", "3"]
+    assert begun == ["one", "there", "two"]
+
+
+def test_a_failure_is_its_own(turns: ClaimQueues) -> None:
+    assert type(turns.take("here", lambda _: failed(ClosedError()), soon()).exception()) is (
+        ClosedError
+    )
+    assert turns.take("here", lambda _: Completed(1), soon()).result(1) == 1
+    assert isinstance(turns.take("here", _raise, soon()).exception(), ZeroDivisionError)
+
+
+def test_whose_turn_comes_too_late_does_nothing(turns: ClaimQueues) -> None:
+    first, begun = Future[int](), threading.Event()
+
+    def begin(_: float) -> Future[int]:
+        begun.set()
+        return Completed(1)
+
+    turns.take("here", lambda _: first, soon())
+    late = turns.take("here", begin, 0.0)
+    first.set_result(0)
+    with pytest.raises(UnavailableError):
+        late.result(1)
+    assert not begun.is_set()
+
+
+def test_who_waits_ends_by_its_own_time(turns: ClaimQueues) -> None:
+    first = turns.take("here", lambda _: Future[int](), soon())
+    late = turns.take("here", lambda _: Completed(1), time.monotonic() + A_MOMENT)
+    with pytest.raises(UnavailableError):
+        late.result(SECONDS)
+    assert not first.done()
+
+
+def test_who_is_nearly_out_of_time_takes_nobody_along(pulse: Timer) -> None:
+    done, first = list[list[Job]](), Future[Sequence[Job]]()
+
+    def do(_place: object, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:
+        assert until == min(job.until for job in jobs)
+        done.append(list(jobs))
+        return first if len(done) == 1 else Completed(())
+
+    lines: PartitionQueues[Job] = PartitionQueues(pulse, _all, do)
+    jobs = [Job(time.monotonic() + SECONDS * part) for part in (1, 0.1, 0.9, 0.12, 1)]
+    for job in jobs:
+        lines.join("here", job)
+    first.set_result(())
+    assert done == [[jobs[0]], [jobs[1], jobs[3]], [jobs[2], jobs[4]]]
+
+
+def test_a_long_line_takes_no_deep_stack(turns: ClaimQueues) -> None:
+    first = Future[int]()
+    turns.take("here", lambda _: first, soon())
+    waiting = [turns.take("here", lambda _: Completed(1), soon()) for _ in range(5000)]
+    first.set_result(0)
+    assert sum(one.result(1) for one in waiting) == 5000
+
+
+@dataclass(eq=False)
+class Job:
+    until: float
+    answer: Future[int] = field(default_factory=Future[int])
+
+
+def _all(line: deque[Job]) -> list[Job]:
+    return [line.popleft() for _ in range(len(line))]
+
+
+def _raise(_: float) -> Future[int]:
+    raise ZeroDivisionError

@@ -1,0 +1,83 @@
+import json
+import os
+import signal
+
+import pytest
+
+from kip30.cli._exit_codes import Status
+
+from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_watch_quietly(shell: Shell, number: signal.Signals) -> None:
+    with ended(shell.start("kv", "watch", "a")) as watch:
+        assert line_of(watch.stdout) == "-"
+        watch.send_signal(number)
+        out, err = watch.communicate(timeout=PATIENCE_SECONDS)
+    assert (watch.returncode, out, err) == (128 + number, b"", b"")
+
+
+def test_a_watch_under_nohup_outlives_the_terminal(shell: Shell) -> None:
+    ignoring = {"preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
+    with ended(shell.start("kv", "watch", "a", **ignoring)) as watch:
+        assert line_of(watch.stdout) == "-"
+        watch.send_signal(signal.SIGHUP)
+        version = shell("kv", "put", "a", "x").stdout.strip()
+        assert line_of(watch.stdout) == f"{version}\tx"
+        watch.terminate()
+
+
+def test_a_watch_ends_when_nobody_reads_though_nothing_happens(shell: Shell) -> None:
+    with ended(shell.start("kv", "watch", "a")) as watch:
+        assert line_of(watch.stdout) == "-"
+        assert watch.stdout is not None
+        watch.stdout.close()
+        assert watch.wait(PATIENCE_SECONDS) == Status.OK
+        assert watch.stderr is not None
+        assert watch.stderr.read() == b""
+
+
+def test_a_watch_that_nobody_ever_read_ends(shell: Shell) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = shell.finish("kv", "watch", "a", stdout=writing)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (Status.OK, b"")
+
+
+def test_a_watch_into_a_file_goes_on(shell: Shell) -> None:
+    file = shell.folder / "seen"
+    with file.open("wb") as out, ended(shell.start("kv", "watch", "a", stdout=out)) as watch:
+        eventually(lambda: file.read_text() == "-\n")
+        version = shell("kv", "put", "a", "x").stdout.strip()
+        eventually(lambda: file.read_text() == f"-\n{version}\tx\n")
+        assert watch.poll() is None
+        watch.terminate()
+
+
+def test_a_value_is_told_from_its_creation_to_its_end(shell: Shell) -> None:
+    with ended(shell.start("kv", "watch", "a", "--json")) as watch:
+        seen = [json.loads(line_of(watch.stdout))]
+        for words in (("put", "a", "1"), ("update", "a", "2"), ("delete", "a")):
+            assert shell("kv", *words).exit_code == Status.OK
+            seen.append(json.loads(line_of(watch.stdout)))
+        watch.terminate()
+    assert [one["value"] for one in seen] == [None, "1", "2", None]
+
+
+def test_a_key_set_is_told_by_who_came_and_went(shell: Shell) -> None:
+    with ended(shell.start("kv", "watch", "--keys", "n")) as watch:
+        shell("kv", "put", "n/a", "")
+        assert line_of(watch.stdout) == "+\tn/a"
+        shell("kv", "delete", "n/a")
+        assert line_of(watch.stdout) == "-\tn/a"
+        watch.terminate()
+
+
+def test_a_key_set_in_json_begins_with_all_keys(shell: Shell) -> None:
+    shell("kv", "put", "n/a", "")
+    with ended(shell.start("kv", "watch", "--keys", "n", "--json")) as watch:
+        seen = json.loads(line_of(watch.stdout))
+        watch.terminate()
+    assert seen == {"namespace": "n", "added": ["n/a"], "removed": [], "keys": ["n/a"]}

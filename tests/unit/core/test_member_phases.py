@@ -1,0 +1,97 @@
+"""The phases of a member, and which data wins."""
+
+import threading
+import time
+
+import pytest
+
+from kip30.runtime.member_phases import MemberPhases, Phase, Update
+
+PATHS = {
+    Phase.JOINING: (),
+    Phase.JOINED: (Phase.JOINED,),
+    Phase.LOST: (Phase.JOINED, Phase.LOST),
+    Phase.LEAVING: (Phase.LEAVING,),
+    Phase.EVICTED: (Phase.JOINED, Phase.LOST, Phase.EVICTED),
+    Phase.CLOSED: (Phase.CLOSED,),
+}
+ALLOWED = {
+    (Phase.JOINING, Phase.JOINED),
+    (Phase.JOINED, Phase.LOST),
+    (Phase.LOST, Phase.JOINED),
+    (Phase.LOST, Phase.EVICTED),
+    *((start, Phase.LEAVING) for start in (Phase.JOINING, Phase.JOINED, Phase.LOST)),
+    *((start, Phase.CLOSED) for start in Phase if start is not Phase.CLOSED),
+}
+
+
+def reach(phase: Phase) -> MemberPhases:
+    lifecycle = MemberPhases(b"first")
+    for step in PATHS[phase]:
+        assert lifecycle.enter(step)
+    return lifecycle
+
+
+@pytest.mark.parametrize("start", Phase)
+@pytest.mark.parametrize("end", Phase)
+def test_only_the_moves_of_the_table_are_made(start: Phase, end: Phase) -> None:
+    lifecycle = reach(start)
+    assert lifecycle.enter(end) == ((start, end) in ALLOWED)
+    assert lifecycle.phase is (end if (start, end) in ALLOWED else start)
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_data_is_kept_only_for_a_member_that_stays(phase: Phase) -> None:
+    lifecycle = reach(phase)
+    stays = phase in {Phase.JOINED, Phase.LOST}
+    assert lifecycle.keep(lifecycle.number(b"new")) == stays
+    assert lifecycle.newest().data == (b"new" if stays else b"first")
+    assert lifecycle.is_over() == (phase in {Phase.LEAVING, Phase.EVICTED, Phase.CLOSED})
+
+
+def test_older_data_never_replaces_newer_data() -> None:
+    lifecycle = reach(Phase.LOST)
+    older, newer = lifecycle.number(b"z"), lifecycle.number(b"a")
+    lifecycle.keep(newer)
+    lifecycle.keep(older)
+    lifecycle.acknowledge(older)
+    assert lifecycle.newest() == newer
+    lifecycle.enter(Phase.JOINED)
+    assert lifecycle.is_behind()
+    lifecycle.acknowledge(newer)
+    assert not lifecycle.is_behind()
+
+
+def test_a_new_incarnation_shows_nothing_for_certain() -> None:
+    lifecycle = reach(Phase.JOINED)
+    lifecycle.acknowledge(lifecycle.newest())
+    assert not lifecycle.is_behind()
+    lifecycle.enter(Phase.LOST)
+    assert not lifecycle.is_behind()
+    lifecycle.enter(Phase.JOINED)
+    assert lifecycle.is_behind()
+
+
+def test_what_a_lost_incarnation_has_shown_says_nothing_of_the_next() -> None:
+    lifecycle = reach(Phase.LOST)
+    lifecycle.acknowledge(lifecycle.number(b"acknowledged late"))
+    lifecycle.enter(Phase.JOINED)
+    assert lifecycle.is_behind()
+
+
+def test_a_call_waits_for_its_data_or_newer_data() -> None:
+    lifecycle = reach(Phase.LOST)
+    older, newer = lifecycle.number(b"older"), lifecycle.number(b"newer")
+    lifecycle.keep(newer)
+    threading.Timer(0.05, lifecycle.acknowledge, [newer]).start()
+    assert lifecycle.wait_until_shown(older, time.monotonic() + 60)
+    assert not lifecycle.wait_until_shown(Update(newer.number + 1, b""), time.monotonic())
+
+
+@pytest.mark.parametrize("end", [Phase.EVICTED, Phase.LEAVING, Phase.CLOSED])
+def test_a_call_does_not_wait_for_a_member_that_is_over(end: Phase) -> None:
+    lifecycle = reach(Phase.LOST)
+    update = lifecycle.number(b"new")
+    lifecycle.keep(update)
+    threading.Timer(0.05, lifecycle.enter, [end]).start()
+    assert not lifecycle.wait_until_shown(update, time.monotonic() + 60)

@@ -1,0 +1,192 @@
+"""Many writes in one call: creations in one flat transaction, each on its own all the same."""
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from kip30 import (
+    Fence,
+    FencedError,
+    KeyExistsError,
+    KeyMissingError,
+    OutcomeUnknownError,
+    PluginLocator,
+    Version,
+)
+from kip30.driver import StorageDriver
+from kip30.driver.records import Condition, Write, new_nonce
+from kip30.names import Key
+from kip30_backends.etcd.client.channel import TXN
+from kip30_backends.etcd.request import Ask, Calls
+from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.servers import Ensemble
+from tests.unit.clients import PATIENT, Open
+
+ABSENT = Condition.ABSENT
+
+
+@pytest.fixture
+def client(open_client: Open) -> PluginLocator:
+    return open_client(**PATIENT)
+
+
+@pytest.fixture
+def driver(client: PluginLocator) -> StorageDriver:
+    return client.backend.storage
+
+
+def creation(name: object, data: bytes = b"new", fence: Fence | None = None) -> Write:
+    return Write(Key("n", str(name)), new_nonce(), data, ABSENT, fence)
+
+
+def outcomes(driver: StorageDriver, writes: Sequence[Write]) -> list[Version | type]:
+    told: list[Version | type] = []
+    for future in driver.write_many(writes):
+        error = future.exception()
+        told.append(future.result() if error is None else type(error))
+    return told
+
+
+def check_states(driver: StorageDriver, writes: Sequence[Write], told: Sequence[object]) -> None:
+    """Require that exactly the writes that have a version are there, under their nonces."""
+    entries = driver.read([write.key for write in writes]).result()
+    for write, version, entry in zip(writes, told, entries, strict=True):
+        is_there = entry is not None and entry.nonce == write.nonce
+        assert is_there == isinstance(version, Version)
+        if is_there:
+            assert entry is not None
+            assert (entry.version, entry.data) == (version, write.data)
+
+
+@pytest.fixture
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the number of operations of each transaction that writes, as they are sent."""
+    sent: list[int] = []
+    send = Calls.send
+
+    def noted(calls: Calls, ask: Ask[object], seconds: float | None = None) -> object:
+        if ask.path == TXN and ask.writes:
+            sent.append(len(ask.request.success))
+        return send(calls, ask, seconds)
+
+    monkeypatch.setattr(Calls, "send", noted)
+    return sent
+
+
+def test_absent_keys_are_one_flat_transaction(
+    driver: StorageDriver, transactions: list[int]
+) -> None:
+    writes = [creation(number) for number in range(250)]
+    told = outcomes(driver, writes)
+    assert transactions == [100, 100, 50]
+    assert len(set(told)) == 3
+    check_states(driver, writes, told)
+
+
+def test_keys_that_are_all_there_take_one_transaction(
+    driver: StorageDriver, transactions: list[int]
+) -> None:
+    writes = [creation(number) for number in range(100)]
+    outcomes(driver, writes)
+    again = [creation(number, b"other") for number in range(100)]
+    transactions.clear()
+    assert outcomes(driver, again) == [KeyExistsError] * 100
+    assert transactions == [100]
+    check_states(driver, again, [KeyExistsError] * 100)
+
+
+def test_what_is_there_hinders_no_other(driver: StorageDriver, transactions: list[int]) -> None:
+    outcomes(driver, [creation(number) for number in (0, 7, 99)])
+    writes = [creation(number, b"other") for number in range(100)]
+    transactions.clear()
+    told = outcomes(driver, writes)
+    assert transactions == [100, 97]
+    assert [at for at, one in enumerate(told) if one is KeyExistsError] == [0, 7, 99]
+    check_states(driver, writes, told)
+
+
+def test_a_fence_that_is_over_refuses_all(
+    client: PluginLocator, driver: StorageDriver, transactions: list[int]
+) -> None:
+    with client.leader_election("s") as election, election.lead("c", "") as leadership:
+        fence = Fence("s", leadership.epoch)
+        writes = [creation(number, fence=fence) for number in range(101)]
+        told = outcomes(driver, writes)
+        check_states(driver, writes, told)
+        assert all(isinstance(one, Version) for one in told)
+    with client.leader_election("s") as election, election.lead("c", ""):
+        late = [creation(number, fence=fence) for number in (*range(50), *range(200, 250))]
+        transactions.clear()
+        assert outcomes(driver, late) == [FencedError] * 100
+        assert transactions == [100]
+        check_states(driver, late, [FencedError] * 100)
+
+
+@pytest.mark.parametrize("epoch", [0, -1, 2**62])
+def test_an_epoch_that_never_was_refuses_all(driver: StorageDriver, epoch: int) -> None:
+    writes = [creation(number, fence=Fence("nobody", epoch)) for number in range(3)]
+    assert outcomes(driver, writes) == [FencedError] * 3
+
+
+def test_fences_do_not_mix(client: PluginLocator, driver: StorageDriver) -> None:
+    with client.leader_election("s") as election, election.lead("c", "") as leadership:
+        fences = [Fence("s", leadership.epoch), None, Fence("s", leadership.epoch + 1)]
+        writes = [creation(number, fence=fences[number % 3]) for number in range(30)]
+        told = outcomes(driver, writes)
+    assert [at for at, one in enumerate(told) if one is FencedError] == list(range(2, 30, 3))
+    check_states(driver, writes, told)
+
+
+def test_creations_between_other_writes(driver: StorageDriver, transactions: list[int]) -> None:
+    (version,) = outcomes(driver, [creation("there", b"old")])
+    assert isinstance(version, Version)
+    transactions.clear()
+    told = outcomes(
+        driver,
+        [
+            creation("a"),
+            Write(Key("n", "there"), new_nonce(), b"2", version),
+            creation("there"),
+            Write(Key("n", "none"), new_nonce(), b"", Condition.PRESENT),
+            creation("b"),
+            Write(Key("n", "c"), new_nonce(), None, Condition.ABSENT),
+            Write(Key("n", "d"), new_nonce(), b"", Condition.ANY),
+        ],
+    )
+    kinds = [one if isinstance(one, type) else Version for one in told]
+    assert kinds == [
+        *(Version, Version, KeyExistsError, KeyMissingError, Version, KeyMissingError, Version)
+    ]
+    assert sorted(transactions) == [2, 3, 4]
+
+
+def test_a_key_that_is_given_twice_is_created_once(driver: StorageDriver) -> None:
+    writes = [creation("k", b"%d" % number) for number in range(5)]
+    told = outcomes(driver, writes)
+    assert told.count(KeyExistsError) == 4
+    check_states(driver, writes, told)
+
+
+def test_only_the_rest_is_unknown_if_the_second_answer_is_lost(
+    open_client: Open, ensemble: Ensemble, transactions: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = open_client().backend.storage
+    outcomes(driver, [creation(number) for number in (0, 9)])
+    transactions.clear()
+    send = Calls.send
+
+    def stop_before_second(calls: Calls, ask: Ask[object], seconds: float | None = None) -> object:
+        if ask.path == TXN and transactions:
+            ensemble.nodes[0].stop()
+        return send(calls, ask, seconds)
+
+    monkeypatch.setattr(Calls, "send", stop_before_second)
+    begun = time.monotonic()
+    try:
+        told = outcomes(driver, [creation(number) for number in range(10)])
+    finally:
+        ensemble.nodes[0].resume()
+    assert time.monotonic() - begun < 1.5 + 2 * TIME_SCALE
+    assert told == [KeyExistsError, *[OutcomeUnknownError] * 8, KeyExistsError]
+    assert transactions == [10, 8]
