@@ -51,7 +51,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--only", action="append", metavar="SUBJECT", help="may be repeated")
     parser.add_argument(
-        "--rows", type=int, help="how many rows are read in bulk, and the largest size of growth"
+        "--rows",
+        type=int,
+        help="rows that scan reads, and the largest size of growth and rebalance",
     )
     parser.add_argument("--json", type=Path, help="keep the results; adds to a file that is there")
     parser.add_argument("--plot", type=Path, help="draw the results, all of --json if there is one")

@@ -26,12 +26,12 @@ def _handovers(folder: Path, stack: ExitStack) -> Generator[float]:
     leader = stack.enter_context(_candidate(folder, 0))
     leader.told("elected")
     for number in range(1, ROUNDS + 1):
-        heir = stack.enter_context(_candidate(folder, number))
-        heir.told("nominated")
+        successor = stack.enter_context(_candidate(folder, number))
+        successor.told("nominated")
         time.sleep(_SETTLE_SECONDS)
         killed = leader.kill()
-        yield (int(heir.told("elected")[1]) - killed) / 1e6
-        leader = heir
+        yield (int(successor.told("elected")[1]) - killed) / 1e6
+        leader = successor
 
 
 def _candidate(folder: Path, number: int) -> Child:

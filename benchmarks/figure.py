@@ -7,6 +7,9 @@ from statistics import median, quantiles
 BESIDE = "tooz"
 """The subject that is another library beside kip30."""
 
+REBALANCE = "rebalance"
+"""The subject that is a group which divides its work anew."""
+
 SCAN = "scan"
 """The subject that is reading in bulk."""
 
@@ -27,9 +30,12 @@ class Figure:
     samples: tuple[float, ...] = ()
 
     @property
+    def number(self) -> str:
+        return f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:.3g}"
+
+    @property
     def measured(self) -> str:
-        number = f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:.3g}"
-        return f"{number} {self.unit}"
+        return f"{self.number} {self.unit}"
 
     @property
     def target(self) -> str:

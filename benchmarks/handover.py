@@ -28,12 +28,12 @@ def _handovers(folder: Path, stack: ExitStack) -> Generator[float]:
     leader = stack.enter_context(_runner(folder))
     leader.line()
     for _ in range(ROUNDS):
-        heir = stack.enter_context(_runner(folder))
-        heir.complaint()  # it waits
+        successor = stack.enter_context(_runner(folder))
+        successor.complaint()  # it waits
         time.sleep(_SETTLE_SECONDS)
         killed = leader.kill()
-        yield (heir.line().arrived - killed) / 1e6
-        leader = heir
+        yield (successor.line().arrived - killed) / 1e6
+        leader = successor
 
 
 def _runner(folder: Path) -> Child:

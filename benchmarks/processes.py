@@ -33,13 +33,14 @@ class Child:
         )
         self.out = _lines(self._process.stdout)
         self.err = _lines(self._process.stderr)
+        self.pid: int = self._process.pid
 
-    def line(self) -> Line:
+    def line(self, patience_seconds: float = _PATIENCE_SECONDS) -> Line:
         """Return the next line of the standard output.
 
         Raises `queue.Empty` if none comes, and `ChildEndedError` if none will.
         """
-        line = self.out.get(timeout=_PATIENCE_SECONDS)
+        line = self.out.get(timeout=patience_seconds)
         if line is None:
             raise ChildEndedError(self._last_words())
         return line
@@ -51,9 +52,9 @@ class Child:
             raise ChildEndedError("it said nothing more")
         return line
 
-    def told(self, word: str) -> list[str]:
+    def told(self, word: str, patience_seconds: float = _PATIENCE_SECONDS) -> list[str]:
         """Return the words of the next line that begins with *word*."""
-        while (words := self.line().text.split())[0] != word:
+        while (words := self.line(patience_seconds).text.split())[0] != word:
             pass
         return words
 

@@ -16,10 +16,17 @@ from typing_extensions import override
 from benchmarks.stores import scratch, settings
 from benchmarks.subjects import EMBEDDED, STORES
 from kip30.config import Written
-from kip30_conformance.faults.pauses import Claims, Pause, allowed_seconds, brief, long, recover
+from kip30_conformance.fault_suites.mixed_claims import (
+    MixedClaims,
+    Pause,
+    allowed_seconds,
+    brief,
+    long,
+    recover,
+)
 from kip30_conformance.harness import Harness
 from kip30_conformance.servers import start
-from kip30_conformance.servers.harness import ServerHarness
+from kip30_conformance.servers.server_harness import ServerHarness
 
 _COUNTS = (10, 100, 1000)
 _SESSION_SECONDS = 10.0
@@ -72,7 +79,7 @@ def _measured(harness: Harness, store: str, count: int, name: str) -> bool:
         "plugin.operation.timeout.ms": round(_SESSION_SECONDS * 500),
     }
     with harness.open(harness.unique_root(), clock=None, **timeouts) as client:
-        claims = Claims(client, count, _SESSION_SECONDS)
+        claims = MixedClaims(client, count, _SESSION_SECONDS)
         done = recover(claims, harness, _PAUSES[name])
     allowed = allowed_seconds(done, claims, harness)
     sys.stdout.write(

@@ -17,6 +17,6 @@ def started(directory: Path) -> PluginLocator:
 
 
 @contextmanager
-def scratch() -> Generator[Path]:
-    with TemporaryDirectory(prefix="kip30-benchmark-") as folder:
+def scratch(parent: Path | None = None) -> Generator[Path]:
+    with TemporaryDirectory(prefix="kip30-benchmark-", dir=parent) as folder:
         yield Path(folder)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 
-from benchmarks.figure import BESIDE, SCAN, Figure
+from benchmarks.figure import BESIDE, REBALANCE, SCAN, Figure
 from benchmarks.growth.naming import GROWTH
 
 EMBEDDED = "embedded"
@@ -13,21 +13,29 @@ STORES = (EMBEDDED, "zookeeper", "etcd", "consul", "cassandra")
 
 _EMBEDDED = {
     "storage": "benchmarks.storage",
+    "guards": "benchmarks.guards",
+    REBALANCE: "benchmarks.coordinator.rebalance",
     "group": "benchmarks.group",
     "event": "benchmarks.events",
     "failover": "benchmarks.failover",
     "idle": "benchmarks.idle",
     "start": "benchmarks.start",
+    "locks": "benchmarks.locks",
     "runner": "benchmarks.handover",
+    "shares": "benchmarks.shares",
     SCAN: "benchmarks.pipeline.scan",
     GROWTH: "benchmarks.growth.measuring",
 }
 _ON_SERVERS = {
     "speed": "benchmarks.remote.speed",
+    "guards": "benchmarks.guards",
+    REBALANCE: "benchmarks.coordinator.rebalance",
     "event": "benchmarks.remote.events",
     "handover": "benchmarks.remote.handover",
     "crash": "benchmarks.remote.crash",
+    "shares": "benchmarks.remote.shares",
     "contention": "benchmarks.remote.contention",
+    "locks": "benchmarks.remote.locks",
     SCAN: "benchmarks.pipeline.scan",
     GROWTH: "benchmarks.growth.measuring",
 }
@@ -41,6 +49,9 @@ _OF = {
     "cassandra": _ON_SERVERS | _LOOKS,
 }
 
+_SIZED = {SCAN, GROWTH, REBALANCE}
+"""Subjects that ``--rows`` limits."""
+
 Measures = Mapping[str, Callable[[], list[Figure]]]
 
 
@@ -52,7 +63,7 @@ def names(store: str) -> Iterable[str]:
 def of(store: str, rows: int | None = None) -> Generator[Measures]:
     """Yield how to measure *store*, on a server that runs for as long as that.
 
-    *rows* is how many rows are read in bulk, and the largest size of growth.
+    *rows* is how many rows are read in bulk, and the largest size of growth and of groups.
     """
     if store == EMBEDDED:
         yield {name: _measuring(name, module, rows) for name, module in _EMBEDDED.items()}
@@ -68,7 +79,7 @@ def of(store: str, rows: int | None = None) -> Generator[Measures]:
 def _measuring(
     name: str, module: str, rows: int | None, *where: object
 ) -> Callable[[], list[Figure]]:
-    return partial(_measure, module, *where, **({"rows": rows} if name in {SCAN, GROWTH} else {}))
+    return partial(_measure, module, *where, **({"rows": rows} if name in _SIZED else {}))
 
 
 def _measure(module: str, *where: object, **sizes: int | None) -> list[Figure]:

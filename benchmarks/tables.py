@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from benchmarks.figure import BESIDE, SCAN, Figure
 from benchmarks.growth.naming import GROWTH
-from benchmarks.growth.table import table
+from benchmarks.growth.table import tables
 from benchmarks.report import Results
 from benchmarks.subjects import EMBEDDED, STORES
+from kip30_conformance.report.markdown import item, table
 
 _MARK = "<!-- {} -->"
 
@@ -21,7 +22,7 @@ def parts(results: Sequence[Results]) -> dict[str, str]:
         "one store alone": _details(own),
         "beside Tooz": _overview(beside, least=1),
         "bulk reading": _overview(scans, least=1),
-        "growth": table([one for one in results if one.subject == GROWTH]),
+        "growth": tables([one for one in results if one.subject == GROWTH]),
         "load": _load(results),
     }
 
@@ -32,38 +33,47 @@ def fill(page: str, shown: Mapping[str, str]) -> str:
         begin, end = _MARK.format(name), _MARK.format(f"end of {name}")
         before, _, rest = page.partition(begin)
         _, _, after = rest.partition(end)
-        page = f"{before}{begin}\n{part}\n{end}{after}"
+        page = f"{before}{begin}\n{part.strip()}\n{end}{after}"
     return page
 
 
 def _overview(results: Sequence[Results], least: int = 2) -> str:
-    """Return a row for each figure that so many stores have, in the order of those on servers."""
-    known = {one.store for one in results}
-    stores = [store for store in STORES if store in known]
-    lines = [_line(["", *stores]), _line(["---"] * (len(stores) + 1))]
+    """Return a row for each figure that so many stores have, in the order of those on servers.
+
+    Each unit has a table of its own, so that cells are numbers and lines short.
+    """
+    by_unit: dict[str, dict[str, dict[str, Figure]]] = {}
     for name, row in _rows(sorted(results, key=lambda one: one.store == EMBEDDED)).items():
         if len(row) >= least:
-            lines.append(_line([name, *(_cell(row.get(store)) for store in stores)]))
-    return "\n".join(lines)
+            for store, one in row.items():
+                by_unit.setdefault(one.unit, {}).setdefault(name, {})[store] = one
+    return "\n".join(_of_unit(unit, rows) for unit, rows in by_unit.items())
+
+
+def _of_unit(unit: str, rows: Mapping[str, Mapping[str, Figure]]) -> str:
+    stores = [store for store in STORES if any(store in row for row in rows.values())]
+    cells = ((name, *(_cell(row.get(store)) for store in stores)) for name, row in rows.items())
+    return table((unit, *stores), cells)
 
 
 def _details(results: Sequence[Results]) -> str:
     """Return the figures that one store alone has."""
-    lines = [_line(["store", "figure", "measured", "target"]), _line(["---"] * 4)]
-    for name, row in _rows(results).items():
-        if len(row) == 1:
-            ((store, one),) = row.items()
-            lines.append(_line([store, f"{one.subject}: {name}", _measured(one), one.target]))
-    return "\n".join(lines)
+    cells = (
+        (store, f"{one.subject}: {name}", _emphasised(one, one.measured), one.target)
+        for name, row in _rows(results).items()
+        if len(row) == 1
+        for store, one in row.items()
+    )
+    return table(("store", "figure", "measured", "target"), cells)
 
 
 def _load(results: Sequence[Results]) -> str:
     """Return how busy the machine was before and after each subject."""
     stores: dict[str, list[str]] = {}
     for one in results:
-        said = f"{one.subject} {one.load[0]:.1f}-{one.load[1]:.1f}"
-        stores.setdefault(one.store, []).append(said)
-    return "; ".join(f"{store}: {', '.join(said)}" for store, said in stores.items())
+        load = f"{one.subject} {one.load[0]:.1f}-{one.load[1]:.1f}"
+        stores.setdefault(one.store, []).append(load)
+    return "".join(item(f"{store}: {', '.join(loads)}") for store, loads in stores.items())
 
 
 def _rows(results: Iterable[Results]) -> dict[str, dict[str, Figure]]:
@@ -80,12 +90,10 @@ def _figures(results: Iterable[Results]) -> Iterator[tuple[str, Figure]]:
 def _cell(figure: Figure | None) -> str:
     if figure is None:
         return ""
-    return f"{_measured(figure)} ({figure.target})" if figure.target else _measured(figure)
+    number = _emphasised(figure, figure.number)
+    return f"{number} ({figure.target})" if figure.target else number
 
 
-def _measured(figure: Figure) -> str:
-    return f"**{figure.measured}**" if figure.met is False else figure.measured
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _emphasised(figure: Figure, text: str) -> str:
+    """Return *text*, in bold if the figure misses its target."""
+    return f"**{text}**" if figure.met is False else text

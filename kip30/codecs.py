@@ -33,7 +33,7 @@ class Codec(Protocol[T]):
 
 
 def check_codec(codec: object) -> None:
-    """Refuse what is no codec.
+    """Raise unless *codec* is a codec.
 
     Raises:
         UsageError: It is a class, or lacks a method of `Codec`.
@@ -111,4 +111,4 @@ BYTES: Codec[bytes] = _Bytes()
 """Bytes, stored as they are."""
 
 JSON: Codec[Any] = _Json()
-"""Anything JSON can say; NaN and infinities are refused."""
+"""Any value that JSON can express; NaN and infinities are refused."""

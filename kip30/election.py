@@ -1,9 +1,9 @@
 """KIP-30's leader election: one portable class over every store.
 
-That two processes never believe in the same leadership at once rests on clocks
-that run at the same rate, within the lease margin. What must not be written by
-a former leader is written with ``fence=leadership``: only the store can rule
-out that a process paused between asking and writing.
+Two processes never believe in the same leadership at once, provided that their clocks run at the
+same rate, within the lease margin. Data that a former leader must not write is written with
+``fence=leadership``: only the store can rule out that a process paused between the check and the
+write.
 """
 
 import math
@@ -20,9 +20,9 @@ from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import NotElectedError, NotNominatedError, OutcomeUnknownError, UsageError
 from kip30.names import check_id
 from kip30.runtime.base_handle import Handle
-from kip30.runtime.callbacks import check_callable
 from kip30.runtime.campaign import Campaign
 from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.runtime.future_callbacks import check_callable
 from kip30.runtime.leader_views import Leader, LeaderChange, LeaderViews
 from kip30.runtime.open_store import OpenStore
 
@@ -57,7 +57,7 @@ class LeaderElection(Handle, Generic[T]):
         self._campaign = Campaign(store, service)
 
     def get_leader(self) -> Leader[T] | None:
-        """Return the present leader, as the store says now, or None.
+        """Return the present leader, read from the store now, or None.
 
         A leader whose data this object's codec cannot decode is returned as well: only
         `Leader.data` raises then. A warning is logged once for each such term.
@@ -102,12 +102,12 @@ class LeaderElection(Handle, Generic[T]):
     def resign(self, candidate: str) -> None:
         """End the leadership and the candidacy of *candidate*; nominate again to return.
 
-        The leadership is over locally as soon as this is called.
+        The leadership ends locally as soon as this is called.
 
         Raises:
             NotNominatedError: It is not nominated here.
-            OutcomeUnknownError: The store did not answer in time. It is told as soon as it
-                does; at the latest the lease ends by itself.
+            OutcomeUnknownError: The store did not answer in time. The request is retried until it
+            does; at the latest the lease ends by itself.
         """
         resigned = self._resigned(candidate)
         if not wait([resigned], self._store.context.operation_timeout_seconds).done:
@@ -126,12 +126,12 @@ class LeaderElection(Handle, Generic[T]):
     ) -> Generator[Leadership]:
         """Nominate *candidate*, wait until it leads, and resign at the end of the block.
 
-        The block runs on when the leadership is lost: look at ``leadership.lost`` or
+        The block keeps running when the leadership is lost: check ``leadership.lost`` or
         ``check()``, and write with ``fence=leadership``.
 
-        With a *timeout_seconds* of 0 the candidate makes one attempt, and this ends with the
-        answer to it. Otherwise the time counts from the end of the first attempt, which itself
-        is given no longer than *timeout_seconds* and the operation timeout.
+        With a *timeout_seconds* of 0 the candidate makes one attempt, and this ends with its
+        answer. Otherwise the time counts from the end of the first attempt, which itself is given
+        no longer than *timeout_seconds* and the operation timeout.
 
         Raises:
             NotElectedError: Not elected within *timeout_seconds*. The candidate has resigned.
@@ -168,14 +168,19 @@ class LeaderElection(Handle, Generic[T]):
             if term is None or term.is_valid():
                 return term
 
-    def share_lease(self, leadership: Leadership) -> int | None:
-        """Return a file descriptor that keeps *leadership*'s lease, or None.
+    def share_lease(self, leadership: Leadership) -> int:
+        """Return a file descriptor that keeps *leadership*'s lease.
 
-        On a store with ``lease-sharing`` the death of this process does not free the lease
-        while another process holds the descriptor open; the session timeout still does.
+        While another process holds a duplicate of it open, the death of this one does not free
+        the service; the session timeout still does. It is that of the whole session. It stays the
+        store's own: pass a duplicate on, and close nothing.
+
+        Raises:
+            UnsupportedError: The store does not offer ``lease-sharing``.
+            UsageError: *leadership* has ended: there is nothing to share.
         """
         self._check()
-        return self._campaign.share_lease(leadership)
+        return self._store.share_lease(leadership.lease)
 
     def add_listener(
         self, callback: Callable[[LeaderChange[T]], object], *, initial: bool = False
@@ -186,11 +191,11 @@ class LeaderElection(Handle, Generic[T]):
         the present leader.
         """
         self._check()
-        self._subscriptions.add(self._target, self._views.change, callback, initial=initial)
+        self._callbacks.add(self._target, self._views.change, callback, initial=initial)
 
     def remove_listener(self, callback: Callable[[LeaderChange[T]], object]) -> None:
         """Start no call of *callback* after this returns; if it is not there, do nothing."""
-        self._subscriptions.remove(self._target, callback)
+        self._callbacks.remove(self._target, callback)
 
     @override
     def _give_back(self) -> Sequence[Future[None]]:
@@ -241,7 +246,7 @@ class LeaderElection(Handle, Generic[T]):
 
 
 def waiting_seconds(timeout_seconds: float | None) -> float:
-    """Return how long to wait to be elected, in seconds: for ever by default.
+    """Return how long to wait to be elected, in seconds: without limit by default.
 
     Raises:
         UsageError: *timeout_seconds* is negative or not a number.
@@ -265,7 +270,8 @@ def first_try_seconds(timeout_seconds: float | None, patience: float) -> float:
 def _result_by(until: float, clock: Clock, future: Future[Leadership | None]) -> Leadership | None:
     """Return the result of *future*, or None when *clock* reaches *until*; then cancel it.
 
-    The wait is cut up because a future's own timeout stands still while the system is suspended.
+    It waits in short pieces, because a future's own timeout is paused while the system is
+    suspended.
     """
     while (left := until - clock.now()) > 0:
         if wait([future], min(left, _LONGEST_WAIT)).done:

@@ -5,7 +5,7 @@ effect happened:
 
 * `UsageError`: the call itself is wrong. Nothing was sent to the store.
 * `UnsupportedError`: the store does not offer this. Nothing was sent.
-* `DefiniteError`: the store, or the state of the client, said no. Nothing was done.
+* `DefiniteError`: the store, or the state of the client, refused it. Nothing was done.
 * `OutcomeUnknownError`: the answer was lost. It may have been done.
 
 A vendor's exception never escapes; it stays reachable as `__cause__`.
@@ -68,6 +68,29 @@ class FencedError(DefiniteError):
     """The fence is not the newest epoch of its service: someone else may lead by now."""
 
 
+class GuardError(DefiniteError):
+    """A key that guards the write is gone, or no longer has the version that the write expects."""
+
+
+class IllegalGenerationError(FencedError):
+    """The member is no longer in this generation, or its share is another's. Nothing was done.
+
+    It was removed from its group, or a later generation gave the share away.
+    """
+
+
+class FencedInstanceError(FencedError):
+    """Another process has taken this member's group instance id: the member has ended for good."""
+
+
+class GroupError(DefiniteError):
+    """The group refuses the member, or cannot publish an assignment. Nothing was done."""
+
+
+class GroupNotEmptyError(DefiniteError):
+    """The group has members, so its records stay."""
+
+
 class MemberExistsError(DefiniteError):
     """A live member holds this id."""
 
@@ -89,7 +112,15 @@ class NotElectedError(DefiniteError, TimeoutError):
 
 
 class LeadershipLostError(DefiniteError):
-    """The leadership has ended; its holder must not act as leader any more."""
+    """The leadership has ended; its holder must no longer act as leader."""
+
+
+class NotAcquiredError(DefiniteError, TimeoutError):
+    """A lock or permit was not acquired, or a barrier did not open, in time. No wait remains."""
+
+
+class GripLostError(DefiniteError):
+    """The lock or permits were released or lost; the holder must no longer act on them."""
 
 
 class AuthenticationError(DefiniteError):
@@ -128,7 +159,7 @@ class PartialWriteError(OutcomeUnknownError):
     """
 
     def __init__(self, done: Mapping[str, str], failed: Mapping[str, Kip30Error]) -> None:
-        """Keep both halves of the outcome."""
+        """Keep both parts of the outcome."""
         super().__init__(done, failed)
         self.done = done
         self.failed = failed

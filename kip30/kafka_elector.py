@@ -1,8 +1,9 @@
-"""KAFKA-2921's adapter: a leader election behind the face of Kafka's ``LeaderElector``.
+"""KAFKA-2921's adapter: a leader election with the interface of Kafka's ``LeaderElector``.
 
 For code that was written against `startup`, `am_i_leader`, `elect`, `resign` and
 two callbacks. The record is the one of Kafka's controller: ``version``,
-``brokerid`` and ``timestamp`` (milliseconds, as text) in JSON.
+``brokerid`` and ``timestamp`` (milliseconds, as text) in JSON. Kafka writes the ``brokerid`` as a
+number and the patch of KAFKA-2921 as text: the adapter writes a number and reads both.
 
 Both callbacks come from one state machine, `_Callbacks`. It calls one callback at a time, and
 decides what is due only when the previous callback has returned:
@@ -12,8 +13,8 @@ decides what is due only when the previous callback has returned:
     LEADING    one term is announced          that term is over: on_resigning -> FOLLOWING
 
 A term is over when it has ended, by the clock, by resigning or by closing, or when another broker
-was seen to lead with its epoch or a newer one. So a term that ends while a callback runs is never
-announced; one that was announced always gets its on_resigning, also before a newer term.
+was observed to lead with its epoch or a newer one. So a term that ends while a callback runs is
+never announced; one that was announced always gets its on_resigning, also before a newer term.
 """
 
 import json
@@ -22,19 +23,25 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from typing_extensions import override
 
-from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.closeable import Closeable
 from kip30.election import Leader, LeaderChange, LeaderElection
-from kip30.errors import ClosedError, LifecycleError, NotNominatedError
+from kip30.errors import (
+    ClosedError,
+    CodecError,
+    LifecycleError,
+    NotElectedError,
+    NotNominatedError,
+)
 from kip30.runtime.candidacy import Leadership
 
 log: logging.Logger = logging.getLogger(__name__)
 
 NOBODY: Final = -1
-"""What `LeaderElectorAdapter.leader_id` is while nobody leads, as in Kafka."""
+"""What `LeaderElectorAdapter.leader_id` is while no broker leads, as in Kafka."""
 
 _PAYLOAD_VERSION = 1
 
@@ -45,7 +52,7 @@ class _Callbacks:
     def __init__(
         self, on_becoming: Callable[[], object], on_resigning: Callable[[], object]
     ) -> None:
-        """Be following."""
+        """Start in the state FOLLOWING."""
         self._on_becoming = on_becoming
         self._on_resigning = on_resigning
         self._changed = threading.Condition()  # guards all below; notified when no thread calls
@@ -53,9 +60,10 @@ class _Callbacks:
         self._overtaken = NOBODY  # the epoch in which another broker leads; set by `overtaken`
         self._announced: Leadership | None = None  # LEADING if not None; set by `_due`
         self._caller: threading.Thread | None = None  # the thread that calls callbacks just now
+        self.latest: Leadership | None = None  # announced last, perhaps over; set by `_due`
 
     def elected(self, term: Leadership) -> None:
-        """Announce *term*, unless it is over by then, and its end."""
+        """Announce *term*, unless it has ended by then, and later its end."""
         with self._changed:
             self._newest = term
         # Also when the locator is closed: then `PluginLocator.close` itself calls this.
@@ -63,7 +71,7 @@ class _Callbacks:
         self.proceed()
 
     def overtaken(self, epoch: int) -> None:
-        """Take note of the *epoch* in which another broker leads now, or that none does."""
+        """Note the *epoch* in which another broker leads now, or that none does."""
         with self._changed:
             self._overtaken = epoch
         self.proceed()
@@ -77,7 +85,7 @@ class _Callbacks:
         while callback := self._due():
             try:
                 callback()
-            except BaseException:  # the next callback must be called all the same
+            except BaseException:  # the next callback must still be called
                 log.exception("%r raised", callback)
 
     def finish(self) -> None:
@@ -95,7 +103,7 @@ class _Callbacks:
                 return self._on_resigning
             newest = self._newest
             if self._announced is None and newest is not None and not self._is_over(newest):
-                self._announced = newest
+                self._announced = self.latest = newest
                 return self._on_becoming
             self._caller = None
             self._changed.notify_all()
@@ -105,12 +113,12 @@ class _Callbacks:
         return not term.is_valid() or term.epoch <= self._overtaken
 
 
-class LeaderElectorAdapter(Closing):
+class LeaderElectorAdapter(Closeable):
     """One broker's part in one election. Thread-safe.
 
     The callbacks alternate, beginning with *on_becoming_leader*, and never overlap. A loss that
     was followed at once by a new term of the same broker is not hidden: both are called. A term
-    that is over before *on_becoming_leader* could be called for it is not announced.
+    that ended before *on_becoming_leader* could be called for it is not announced.
 
     Every announced term gets its *on_resigning_as_leader*, also if the election or its locator is
     closed: then before that close returns, unless a callback is running that takes longer than the
@@ -118,6 +126,16 @@ class LeaderElectorAdapter(Closing):
 
     Callbacks run on threads of kip30 or in `close`, and may call everything, `resign` and `close`
     included. One that raises is logged, and the next one is called as if it had returned.
+
+    Because they never overlap, an *on_becoming_leader* that does not return holds
+    *on_resigning_as_leader* up: while it works it must ask `am_i_leader`, and return once that is
+    false. It writes with ``fence=leadership``, since it can be paused after every such question.
+
+    A broker stays a candidate when its leadership is lost, also with its session, and needs no
+    code for that. After `resign` it takes part again only by `elect`.
+
+    Attributes:
+        leader_id: The broker that was last seen to lead, or `NOBODY`. It may lag behind the store.
 
     Example:
         with PluginLocator().startup(config) as locator:
@@ -157,15 +175,35 @@ class LeaderElectorAdapter(Closing):
         except (ClosedError, LifecycleError):
             return False
 
+    @property
+    def leadership(self) -> Leadership:
+        """The term for which *on_becoming_leader* was called last, with its epoch.
+
+        It stays after that term has ended, so that a write with ``fence=leadership`` is refused
+        then instead of being sent without a fence. It changes right before *on_becoming_leader*
+        is called again: a thread that works for one term must take it once, at the beginning.
+
+        Raises:
+            NotElectedError: *on_becoming_leader* has not been called yet.
+        """
+        latest = self._callbacks.latest
+        if latest is None:
+            raise NotElectedError(f"broker {self._broker_id} has not become the leader yet")
+        return latest
+
     def elect(self) -> bool:
-        """Take part, again after `resign`, and return whether this broker leads now."""
+        """Take part, again after `resign`, and return whether this broker leads now.
+
+        Raises:
+            AuthenticationError, StoreError: The store will not take it. It does not take part.
+        """
         record = self._record = self._record or self._payload()
         return self._election.nominate(
             str(self._broker_id), record, on_elected=self._callbacks.elected
         )
 
     def resign(self) -> None:
-        """Give up leadership and candidacy; nothing happens without a candidacy.
+        """Give up leadership and candidacy, until `elect`; nothing happens without a candidacy.
 
         Raises:
             OutcomeUnknownError: The store did not answer in time; it gets the resignation later.
@@ -214,15 +252,35 @@ class LeaderElectorAdapter(Closing):
 
     def _leader_changed(self, change: LeaderChange[str]) -> None:
         leader = change.leader
+        # First, so that the callbacks see it.
+        self.leader_id = NOBODY if leader is None else _broker_of(leader)
         other = leader if leader is not None and leader.id != str(self._broker_id) else None
         self._callbacks.overtaken(NOBODY if other is None else other.epoch)
-        self.leader_id = NOBODY if leader is None else _broker_of(leader)
 
 
 def _broker_of(leader: Leader[str]) -> int:
-    """Return the broker id in the payload of *leader*; NOBODY if it is no payload of an elector."""
+    """Return the broker id in the record of *leader*; if there is none, log that: `NOBODY`."""
     try:
-        broker: object = json.loads(leader.data)["brokerid"]
-    except (ValueError, TypeError, LookupError):
+        return _broker_in(json.loads(leader.data))
+    except CodecError:
+        return NOBODY  # `LeaderElection` has logged it
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        log.warning(
+            "the record of leader %r, epoch %d, names no broker: %r",
+            *(leader.id, leader.epoch, error),
+        )
         return NOBODY
-    return broker if isinstance(broker, int) else NOBODY
+
+
+def _broker_in(record: Any) -> int:
+    """Return the ``brokerid``, a number or text, of a decoded *record*.
+
+    Raises:
+        ValueError, TypeError, LookupError: It has none.
+    """
+    broker = record["brokerid"]
+    if isinstance(broker, str) and broker.isascii() and broker.isdecimal():
+        return int(broker)
+    if type(broker) is int and broker >= 0:
+        return broker
+    raise ValueError(f"brokerid is {broker!r:.60}")

@@ -11,7 +11,7 @@ from kip30.codecs import Codec
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.names import Key, check_namespace, parse_key
 from kip30.runtime.base_handle import Handle
-from kip30.runtime.key_sets import KeySetChange, KeySets
+from kip30.runtime.key_set_changes import KeySetChange, KeySets
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.subscriptions import Describe
 
@@ -41,9 +41,9 @@ class ListenerRegistry(Handle, Generic[T]):
 
     Not promised: states in between. Changes that follow each other quickly may be merged.
 
-    What cannot be read is left out: a value that the codec cannot decode, and a record that is
-    another program's, a newer kip30's or damaged. A warning is logged once for each, and what is
-    readable goes on.
+    Unreadable records are skipped: a value that the codec cannot decode, and a record that is
+    another program's, a newer kip30's or damaged. A warning is logged once for each, and readable
+    records are still delivered.
 
     Adding the same callback twice for one key or namespace counts once; removing one that
     is not there does nothing. After a removal returns, no call starts. Callbacks may use
@@ -55,7 +55,7 @@ class ListenerRegistry(Handle, Generic[T]):
         """Use `PluginLocator.listener_registry` instead."""
         super().__init__(store, owner)
         self._codec = codec
-        # By namespace, as long as a listener of it is there.
+        # By namespace, as long as it has a listener.
         self._key_sets: WeakValueDictionary[str, KeySets] = WeakValueDictionary()
         self._lock = threading.Lock()
 
@@ -79,7 +79,7 @@ class ListenerRegistry(Handle, Generic[T]):
     ) -> None:
         """Start no call of *callback* for *key* after this returns."""
         parsed = parse_key(key)
-        self._subscriptions.remove(Target(Kind.VALUE, parsed.namespace, parsed.name), callback)
+        self._callbacks.remove(Target(Kind.VALUE, parsed.namespace, parsed.name), callback)
 
     def add_key_set_change_listener(
         self, namespace: str, callback: Callable[[KeySetChange], object], *, initial: bool = False
@@ -101,7 +101,7 @@ class ListenerRegistry(Handle, Generic[T]):
         self, namespace: str, callback: Callable[[KeySetChange], object]
     ) -> None:
         """Start no call of *callback* for *namespace* after this returns."""
-        self._subscriptions.remove(Target(Kind.NAMESPACE, check_namespace(namespace)), callback)
+        self._callbacks.remove(Target(Kind.NAMESPACE, check_namespace(namespace)), callback)
 
     def _sets_of(self, namespace: str) -> KeySets:
         with self._lock:
@@ -118,7 +118,7 @@ class ListenerRegistry(Handle, Generic[T]):
         initial: bool,  # noqa: FBT001  private; the public methods take it by keyword
     ) -> None:
         self._check()
-        self._subscriptions.add(target, describe, callback, initial=initial)
+        self._callbacks.add(target, describe, callback, initial=initial)
 
 
 class _ValueChanges(Generic[T]):
@@ -167,5 +167,5 @@ _Life = tuple[Version, str]
 
 
 def _life(entry: Entry) -> _Life:
-    """Return what no other write has, also of a store that came back empty and counts anew."""
+    """Return what identifies a write, even if the store came back empty and counts from 1 again."""
     return entry.version, entry.nonce

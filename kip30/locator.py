@@ -7,15 +7,15 @@ from typing import Any, Self, TypeVar, overload
 from typing_extensions import override
 
 from kip30.codecs import STR, Codec, check_codec
-from kip30.driver import Backend
+from kip30.driver import Backend, Context
 from kip30.driver.clock import Clock, SystemClock
-from kip30.driver.kit.lifecycle import Closing
-from kip30.driver.kit.threads import start_eventually
+from kip30.driver.closeable import Closeable
+from kip30.driver.kit.thread_start import start_eventually
 from kip30.election import LeaderElection
 from kip30.errors import ClosedError, LifecycleError
 from kip30.listeners import ListenerRegistry
 from kip30.membership import GroupMembership
-from kip30.runtime.callbacks import check_callback
+from kip30.runtime.future_callbacks import check_callback
 from kip30.runtime.lease_tracker import SessionListener
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.resolution import Configuration, resolve
@@ -24,11 +24,11 @@ from kip30.storage import Storage
 T = TypeVar("T")
 
 
-class _Lifeline:
-    """Held by the locator and all it hands out; the connection closes when none of them is left."""
+class _ConnectionOwner:
+    """Held by the locator and its handles; the connection closes when none of them is left."""
 
 
-class PluginLocator(Closing):
+class PluginLocator(Closeable):
     """Opens the configured store and hands out the four interfaces over it.
 
     One connection and one session are shared by all that one locator hands out. Ending the
@@ -48,8 +48,8 @@ class PluginLocator(Closing):
         # Set by `close` before it looks for a connection, and read by `startup` after it has stored
         # one: whichever comes second closes the store.
         self._closed = False
-        self._lifeline = _Lifeline()
-        self._drop: weakref.finalize[..., _Lifeline] | None = None
+        self._connection_owner = _ConnectionOwner()
+        self._drop: weakref.finalize[..., _ConnectionOwner] | None = None
 
     def startup(self, config: Configuration = None) -> Self:
         """Open the store and return this locator.
@@ -84,7 +84,7 @@ class PluginLocator(Closing):
     def _start(self, config: Configuration) -> None:
         resolved = resolve(config, self._clock)
         store = OpenStore(resolved.open(), resolved.context)
-        self._drop = weakref.finalize(self._lifeline, _close_elsewhere, store)
+        self._drop = weakref.finalize(self._connection_owner, _close_elsewhere, store)
         self._drop.atexit = False
         self._store = store
         if self._closed:
@@ -95,6 +95,11 @@ class PluginLocator(Closing):
     def backend(self) -> Backend:
         """The open driver: its name, capabilities and limits, and what it describes of itself."""
         return self._open().backend
+
+    @property
+    def context(self) -> Context:
+        """The clock that leases are judged by, and the timeouts that the store was opened with."""
+        return self._open().context
 
     @overload
     def storage(self) -> Storage[str]: ...
@@ -107,7 +112,7 @@ class PluginLocator(Closing):
             UsageError: *codec* is not a codec.
         """
         check_codec(codec)
-        return Storage(self._open(), codec, self._lifeline)
+        return Storage(self._open(), codec, self._connection_owner)
 
     @overload
     def listener_registry(self) -> ListenerRegistry[str]: ...
@@ -120,7 +125,7 @@ class PluginLocator(Closing):
             UsageError: *codec* is not a codec.
         """
         check_codec(codec)
-        return ListenerRegistry(self._open(), codec, self._lifeline)
+        return ListenerRegistry(self._open(), codec, self._connection_owner)
 
     @overload
     def group_membership(self, group: str) -> GroupMembership[str]: ...
@@ -134,7 +139,7 @@ class PluginLocator(Closing):
             UsageError: *codec* is not a codec.
         """
         check_codec(codec)
-        return GroupMembership(self._open(), group, codec, self._lifeline)
+        return GroupMembership(self._open(), group, codec, self._connection_owner)
 
     @overload
     def leader_election(self, service: str) -> LeaderElection[str]: ...
@@ -148,13 +153,13 @@ class PluginLocator(Closing):
             UsageError: *codec* is not a codec.
         """
         check_codec(codec)
-        return LeaderElection(self._open(), service, codec, self._lifeline)
+        return LeaderElection(self._open(), service, codec, self._connection_owner)
 
     def add_session_listener(self, listener: SessionListener) -> None:
         """Call *listener* whenever the session is lost; adding it twice counts once.
 
-        Members re-join and candidates stay nominated by themselves; this tells that there
-        was a time without.
+        Members re-join and candidates stay nominated automatically; this reports that they were
+        gone for a time.
 
         Raises:
             UsageError: *listener* cannot be called, or cannot be hashed.
@@ -173,7 +178,7 @@ class PluginLocator(Closing):
 
         Returns when everything is gone, by the operation timeout. Idempotent, also without a
         startup. Pending futures end with `ClosedError`, or with `OutcomeUnknownError` if they are
-        those of writes that were sent; no listener is called any more. A locator that is closed
+        those of writes that were sent; no listener is called any longer. A locator that is closed
         cannot be started, also if it never was.
         """
         self._closed = True
@@ -192,7 +197,7 @@ class PluginLocator(Closing):
 
 
 def _close_elsewhere(store: OpenStore) -> None:
-    """Close on a thread of its own: the collector may be running on one that holds our locks."""
+    """Close on a separate thread: the collector may run on a thread that holds our locks."""
     if store.is_foreign():
         return
     thread = threading.Thread(target=store.close, name="kip30-close", daemon=True)

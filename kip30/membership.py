@@ -1,12 +1,12 @@
 """KIP-30's group membership: one portable class over every store.
 
-A membership lives as long as its member's session. Others see a crashed member
-until the session timeout is over; a member that was paused for longer learns
-from its own clock that it is none any more.
+A membership lives as long as its member's session. Others see a crashed member until its session
+timeout has passed; a member that was paused for longer learns from its own clock that it is no
+longer a member.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
@@ -14,13 +14,20 @@ from typing_extensions import override
 
 from kip30.codecs import Codec
 from kip30.driver.kit.futures import failed
-from kip30.driver.records import Kind, Snapshot, Target
-from kip30.errors import Kip30Error, MemberExistsError, NotMemberError, OutcomeUnknownError
+from kip30.driver.records import Kind, Snapshot, Target, Version
+from kip30.errors import (
+    Kip30Error,
+    MemberExistsError,
+    NotMemberError,
+    OutcomeUnknownError,
+    UsageError,
+)
 from kip30.names import check_id
 from kip30.runtime.base_handle import Handle
-from kip30.runtime.callbacks import check_callable
-from kip30.runtime.group_views import Changes, GroupViews, Members, MembershipChange
+from kip30.runtime.future_callbacks import check_callable
+from kip30.runtime.group_views import Changes, GroupViews, Incarnations, Members, MembershipChange
 from kip30.runtime.member_lifecycle import Member, MemberCallbacks, MemberLifecycle, MemberListener
+from kip30.runtime.member_phases import MemberPhases
 from kip30.runtime.open_store import OpenStore
 
 __all__ = ["GroupMembership", "Members", "MembershipChange"]
@@ -35,7 +42,12 @@ class GroupMembership(Handle, Generic[T]):
 
     A member stays until it leaves, this object or its locator is closed, or its session ends.
     After a lost session it re-joins by itself, as a new incarnation with the newest data, unless
-    another client took the id meanwhile: then it stays out, and does not evict.
+    another client took the id meanwhile: then it stays out, and does not evict. Nor does it re-join
+    if it joined with ``rejoin=False``.
+
+    Incarnations tell the order in which the members of one group joined: of two members, the one
+    that joined later has the greater incarnation, whichever clients they are of. A re-join counts
+    as another join, an update does not.
 
     Every method may raise `ClosedError` or `LifecycleError`; then nothing was sent.
     """
@@ -48,15 +60,16 @@ class GroupMembership(Handle, Generic[T]):
         self._views = GroupViews(group, codec)
         self._target = Target(Kind.GROUP, group)
         self._lifecycles: dict[str, MemberLifecycle] = {}
-        # How many there are when those are forgotten that are over. Written under the lock.
+        # At how many members those that have ended are dropped. Written under the lock.
         self._look_over_at = _LOOKED_OVER
         self._lock = threading.Lock()
 
-    def join(
+    def join(  # noqa: PLR0913  one argument for each event, and what follows a lost session
         self,
         member_id: str,
         data: T,
         *,
+        rejoin: bool = True,
         on_lost: MemberListener | None = None,
         on_evicted: MemberListener | None = None,
         on_rejoined: MemberListener | None = None,
@@ -70,6 +83,10 @@ class GroupMembership(Handle, Generic[T]):
         Args:
             member_id: An id that no live member of the group has.
             data: What `membership` shows of it.
+            rejoin: Whether a lost session is followed by a re-join. If not, the member ends then:
+                `on_lost` is the last call, `update` and `leave` raise `NotMemberError`, the id may
+                `join` again at once (from `on_lost` too), with data of that moment, and the library
+                removes the rest of the member as soon as the store answers.
             on_lost: Called with each incarnation that was lost; not on `leave` or close.
             on_evicted: Called with the last one if another client has taken the id meanwhile, so
                 that it does not re-join; no call follows. It may `join` again once the id is free.
@@ -86,7 +103,7 @@ class GroupMembership(Handle, Generic[T]):
         """
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
         callbacks = MemberCallbacks(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
-        lifecycle = self._enrol(member_id, data, callbacks)
+        lifecycle = self._enrol(member_id, data, callbacks, rejoin=rejoin)
         try:
             return lifecycle.join()
         except BaseException:
@@ -101,7 +118,8 @@ class GroupMembership(Handle, Generic[T]):
         data.
 
         Raises:
-            NotMemberError: It did not join here, has left, or was evicted: nothing is published.
+            NotMemberError: It did not join here, has left, was evicted, or lost its session after
+                ``rejoin=False``: nothing is published.
             UnavailableError: Nothing was changed, and no re-join will carry this data.
             OutcomeUnknownError: The store has not confirmed the data by the operation timeout, or
                 the session is lost and the member has not re-joined by then. As soon as the store
@@ -115,7 +133,8 @@ class GroupMembership(Handle, Generic[T]):
         """Leave; the id is free when this returns.
 
         Raises:
-            NotMemberError: It did not join here, has left, or was evicted. Nothing was done.
+            NotMemberError: It did not join here, has left, was evicted, or lost its session after
+                ``rejoin=False``. Nothing was done.
             OutcomeUnknownError: The store did not answer in time. The member leaves as soon as
                 the store answers; at the latest the session ends by itself.
         """
@@ -136,8 +155,28 @@ class GroupMembership(Handle, Generic[T]):
         member = lifecycle.member if lifecycle else None
         return member if member is not None and member.is_valid() else None
 
+    def share_lease(self, member_id: str) -> int:
+        """Return a file descriptor that keeps the lease of a member that joined here.
+
+        While another process holds a duplicate of it open, the death of this one does not free the
+        id; the session timeout still does. It is that of the present incarnation, and of all else
+        that its session holds. It stays the store's own: pass a duplicate on, and close nothing.
+
+        Raises:
+            NotMemberError: It did not join here, or its membership has ended. Share again once it
+                has re-joined.
+            UnsupportedError: The store does not offer ``lease-sharing``.
+        """
+        member = self.member(member_id)
+        if member is None:
+            raise NotMemberError(f"{member_id!r} is not a member of {self.group!r} now")
+        try:
+            return self._store.share_lease(member.lease)
+        except UsageError as error:
+            raise NotMemberError(f"{member_id!r} has just lost its session") from error
+
     def membership(self) -> Members[T]:
-        """Return the data of every member by id, as the store says now.
+        """Return the data of every member by id, read from the store now.
 
         A member whose data this object's codec cannot decode is in `Members.undecodable` instead,
         and a record that this kip30 cannot read is in `Members.unreadable`. A warning is logged
@@ -149,7 +188,7 @@ class GroupMembership(Handle, Generic[T]):
         return self._members(self._snapshot())
 
     def membership_list(self) -> frozenset[str]:
-        """Return the ids of all members, decodable or not, as the store says now.
+        """Return the ids of all members, decodable or not, read from the store now.
 
         Records that this kip30 cannot read are left out; a warning is logged once for each.
 
@@ -157,6 +196,18 @@ class GroupMembership(Handle, Generic[T]):
             UnavailableError: The store did not answer by the operation timeout.
         """
         return self._ids(self._snapshot())
+
+    def incarnations(self) -> Mapping[str, Version]:
+        """Return the incarnation of every member by id, decodable or not, read from the store now.
+
+        Sorted by it, the members are in the order in which they joined. Every join that is not in
+        the answer yet gets a greater incarnation than all that are. `Members.incarnations` has them
+        together with the data.
+
+        Raises:
+            UnavailableError: The store did not answer by the operation timeout.
+        """
+        return self._incarnations(self._snapshot())
 
     def add_listener(
         self, callback: Callable[[MembershipChange[T]], object], *, initial: bool = False
@@ -167,11 +218,11 @@ class GroupMembership(Handle, Generic[T]):
         """
         self._check()
         changes = Changes(self._views)
-        self._subscriptions.add(self._target, changes, callback, initial=initial)
+        self._callbacks.add(self._target, changes, callback, initial=initial)
 
     def remove_listener(self, callback: Callable[[MembershipChange[T]], object]) -> None:
         """Start no call of *callback* after this returns; if it is not there, do nothing."""
-        self._subscriptions.remove(self._target, callback)
+        self._callbacks.remove(self._target, callback)
 
     @override
     def _give_back(self) -> Sequence[Future[None]]:
@@ -182,7 +233,7 @@ class GroupMembership(Handle, Generic[T]):
         return [lifecycle.left for lifecycle in lifecycles]
 
     def _release_together(self, lifecycles: Sequence[MemberLifecycle]) -> None:
-        """Have all *lifecycles* leave, in few round trips: there may be thousands."""
+        """Leave with all *lifecycles*, in few round trips: there may be thousands."""
         begun = [(lifecycle, lifecycle.begin_leave()) for lifecycle in lifecycles]
         leaving = [(lifecycle, claim) for lifecycle, claim in begun if claim is not None]
         driver, claims = self._store.backend.membership, [claim for _, claim in leaving]
@@ -195,12 +246,14 @@ class GroupMembership(Handle, Generic[T]):
         for (lifecycle, _), release in zip(leaving, releases, strict=True):
             release.add_done_callback(lifecycle.released)
 
-    def _enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> MemberLifecycle:
+    def _enrol(
+        self, member_id: str, data: T, callbacks: MemberCallbacks, *, rejoin: bool
+    ) -> MemberLifecycle:
         """Reserve the id on this object; nothing is sent before the lifecycle joins."""
         self._check()
-        encoded = self._store.fit(self._codec.encode(data))
+        phases = MemberPhases(self._store.fit(self._codec.encode(data)), rejoins=rejoin)
         check_id(member_id, "member")
-        lifecycle = MemberLifecycle(self._store, self.group, member_id, encoded, callbacks)
+        lifecycle = MemberLifecycle(self._store, self.group, member_id, phases, callbacks)
         self._enter(member_id, lifecycle)
         return lifecycle
 
@@ -211,11 +264,11 @@ class GroupMembership(Handle, Generic[T]):
             if kept is not None and not kept.is_over():
                 raise MemberExistsError(f"{member_id!r} has joined {self.group!r} here already")
             if len(self._lifecycles) >= self._look_over_at:
-                self._forget_evicted()
+                self._forget_lost()
             self._lifecycles[member_id] = lifecycle
 
-    def _forget_evicted(self) -> None:
-        """Forget members that other clients replaced; kept, they say why they are none."""
+    def _forget_lost(self) -> None:
+        """Drop members that were lost for good; until then they say why they are gone."""
         for member_id, lifecycle in list(self._lifecycles.items()):
             if lifecycle.is_over():
                 del self._lifecycles[member_id]
@@ -242,6 +295,10 @@ class GroupMembership(Handle, Generic[T]):
     def _ids(self, snapshot: Snapshot) -> frozenset[str]:
         self._store.unreadable.note(self._target, snapshot.unreadable)
         return frozenset(snapshot.entries)
+
+    def _incarnations(self, snapshot: Snapshot) -> Mapping[str, Version]:
+        self._store.unreadable.note(self._target, snapshot.unreadable)
+        return Incarnations(snapshot.entries)
 
     def _members(self, snapshot: Snapshot) -> Members[T]:
         self._store.unreadable.note(self._target, snapshot.unreadable)

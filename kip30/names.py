@@ -1,7 +1,7 @@
 """Keys, namespaces, ids: what may be a name, and the one escape for stores with paths.
 
-Names are compared code point by code point; nothing is normalised. That two
-names look alike says nothing about them being equal.
+Names are compared code point by code point; nothing is normalised. Two names that look alike may
+still differ.
 """
 
 import re
@@ -176,7 +176,7 @@ def keys_at(paths: Sequence[bytes], root: bytes) -> list[bytes] | None:
 
     Returns:
         None if a name is escaped or is none, if one is not below a namespace, or if *paths* are not
-        sorted: then each has to be read by itself.
+        sorted: then each must be read by itself.
     """
     keys: list[bytes] = []
     if list(paths) != sorted(paths):
@@ -200,7 +200,7 @@ def begin_of_keys(root: bytes, parent: bytes) -> bytes:
     if not parent.startswith(root):
         raise InvalidNameError(f"{parent!r} is not below {root!r}")
     namespace = unescape(parent[len(root) :].decode("ascii", "backslashreplace"))
-    # It must be what a user can write, or two keys of the store would be one to users.
+    # It must be a key that a user can write, or two keys of the store would look the same to users.
     if namespace and parse_key(f"{namespace}/k").namespace != namespace:
         raise InvalidNameError(f"{parent!r} is not the place of a namespace")
     return f"{namespace}/".encode() if namespace else b""

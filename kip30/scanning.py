@@ -1,6 +1,6 @@
 """Reading a whole store, without a session and without writing: open it with `scanner`.
 
-The promises of each class stand in `kip30.driver.scanning`.
+`kip30.driver.scanning` documents the promises of each class.
 """
 
 from kip30.driver.scanning import (

@@ -1,4 +1,4 @@
-"""Closing on a signal: a process that is asked to end gives up its seats first.
+"""Closing on a signal: a process that must end first leaves its groups and resigns.
 
 By default SIGTERM ends a Python process without running any of its code. Its leaderships and
 memberships then last until the session timeout. Three lines end them at once:
@@ -30,8 +30,8 @@ from types import FrameType
 
 from typing_extensions import override
 
-from kip30.driver.kit.lifecycle import Closing
-from kip30.driver.kit.threads import started
+from kip30.driver.closeable import Closeable
+from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError, UsageError
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def close_on_signals(
-    *locators: Closing, signals: Sequence[int] = (signal.SIGTERM, signal.SIGHUP)
+    *locators: Closeable, signals: Sequence[int] = (signal.SIGTERM, signal.SIGHUP)
 ) -> AbstractContextManager[None]:
     """Return a context in which a signal closes *locators* before it takes its usual effect.
 
@@ -81,7 +81,7 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         waiting --signal--> closing --closed--> repeating --the handler notices--> over
     """
 
-    def __init__(self, locators: Sequence[Closing], signals: Sequence[int]) -> None:
+    def __init__(self, locators: Sequence[Closeable], signals: Sequence[int]) -> None:
         self._locators = locators
         self._signals = signals
         self._before: dict[int, _Handler] = {}
@@ -93,7 +93,7 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         self._is_ending = False
         # The first signal, set by the thread before it closes anything.
         self._number: int | None = None
-        # Set by the thread: everything is closed; it sends nothing to the main thread any more.
+        # Set by the thread: everything is closed; it sends nothing further to the main thread.
         self._is_closed = False
         self._has_ended = False
         # Written by the main thread only: the handler noticed the close, or the block ended.
@@ -147,7 +147,7 @@ class _ClosingOnSignals(AbstractContextManager[None]):
 
     def _finish(self, number: int, frame: FrameType | None) -> None:
         self._is_over = True
-        # No repetition may reach the former handler. The sleep lets one that is pending end here.
+        # No repetition may reach the former handler. The sleep lets a pending one arrive here.
         while not self._has_ended:
             time.sleep(_SPIN_SECONDS)
         self._restore()
@@ -235,7 +235,7 @@ class _Mailbox:
         return data[0] if _CREDENTIALS.unpack(sender)[0] == self._pid else _WAKE
 
     def close(self) -> None:
-        """Give everything back."""
+        """Restore the wake-up descriptor and close the sockets."""
         current = signal.set_wakeup_fd(_NO_DESCRIPTOR)
         if current != self._outer.fileno():
             signal.set_wakeup_fd(current)

@@ -12,10 +12,12 @@ from kip30.driver.records import (
     Condition,
     Entry,
     Fence,
+    Guard,
     NamePage,
     Version,
     Write,
     check_fence,
+    check_guards,
     check_version,
     new_nonce,
 )
@@ -27,6 +29,9 @@ from kip30.runtime.open_store import OpenStore
 
 T = TypeVar("T")
 _Entries = list[Entry | None]
+
+Guards = Mapping[str, Version]
+"""Keys, and the version that each must still have for a write to be done."""
 
 PAGE = 1000
 """How many names are read at once from a store that can read a part of them."""
@@ -48,7 +53,7 @@ class Fencing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T]):
-    """A value and the version it was written at."""
+    """A value and the version of the write that stored it."""
 
     value: T
     version: Version
@@ -57,16 +62,24 @@ class Versioned(Generic[T]):
 class Storage(Handle, Generic[T]):
     """Values by key, shared by every client of the store. Thread-safe.
 
-    Reads are linearizable: they see every write that was acknowledged, to whichever
+    Reads are linearizable: they see every write that was acknowledged, to any
     client, before they began. Writes of several keys are *not* one transaction.
 
     A key is ``namespace/name``; see `kip30.names`. Every method that takes a key may raise
     `InvalidNameError`, and every method `ClosedError` or `LifecycleError`; then nothing was
     sent. Every write may raise `CodecError` or `ValueTooLargeError` (nothing was sent),
-    `FencedError` and `UnavailableError` (nothing was written), and `OutcomeUnknownError`.
+    `FencedError`, `GuardError` and `UnavailableError` (nothing was written), and
+    `OutcomeUnknownError`.
 
     With *fence*, a write is done only while that leadership's epoch is the newest of its
     service, decided by the store in the same operation.
+
+    With *guards*, a write is done only while each of these keys has the version that the mapping
+    gives it, decided by the store in the same operation. They are up to four other keys of the
+    namespace of the written one; else `UsageError` is raised and nothing was sent. A guard that
+    was deleted, and perhaps made again, refuses the write with `GuardError`. The fence is decided
+    first, then the guards, then the method's own condition. A store without ``guards`` raises
+    `UnsupportedError`.
     """
 
     def __init__(self, store: OpenStore, codec: Codec[T], owner: object = None) -> None:
@@ -82,7 +95,7 @@ class Storage(Handle, Generic[T]):
             UnavailableError: The store did not answer by the operation timeout.
             CodecError: The stored bytes are not of this storage's codec.
         """
-        self._check()  # straight on, not by _read and _versioned: the commonest call
+        self._check()  # not by _read and _versioned: the most frequent call
         entry = self._store.wait(self._driver.read((parse_key(key),)))[0]
         return None if entry is None else Versioned(self._codec.decode(entry.data), entry.version)
 
@@ -90,8 +103,8 @@ class Storage(Handle, Generic[T]):
         """Return a future of the value of *key*, or of None if there is none.
 
         The future ends by the operation timeout with a value or an error of `get`. Its callbacks
-        run on threads of kip30's where they may block, or at once if it is done already. Whatever
-        of them has not begun when the locator is closed, `close` calls.
+        run on threads of kip30's where they may block, or at once if it is done already. `close`
+        calls those that have not begun when the locator is closed.
         """
         self._check()
         return mapped(self._driver.read((parse_key(key),)), self._first, self._store.future)
@@ -109,15 +122,19 @@ class Storage(Handle, Generic[T]):
         read = self._read(wanted)
         return mapped(read, lambda entries: self._found(wanted, entries), self._store.future)
 
-    def put(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+    def put(
+        self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
+    ) -> Version:
         """Create *key* and return its version.
 
         Raises:
             KeyExistsError: Someone else's value is there. It stays as it was.
         """
-        return self._settled(self._creation(key, value, fence))
+        return self._settled(self._creation(key, value, fence, guards))
 
-    def update(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+    def update(
+        self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
+    ) -> Version:
         """Replace the present value of *key*, and return the new version.
 
         An equal value counts: the version grows and listeners are notified.
@@ -125,13 +142,15 @@ class Storage(Handle, Generic[T]):
         Raises:
             KeyMissingError: There is no such key. None is created.
         """
-        return self._settled(self._replacement(key, value, fence))
+        return self._settled(self._replacement(key, value, fence, guards))
 
-    def set(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+    def set(
+        self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
+    ) -> Version:
         """Create *key* or replace its value, whichever is needed; return the new version.
 
-        One conditional-free write: no other client can come between a look and the write, as with
-        `put` followed by `update`. The last of several concurrent calls wins.
+        One unconditional write: unlike with `put` followed by `update`, no other client can write
+        in between. The last of several concurrent calls wins.
 
         After a lost answer the record is read again: if it is this call's, its version is
         returned. Otherwise the outcome is unknown, because a second write could replace a newer
@@ -140,10 +159,16 @@ class Storage(Handle, Generic[T]):
         Raises:
             OutcomeUnknownError: The value may have been written, and may have been replaced since.
         """
-        return self._settled(self._upsert(key, value, fence))
+        return self._settled(self._upsert(key, value, fence, guards))
 
     def compare_and_set(
-        self, key: str, expected: Version, value: T, *, fence: Fencing | None = None
+        self,
+        key: str,
+        expected: Version,
+        value: T,
+        *,
+        fence: Fencing | None = None,
+        guards: Guards | None = None,
     ) -> Version:
         """Replace the value of *key* if its version is still *expected*; return the new one.
 
@@ -152,10 +177,15 @@ class Storage(Handle, Generic[T]):
             KeyMissingError: There is no such key. None is created.
             UnsupportedError: The store has no ``compare-and-set``.
         """
-        return self._settled(self._exchange(key, expected, value, fence))
+        return self._settled(self._exchange(key, expected, value, fence, guards))
 
     def delete(
-        self, key: str, *, expected: Version | None = None, fence: Fencing | None = None
+        self,
+        key: str,
+        *,
+        expected: Version | None = None,
+        fence: Fencing | None = None,
+        guards: Guards | None = None,
     ) -> None:
         """Delete *key*; with *expected*, only at that version.
 
@@ -167,23 +197,31 @@ class Storage(Handle, Generic[T]):
             VersionConflictError: It has another version. It stays.
             UnsupportedError: With *expected*: the store has no ``compare-and-set``.
         """
-        self._settled(self._deletion(key, expected, fence))
+        self._settled(self._deletion(key, expected, fence, guards))
 
     def put_many(
-        self, values: Mapping[str, T], *, fence: Fencing | None = None
+        self,
+        values: Mapping[str, T],
+        *,
+        fence: Fencing | None = None,
+        guards: Guards | None = None,
     ) -> dict[str, Version]:
         """Create each key of *values*, each on its own, in few round trips.
 
+        *fence* and *guards* hold for each of the writes.
+
         Raises:
-            PartialWriteError: Some were not created; it says which, and why each.
+            PartialWriteError: Some were not created; the error says which, and why.
         """
         self._check()
         if not isinstance(cast("object", values), Mapping):
             raise UsageError(f"values must map keys to values, not {type(values).__name__}")
+        keys = [*map(parse_key, values)]
         rule = self._fence(fence)
+        unchanged = () if guards is None else self._guards(guards, keys)
         writes = [
-            self._new(parse_key(key), self._encode(value), Condition.ABSENT, rule)
-            for key, value in values.items()
+            Write(key, new_nonce(), self._encode(value), Condition.ABSENT, rule, unchanged)
+            for key, value in zip(keys, values.values(), strict=True)
         ]
         outcomes = self._write_each(writes)
         done = {key: new for key, new in outcomes.items() if isinstance(new, Version)}
@@ -209,27 +247,38 @@ class Storage(Handle, Generic[T]):
         self._check()
         return self._driver.read(tuple(map(parse_key, keys)))
 
-    def _creation(self, key: str, value: T, fence: Fencing | None) -> Write:
-        return self._request(key, self._encode(value), Condition.ABSENT, fence)
+    def _creation(self, key: str, value: T, fence: Fencing | None, guards: Guards | None) -> Write:
+        return self._request(key, self._encode(value), Condition.ABSENT, fence, guards)
 
-    def _replacement(self, key: str, value: T, fence: Fencing | None) -> Write:
-        return self._request(key, self._encode(value), Condition.PRESENT, fence)
+    def _replacement(
+        self, key: str, value: T, fence: Fencing | None, guards: Guards | None
+    ) -> Write:
+        return self._request(key, self._encode(value), Condition.PRESENT, fence, guards)
 
-    def _upsert(self, key: str, value: T, fence: Fencing | None) -> Write:
-        return self._request(key, self._encode(value), Condition.ANY, fence)
+    def _upsert(self, key: str, value: T, fence: Fencing | None, guards: Guards | None) -> Write:
+        return self._request(key, self._encode(value), Condition.ANY, fence, guards)
 
-    def _exchange(self, key: str, expected: Version, value: T, fence: Fencing | None) -> Write:
+    def _exchange(
+        self,
+        key: str,
+        expected: Version,
+        value: T,
+        fence: Fencing | None,
+        guards: Guards | None,
+    ) -> Write:
         self._check()
         condition = check_version(expected)
         self._store.require(Capability.COMPARE_AND_SET)
-        return self._request(key, self._encode(value), condition, fence)
+        return self._request(key, self._encode(value), condition, fence, guards)
 
-    def _deletion(self, key: str, expected: Version | None, fence: Fencing | None) -> Write:
+    def _deletion(
+        self, key: str, expected: Version | None, fence: Fencing | None, guards: Guards | None
+    ) -> Write:
         self._check()
         condition = Condition.PRESENT if expected is None else check_version(expected)
         if expected is not None:
             self._store.require(Capability.COMPARE_AND_SET)
-        return self._request(key, None, condition, fence)
+        return self._request(key, None, condition, fence, guards)
 
     def _listable(self, namespace: str) -> str:
         self._check()
@@ -240,10 +289,18 @@ class Storage(Handle, Generic[T]):
         return self._driver.list_names(namespace, after, PAGE)
 
     def _request(
-        self, key: str, data: bytes | None, condition: Condition | Version, fence: Fencing | None
+        self,
+        key: str,
+        data: bytes | None,
+        condition: Condition | Version,
+        fence: Fencing | None,
+        guards: Guards | None,
     ) -> Write:
         self._check()
-        return self._new(parse_key(key), data, condition, self._fence(fence))
+        place = parse_key(key)
+        rule = self._fence(fence)
+        unchanged = () if guards is None else self._guards(guards, (place,))
+        return Write(place, new_nonce(), data, condition, rule, unchanged)
 
     def _settled(self, write: Write) -> Version:
         return write_and_settle(self._driver, write, self._store.asking())
@@ -258,10 +315,11 @@ class Storage(Handle, Generic[T]):
         self._store.require(Capability.FENCING)
         return checked
 
-    def _new(
-        self, key: Key, data: bytes | None, condition: Condition | Version, fence: Fence | None
-    ) -> Write:
-        return Write(key, new_nonce(), data, condition, fence)
+    def _guards(self, guards: Guards, written: Sequence[Key]) -> tuple[Guard, ...]:
+        checked = check_guards(guards, written)
+        if checked:
+            self._store.require(Capability.GUARDS)
+        return checked
 
     def _write_each(self, writes: Iterable[Write]) -> dict[str, Version | Kip30Error]:
         asked = list(writes)

@@ -16,7 +16,7 @@ def late_answers(client: PluginLocator) -> Iterator[None]:
     """Do what *client* writes, and say so in the end."""
     backend = client.backend
     assert isinstance(backend, EmbeddedBackend)
-    database, ended = backend._engine.database, threading.Event()
+    database, ended = backend._resources.database, threading.Event()
     write = database.write
 
     def write_late(*given: Any, **options: Any) -> Any:

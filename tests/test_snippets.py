@@ -53,7 +53,7 @@ def test_properties_are_settings(snippet: Snippet, tmp_path: Path) -> None:
     file = tmp_path / "kip30.properties"
     file.write_text(snippet.text)
     reference = (ROOT / "docs" / "configuration.md").read_text()
-    keys = set(re.findall(r"^\| `([^`]+)` \|", reference, re.MULTILINE))
+    keys = set(re.findall(r"^\* `([^`]+)` \(", reference, re.MULTILINE))
     assert set(load(file)) <= keys
 
 

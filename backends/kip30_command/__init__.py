@@ -1,7 +1,7 @@
 """The first and last lines of the ``kip30`` program.
 
 They are a package of their own because importing anything of `kip30` imports all of `kip30`, and
-Ctrl-C may come while that goes on.
+Ctrl-C may come during that.
 """
 
 import signal

@@ -83,8 +83,10 @@ def _end(group: int) -> None:
 
 
 def _unit(name: str) -> str:
-    if "over" in name:
+    if "over " in name:
         return "x"
     if name.startswith("at rest"):
         return _AT_REST.get(name.rpartition(": ")[2], "requests/s")
-    return "puts/s" if name.endswith("rate") else "ms"
+    if name.endswith("rate"):
+        return "puts/s"
+    return "requests" if "requests" in name else "ms"

@@ -5,7 +5,7 @@ import re
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 
 from benchmarks.growth.spot import Spot
@@ -59,13 +59,27 @@ def _sent(spot: Spot) -> dict[str, float]:
     sent = segments(_sockets(), os.getpid())
     if spot.store != "etcd":
         return {"requests": sent}
-    with urllib.request.urlopen(f"http://{spot.where}/metrics") as told:
-        methods = calls(told.read().decode())
+    methods = _begun(spot)
     return {
         "requests": sum(methods.values()),
         "keep-alives": methods.get(_KEEP_ALIVE, 0),
         "segments": sent,
     }
+
+
+def sent_by(spot: Spot, processes: Iterable[int]) -> float:
+    """Return how many requests *processes* have sent so far, which are the only clients of etcd."""
+    if spot.embedded:
+        return 0
+    if spot.store == "etcd":
+        return sum(_begun(spot).values())
+    sockets = _sockets()
+    return sum(segments(sockets, process) for process in processes)
+
+
+def _begun(spot: Spot) -> Mapping[str, float]:
+    with urllib.request.urlopen(f"http://{spot.where}/metrics") as told:
+        return calls(told.read().decode())
 
 
 def calls(metrics: str) -> Mapping[str, float]:

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from benchmarks.growth import events, reading, rest, threads
+from benchmarks.growth import candidates, events, reading, rest, threads
 from benchmarks.growth.spot import Spot
 from benchmarks.subjects import EMBEDDED
 
 SIZES = (10, 100, 1_000, 10_000)
 _STOPS_AT = {"consul": 1_000, "cassandra": 1_000}
 _LARGE_ON_CONSUL = ("names", "keys", "updates")
+_CONSUL_SESSIONS = 60
+"""A server takes 200 connections of one address, and a waiting candidate has two or three."""
 _KNOWN = (EMBEDDED, "etcd", "zookeeper")
 
 
@@ -31,11 +33,14 @@ ROWS = {
     "threads": Row(threads.puts, 60, (1, 8, 64)),
     "sessions": Row(rest.sessions, 90, (1, 20)),
     "services": Row(rest.services, 90, (10, 100)),
+    "candidates": Row(candidates.hand_over, 600, (2, 20, 200)),
 }
 
 
 def sizes(row: str, store: str, most: int) -> list[int]:
     """Return the sizes that *row* has on *store*, none above *most*."""
+    if row == "candidates" and store == "consul":
+        most = min(most, _CONSUL_SESSIONS)
     if row == "threads" and store != EMBEDDED:
         return [] if store == "cassandra" else [8]
     large = store == "consul" and row in _LARGE_ON_CONSUL
@@ -64,6 +69,8 @@ _ALL = (EMBEDDED, *_SERVERS, "cassandra")
 _TWICE = Bound(_KNOWN, 10_000, at_most=2, base=100)
 _ONE_READ = Bound(("consul", "cassandra"), 1_000, at_most=1)
 BOUNDS = {
+    **{one: Bound(_ALL, 200, at_most=1.5, base=2) for one in candidates.NEXT.values()},
+    **{one: Bound(("zookeeper",), 200, at_most=1.5) for one in candidates.OVER_KAZOO.values()},
     "list: over raw": Bound(_ALL, 10_000, at_most=3),
     "join or leave: CPU of a listener": _TWICE,
     "put or delete: CPU of a listener": _TWICE,

@@ -31,10 +31,17 @@ class Spot(NamedTuple):
     def __str__(self) -> str:
         return f"{self.store}={self.where}"
 
-    def started(self, namespace: str = "growth") -> PluginLocator:
-        """Open the store; *namespace* keeps rows on one server apart."""
+    def started(
+        self, namespace: str = "growth", session_seconds: float | None = None
+    ) -> PluginLocator:
+        """Open the store; *namespace* keeps rows on one server apart.
+
+        Without *session_seconds* the session timeout is that of all rows. The embedded store has
+        its default in any case.
+        """
         if self.embedded:
             return stores.started(self.directory)
-        from benchmarks.remote.place import Place  # noqa: PLC0415  the embedded store needs none
+        from benchmarks.remote import place  # noqa: PLC0415  the embedded store needs none
 
-        return Place(self.store, self.where).started(namespace)
+        seconds = place.SESSION_SECONDS if session_seconds is None else session_seconds
+        return place.Place(self.store, self.where).started(namespace, seconds)

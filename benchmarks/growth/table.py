@@ -1,35 +1,44 @@
-"""Growth as Markdown: a row for each store and cost, a column for each size."""
+"""Growth as Markdown: a table for each cost, a row for each store, a column for each size."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.figure import Figure
 from benchmarks.growth.exponent import exponent
 from benchmarks.growth.naming import FAILED, MISSED, split
 from benchmarks.report import Results
+from benchmarks.subjects import STORES
+from kip30_conformance.report.markdown import table
+
+_NONE = "No figures yet."
 
 Costs = dict[int | None, Figure]
+"""The figures of one cost on one store by size; None is of all sizes."""
 
 
-def table(results: Sequence[Results]) -> str:
-    rows = _rows(results)
-    sizes = sorted({size for costs in rows.values() for size in costs if size is not None})
-    head = ["cost", "store", *(f"{size:,}" for size in sizes), "exponent", "target"]
-    lines = [head, ["---"] * len(head)]
-    lines += [_line(*row, costs, sizes) for row, costs in rows.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def tables(results: Sequence[Results]) -> str:
+    return "\n".join(_table(cost, stores) for cost, stores in _costs(results).items()) or _NONE
 
 
-def _rows(results: Sequence[Results]) -> dict[tuple[str, str], Costs]:
-    """Return figures by row and store, the stores of one row together."""
-    rows: dict[str, dict[str, Costs]] = {}
-    for result in results:
+def _costs(results: Sequence[Results]) -> Mapping[str, Mapping[str, Costs]]:
+    """Return figures by cost and store."""
+    costs: dict[str, dict[str, Costs]] = {}
+    for result in sorted(results, key=lambda one: STORES.index(one.store)):
         for one in result.figures:
-            row, size = split(one.name)
-            rows.setdefault(row, {}).setdefault(result.store, {})[size] = one
-    return {(row, store): costs for row, all_ in rows.items() for store, costs in all_.items()}
+            cost, size = split(one.name)
+            costs.setdefault(cost, {}).setdefault(result.store, {})[size] = one
+    return costs
 
 
-def _line(row: str, store: str, costs: Costs, sizes: Sequence[int]) -> list[str]:
+def _table(cost: str, stores: Mapping[str, Costs]) -> str:
+    sizes = sorted({size for costs in stores.values() for size in costs if size is not None})
+    head = (cost, *(f"{size:,}" for size in sizes), "all sizes", "exponent", "target")
+    lines = [head, *(_line(store, costs, sizes) for store, costs in stores.items())]
+    kept = [column for column in zip(*lines, strict=True) if any(column[1:])]
+    titles, *rows = zip(*kept, strict=True)
+    return table(titles, rows)
+
+
+def _line(store: str, costs: Costs, sizes: Sequence[int]) -> Sequence[str]:
     slope = exponent(
         {
             size: one.value
@@ -37,14 +46,13 @@ def _line(row: str, store: str, costs: Costs, sizes: Sequence[int]) -> list[str]
             if size and one.unit not in {MISSED, FAILED}
         }
     )
-    whole = costs.get(None)
-    return [
-        row if whole is None else f"{row}: {_cell(whole)}",
+    return (
         store,
         *(_cell(costs.get(size)) for size in sizes),
+        _cell(costs.get(None)),
         "" if slope is None else f"{slope:.2f}",
         next((one.target for one in costs.values() if one.target), ""),
-    ]
+    )
 
 
 def _cell(figure: Figure | None) -> str:

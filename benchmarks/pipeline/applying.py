@@ -17,7 +17,7 @@ from kip30.driver import Backend
 from kip30.driver.records import Condition, Write
 from kip30.names import parse_key
 from kip30.pipeline.applier import MOST_IN_FLIGHT, Applier
-from kip30.pipeline.outcomes import Outcome, Record
+from kip30.pipeline.outcomes import NewRecord, WriteOutcome
 from kip30.runtime.resolution import resolve
 
 ROUNDS = 5
@@ -48,7 +48,7 @@ def measure(config: Path, keys: int) -> Ratios:
 
 
 def _round(backend: Backend, turn: int, keys: int) -> tuple[Spent, Spent]:
-    applied = [Record(f"applied-{turn}/k{number:08}", _DATA, "1") for number in range(keys)]
+    applied = [NewRecord(f"applied-{turn}/k{number:08}", _DATA, "1") for number in range(keys)]
     alone = [f"alone-{turn}/k{number:08}" for number in range(keys)]
     applier = Applier(backend, f"run-{turn}", seconds=_SECONDS)
     create, bare = both_spent(
@@ -59,10 +59,10 @@ def _round(backend: Backend, turn: int, keys: int) -> tuple[Spent, Spent]:
     return _ratio(bare, create), _ratio(create, again)
 
 
-def _create(applier: Applier, records: Sequence[Record]) -> None:
+def _create(applier: Applier, records: Sequence[NewRecord]) -> None:
     for begin in range(0, len(records), MOST_IN_FLIGHT):
         applied = applier.create(records[begin : begin + MOST_IN_FLIGHT])
-        assert {one.outcome for one in applied} == {Outcome.WRITTEN}
+        assert {one.outcome for one in applied} == {WriteOutcome.WRITTEN}
 
 
 def _write_many(backend: Backend, keys: Sequence[str]) -> None:

@@ -28,14 +28,14 @@ from benchmarks.pipeline import applying
 from benchmarks.pipeline.dataset import fill
 from kip30 import PluginLocator
 from kip30.driver.scanning import View
-from kip30.pipeline import diff, restore, snapshot
+from kip30.pipeline import diff, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.report import Ending
+from kip30.pipeline.report import JobEnding
 from kip30.pipeline.session import close_session, open_session
 from kip30.runtime.resolution import scanner
 from kip30_conformance.servers import start
@@ -112,12 +112,12 @@ def measure(spark: SparkSession, folder: Path, files: dict[str, Path], results: 
     taken = SnapshotEndpoint("s", folder / "s", "")
 
     def restored(out: str) -> None:
-        options = restore.RestoreOptions(source=taken, target=target, out=folder / out)
-        assert restore.run(spark, options).ending is Ending.DONE
+        options = restore_and_migrate.RestoreOptions(source=taken, target=target, out=folder / out)
+        assert restore_and_migrate.run(spark, options).ending is JobEnding.DONE
 
     def compared() -> None:
         options = diff.DiffOptions(left=source, right=target, out=folder / "diff")
-        assert diff.run(spark, options).ending is Ending.DONE
+        assert diff.run(spark, options).ending is JobEnding.DONE
 
     _warm_up(spark, files["etcd"], folder / "w")
     _measure_snapshot(spark, "etcd", files["etcd"], taken.folder, results)

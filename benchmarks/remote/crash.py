@@ -16,7 +16,7 @@ _SLACK = 1.15
 _NAME = "kill -9 to on_elected"
 
 
-class _Wait(NamedTuple):
+class Wait(NamedTuple):
     """How long a dead leader's claim is good for: the session, and what passes then."""
 
     session_seconds: float = 4.0
@@ -25,14 +25,19 @@ class _Wait(NamedTuple):
 
 
 _WAITS = {
-    "consul": _Wait(later_seconds=0.4, unit="x session timeout and lock-delay"),
+    "consul": Wait(later_seconds=0.4, unit="x session timeout and lock-delay"),
     # It counts whole seconds, and one more: with a shorter session that would be all there is.
-    "cassandra": _Wait(session_seconds=10.0),
+    "cassandra": Wait(session_seconds=10.0),
 }
 
 
+def lasting(store: str) -> Wait:
+    """Return how long the claim of a dead process lasts on *store*."""
+    return _WAITS.get(store, Wait())
+
+
 def measure(place: Place) -> list[Figure]:
-    wait = _WAITS.get(place.store, _Wait())
+    wait = lasting(place.store)
     with ExitStack() as stack:
         seconds = tuple(_handovers(place, wait.session_seconds, stack))
     shares = tuple(one / (wait.session_seconds + wait.later_seconds) for one in seconds)
@@ -54,12 +59,12 @@ def _handovers(place: Place, session_seconds: float, stack: ExitStack) -> Genera
     leader = _candidate(place, session_seconds, stack)
     leader.told("elected")
     for number in range(ROUNDS):
-        heir = _candidate(place, session_seconds, stack)
-        heir.told("campaigning")
+        successor = _candidate(place, session_seconds, stack)
+        successor.told("campaigning")
         time.sleep(0.2 + number * 0.3)  # another moment between two heartbeats each time
         killed = leader.kill()
-        yield (int(heir.told("elected")[1]) - killed) / 1e9
-        leader = heir
+        yield (int(successor.told("elected")[1]) - killed) / 1e9
+        leader = successor
 
 
 def _candidate(place: Place, session_seconds: float, stack: ExitStack) -> Child:

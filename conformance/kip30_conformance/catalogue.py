@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from kip30 import ConfigError
 from kip30_conformance.all_suites import SUITES
-from kip30_conformance.report.results import Level, Outcome, case_id
+from kip30_conformance.report.results import CheckOutcome, Level, case_id
 
 
 class Listed(NamedTuple):
@@ -33,7 +33,7 @@ def failed_in(folder: Path) -> Sequence[str]:
     """
     try:
         checks = json.loads((folder / "report.json").read_text(encoding="utf-8"))["checks"]
-        bad = {Outcome.FAILED.value, Outcome.NO_EVIDENCE.value}
+        bad = {CheckOutcome.FAILED.value, CheckOutcome.NO_EVIDENCE.value}
         return sorted({one["case"] for one in checks if one["outcome"] in bad and one["case"]})
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(

@@ -27,13 +27,13 @@ from kip30.config import CommonSettings, Properties, Written, build, effective, 
 from kip30.config.extras import how_to_install
 from kip30.driver import Backend, Capability
 from kip30.runtime.resolution import Configuration, check
+from kip30_conformance.cross_process_check import require_sharing
 from kip30_conformance.harness import OPERATION_SECONDS, Harness
 from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.report.rendering import html, markdown
-from kip30_conformance.report.results import Level, Store, Summary
+from kip30_conformance.report.results import Level, StoreUnderTest, Summary
 from kip30_conformance.servers import Ensemble
-from kip30_conformance.servers.harness import ServerHarness
-from kip30_conformance.sharing import require_sharing
+from kip30_conformance.servers.server_harness import ServerHarness
 
 if TYPE_CHECKING:
     from kip30_conformance.plugin import Conformance
@@ -81,10 +81,11 @@ def run(
 
     Args:
         config: A properties file or a mapping of its keys; see `PluginLocator.startup`.
-        level: How much to prove: ``core``, ``fault`` (core included) or ``scale`` (all).
+        level: How much to prove: ``core``, ``coordinator``, ``fault`` or ``scale``; each has
+            those before it.
         out_dir: Gets ``report.json``, ``report.md``, ``report.html`` and ``junit.xml``.
         cases: Ids such as ``S03``, in any case; with any, only these run, of any level.
-        seed: What chance begins with; a repetition with the same one draws the same examples.
+        seed: The seed of randomness; a run with the same one draws the same examples.
 
     Raises:
         ConfigError: A setting is wrong, a case is not known, *out_dir* is a file, or what the
@@ -94,7 +95,7 @@ def run(
     """
     _require_needs()
     properties = config if isinstance(config, Properties) else load(config)
-    # The harness hands the settings on as a mapping, which does not say who wrote them.
+    # The harness passes the settings on as a mapping, which does not say where they come from.
     check(properties, load_plugins=True)
     return _run(PropertiesHarness(properties), level, out_dir, cases, seed)
 
@@ -167,12 +168,12 @@ def _folder(path: Path) -> Generator[Path]:
         raise
 
 
-def _described(harness: Harness) -> Store:
+def _described(harness: Harness) -> StoreUnderTest:
     root = harness.unique_root()
     used = load(harness.properties(root))
     with harness.open(root) as client:
         backend = client.backend
-        return Store(
+        return StoreUnderTest(
             name=backend.name,
             description=dict(backend.describe()),
             settings=_settings(backend, used),
@@ -182,7 +183,7 @@ def _described(harness: Harness) -> Store:
 
 
 def _settings(backend: Backend, used: Properties) -> dict[str, str]:
-    """Return what holds, the choice of the backend included if no setting names it."""
+    """Return the settings in effect, the choice of the backend included if no setting names it."""
     common = dict(effective(CommonSettings, used))
     if not common["plugin.locator.classname"]:
         common["plugin.backend"] = backend.name
@@ -192,8 +193,8 @@ def _settings(backend: Backend, used: Properties) -> dict[str, str]:
 def _ended(
     harness: Harness, level: Level, cases: frozenset[str], seed: int, folder: Path
 ) -> "Conformance":
-    """Run the checks to their end and return what came of them."""
-    from kip30_conformance.execution import execute  # noqa: PLC0415  needs what may be missing
+    """Run the checks to their end and return the results."""
+    from kip30_conformance.pytest_run import execute  # noqa: PLC0415  needs what may be missing
 
     return execute(harness, level, cases, seed=seed, folder=folder)
 

@@ -1,17 +1,20 @@
-"""What a backend's test file supplies so that the suites can be run against its store."""
+"""The harness that a backend's test file supplies to run the suites against its store."""
 
 import itertools
 import os
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, runtime_checkable
+from functools import cached_property
+from typing import Any
 
 from kip30 import PluginLocator, UnsupportedError
 from kip30.config import Written
 from kip30.driver.clock import Clock
+from kip30_conformance.client_faults import ClientFaults, InProcessFaults, hook
 from kip30_conformance.clients.peer import Peer
-from kip30_conformance.neighbour.base import Neighbour
+from kip30_conformance.neighbour.base import Neighbour, Spot, leader, member
 from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.unreachable import nowhere
@@ -23,48 +26,21 @@ STEADY_SECONDS = 20.0
 """The longest session to request: a ZooKeeper refuses more than 20 of its ticks."""
 
 
-@runtime_checkable
-class ClientFaults(Protocol):
-    """Faults a backend object can inject into itself, as its attribute ``faults``."""
-
-    def lose_answers(self, operation: str, *, times: int = 1) -> None:
-        """Let the next *times* calls of a driver method (``storage.write``) commit unanswered."""
-        ...
-
-    def fail(self, operation: str, *, times: int = 1) -> None:
-        """Let the next *times* calls of a driver method be refused, with nothing done."""
-        ...
-
-    def delay(self, operation: str, seconds: float, *, times: int = 1) -> None:
-        """Let the next *times* calls of a driver method begin *seconds* late."""
-        ...
-
-    def cut_off(self) -> AbstractContextManager[None]:
-        """Keep this client from the store: no call, renewal or notification gets through."""
-        ...
-
-    def expire_session(self) -> None:
-        """End this client's session in the store, as if it had run out there."""
-        ...
-
-    def counted(self) -> int:
-        """Return how many faults have been injected so far: the evidence."""
-        ...
-
-
 class Harness(ABC):
     """One store under test. Subclasses say how to configure a client; the rest is the suite's."""
 
     session_seconds: float = SESSION_SECONDS
     operation_seconds: float = OPERATION_SECONDS
     crash_seconds: float = 2.0
-    kept_descriptors: int = 0
-    """How many descriptors the store's library may keep for its next connections."""
     _roots = itertools.count()
+
+    @cached_property
+    def _faults(self) -> weakref.WeakKeyDictionary[PluginLocator, ClientFaults]:
+        return weakref.WeakKeyDictionary()
 
     @property
     def soon(self) -> float:
-        """Seconds within which must happen what does not wait for a session to run out."""
+        """Seconds within which anything must happen that does not wait for a session to expire."""
         return self.session_seconds / 2
 
     @property
@@ -84,13 +60,19 @@ class Harness(ABC):
 
     @property
     def steady(self) -> Mapping[str, Any]:
-        """Timeouts for a client in a check about faults that no fault happens to: very long.
+        """Timeouts for a client without faults, in a check about faults: very long.
 
         A busy machine that delays its renewals must not end its claims.
         """
         factor = STEADY_FACTOR * max(1.0, TIME_SCALE)
         session = max(self.session_seconds, min(factor * self.session_seconds, STEADY_SECONDS))
         return _timeouts(session, min(session, 4 * self.operation_seconds))
+
+    @property
+    def contended(self) -> Mapping[str, Any]:
+        """Timeouts for clients that make hundreds of calls at once, none of which may fail."""
+        session = self.steady["plugin.session.timeout.ms"]
+        return {**self.steady, "plugin.operation.timeout.ms": session}
 
     @abstractmethod
     def settings(self) -> Mapping[str, Written]:
@@ -111,26 +93,38 @@ class Harness(ABC):
 
     def open(self, root: str, *, clock: Clock | None = None, **more: Written) -> PluginLocator:
         """Return a new client of *root*, with a connection and a session of its own."""
+        client = self.started(root, clock=clock, **more)
+        milliseconds = {**self.timeouts, **more}["plugin.operation.timeout.ms"]
+        self._faults[client] = InProcessFaults(client, float(str(milliseconds)) / 1000)
+        return client
+
+    def started(self, root: str, *, clock: Clock | None = None, **more: Written) -> PluginLocator:
+        """Return a new client of *root* that no faults can happen to."""
         return PluginLocator(clock=clock).startup(self.properties(root, **more))
 
     def nowhere(self, root: str, **more: Written) -> AbstractContextManager[Mapping[str, Written]]:
-        """Return a configuration that reaches no store for as long as this lasts."""
+        """Return a configuration that reaches no store in the block."""
         return nowhere(self.properties(root, **more))
 
-    def faults(self, client: PluginLocator) -> ClientFaults | None:
-        """Return the faults that can be injected into *client*, if its store has hooks for them."""
-        faults = getattr(client.backend, "faults", None)
-        return faults if isinstance(faults, ClientFaults) else None
+    def faults(self, client: PluginLocator) -> ClientFaults:
+        """Return the faults of *client*, which this has opened."""
+        return self._faults[client]
 
     def delete_leader(self, root: str, service: str) -> None:
-        """Remove the record of who leads *service*, behind the back of every client.
+        """Remove the record of the leader of *service*, without any client's knowledge.
 
         Raises:
             UnsupportedError: This harness does not know how.
         """
-        raise UnsupportedError(
-            f"no way to remove the leader of {service!r} in {root!r} from outside"
-        )
+        self._delete(root, leader(service), "delete_leader", service)
+
+    def delete_member(self, root: str, group: str, member_id: str) -> None:
+        """Remove the record of a member, without any client's knowledge.
+
+        Raises:
+            UnsupportedError: This harness does not know how.
+        """
+        self._delete(root, member(group, member_id), "delete_member", group, member_id)
 
     def neighbour(self, root: str) -> Neighbour:
         """Return another program, which writes to the namespace *root* with a client of its own.
@@ -138,20 +132,12 @@ class Harness(ABC):
         Raises:
             UnsupportedError: This harness has none.
         """
-        raise UnsupportedError(f"no other program that could write to {root!r}")
-
-    def delete_member(self, root: str, group: str, member_id: str) -> None:
-        """Remove the record of a member, behind the back of every client.
-
-        Raises:
-            UnsupportedError: This harness does not know how.
-        """
-        raise UnsupportedError(
-            f"no way to remove member {member_id!r} of {group!r} in {root!r} from outside"
-        )
+        # A reason names nothing of one check, so that reports count the checks skipped for it.
+        del root
+        raise UnsupportedError("the harness has no other program that could write to the store")
 
     def frozen(self) -> AbstractContextManager[None]:
-        """Keep the store from taking any write, of any client, while this lasts.
+        """Keep the store from accepting any write, of any client, in the block.
 
         Raises:
             UnsupportedError: This harness does not know how.
@@ -159,7 +145,7 @@ class Harness(ABC):
         raise UnsupportedError("no way to freeze the store")
 
     def late_answers(self, client: PluginLocator) -> AbstractContextManager[None]:
-        """Hold back what the store answers *client* while this lasts; requests are done.
+        """Hold back the store's answers to *client* in the block; requests are done.
 
         Raises:
             UnsupportedError: This harness does not know how.
@@ -167,7 +153,7 @@ class Harness(ABC):
         raise UnsupportedError(f"no way to keep the answers of {client.backend.name!r} back")
 
     def servers(self) -> Ensemble:
-        """Return the servers of the store, for trouble with them and on the way to them.
+        """Return the servers of the store, for faults of them and of the network to them.
 
         Raises:
             UnsupportedError: The store has none, or they are not this harness's to harm.
@@ -182,6 +168,17 @@ class Harness(ABC):
             yield peer
         finally:
             peer.end()
+
+    def _delete(self, root: str, spot: Spot, method: str, *names: str) -> None:
+        """Remove the record at *spot* with another program, or with a *method* of the backend."""
+        try:
+            neighbour = self.neighbour(root)
+        except UnsupportedError:
+            with self.started(root) as client:
+                hook(client.backend, method)(*names)
+            return
+        with neighbour:
+            neighbour.remove(spot)
 
 
 def _timeouts(session_seconds: float, operation_seconds: float) -> dict[str, Written]:

@@ -9,13 +9,13 @@ import pytest
 
 from kip30_conformance.harness import Harness
 from kip30_conformance.report.progress import Display
-from kip30_conformance.report.results import Check, Level, Outcome, case_id
-from kip30_conformance.storm.heartbeat import GAP_SECONDS, Heartbeat
+from kip30_conformance.report.results import Check, CheckOutcome, Level, case_id
+from kip30_conformance.stall_detector import GAP_SECONDS, StallDetector
 from kip30_conformance.suite import NoEvidenceError
 
 _MARKERS = (
-    "core: a case of the core level",
     "fault: a case of the fault level, with kills, stops or cut connections",
+    "coordinator: a case of the coordinator level",
     "heavy: a case of the scale level",
     "case(id): the contract cases a test stands for",
 )
@@ -27,12 +27,12 @@ class Conformance:
     def __init__(
         self, harness: Harness, level: Level, cases: Collection[str], display: Display
     ) -> None:
-        """Run *cases*, or all of *level* if there are none, and tell *display*."""
+        """Run *cases*, or all of *level* if there are none, and report to *display*."""
         self.checks: list[Check] = []
         self.known_cases: set[str] = set()
         self.interrupted = False
         self.asked_to_end = False
-        self._heartbeat = Heartbeat()
+        self._stalls = StallDetector()
         self._begun = time.monotonic()
         self._harness = harness
         self._level = level
@@ -62,13 +62,13 @@ class Conformance:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self) -> None:
-        """End here if that was asked for and got lost, as what a finalizer raises does."""
+        """End here if an end was requested but lost, as happens to what a finalizer raises."""
         self._begun = time.monotonic()
         if self.asked_to_end:
             raise KeyboardInterrupt
 
     def pytest_keyboard_interrupt(self) -> None:
-        """Remember that the user wanted it to end."""
+        """Record that the user wants the run to end."""
         self.interrupted = True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -80,7 +80,7 @@ class Conformance:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Turn the phase that decides about a check into its outcome."""
+        """Convert the phase that decides about a check to its outcome."""
         report = yield
         if report.when == "call" or not report.passed:
             self._keep(_check(item, call, report, self._stalled_seconds()))
@@ -89,12 +89,12 @@ class Conformance:
         return report
 
     def pytest_unconfigure(self) -> None:
-        """Leave no thread."""
-        self._heartbeat.stop()
+        """Stop all threads of this plugin."""
+        self._stalls.close()
 
     def _stalled_seconds(self) -> float:
-        """Return for how long this process stood still since the check began."""
-        missed = self._heartbeat.missed(self._begun)
+        """Return how long this process was stalled since the check began."""
+        missed = self._stalls.stalled_seconds(self._begun)
         return missed if missed > GAP_SECONDS else 0.0
 
     def _is_chosen(self, item: pytest.Item) -> bool:
@@ -130,14 +130,16 @@ def _check(
     )
 
 
-def _outcome(item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport) -> Outcome:
+def _outcome(
+    item: pytest.Item, call: pytest.CallInfo[None], report: pytest.TestReport
+) -> CheckOutcome:
     if report.skipped:
-        return Outcome.SKIPPED
+        return CheckOutcome.SKIPPED
     if call.excinfo is not None and call.excinfo.errisinstance(NoEvidenceError):
-        return Outcome.NO_EVIDENCE
+        return CheckOutcome.NO_EVIDENCE
     if report.failed:
-        return Outcome.FAILED
-    return Outcome.PASSED if is_proven(item) else Outcome.NO_EVIDENCE
+        return CheckOutcome.FAILED
+    return CheckOutcome.PASSED if is_proven(item) else CheckOutcome.NO_EVIDENCE
 
 
 def is_proven(item: pytest.Item) -> bool:
@@ -163,7 +165,7 @@ def _uncollected(report: pytest.CollectReport) -> Check:
         suite="",
         about="The suite can be collected.",
         level=Level.CORE,
-        outcome=Outcome.FAILED,
+        outcome=CheckOutcome.FAILED,
         seconds=0.0,
         detail=str(report.longrepr),
     )

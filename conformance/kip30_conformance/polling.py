@@ -1,10 +1,14 @@
 """Waiting in suites: by polling with a deadline, all of them scaled by one factor."""
 
+import logging
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
+
+from typing_extensions import override
 
 T = TypeVar("T")
 
@@ -15,17 +19,48 @@ _PAUSE = 0.005
 
 
 def eventually(probe: Callable[[], T | None], *, within: float = 10.0, what: str = "") -> T:
-    """Return the first true answer of *probe*, asked again and again for *within* seconds.
+    """Return the first true result of *probe*, called repeatedly for *within* seconds.
 
     Raises:
-        AssertionError: It never was true; the last answer is in the message.
+        AssertionError: It never was true. The message has the last result, and the last log record
+            of kip30 or a backend of it in that time, if that level is enabled.
     """
     until = time.monotonic() + within * TIME_SCALE
-    while not (answer := probe()):
-        if time.monotonic() > until:
-            raise AssertionError(f"not within {within:g} s: {what or probe}: {answer!r}")
-        time.sleep(_PAUSE)
+    with _listening_to_log() as log:
+        while not (answer := probe()):
+            if time.monotonic() > until:
+                raise AssertionError(f"not within {within:g} s: {what or probe}: {answer!r}{log}")
+            time.sleep(_PAUSE)
     return answer
+
+
+class _LastRecord(logging.Handler):
+    """Keeps the last record of kip30, and of packages whose names begin with its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: logging.LogRecord | None = None
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("kip30"):
+            self._last = record
+
+    @override
+    def __str__(self) -> str:
+        """Return the end of a message; "" if nothing was logged."""
+        last = self._last
+        return f"; last logged by {last.name}: {last.getMessage()}" if last else ""
+
+
+@contextmanager
+def _listening_to_log() -> Generator[_LastRecord]:
+    handler, root = _LastRecord(), logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
 
 
 def is_readable(descriptor: int, seconds: float) -> bool:
@@ -39,7 +74,7 @@ def is_readable(descriptor: int, seconds: float) -> bool:
 
 
 def throughout(probe: Callable[[], bool], *, seconds: float, what: str = "") -> None:
-    """Require *probe* to be true whenever it is asked for *seconds*.
+    """Require *probe* to be true at every call for *seconds*.
 
     Raises:
         AssertionError: It was not, once.

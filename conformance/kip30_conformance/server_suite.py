@@ -1,4 +1,4 @@
-"""What the suites about trouble with real servers are made of."""
+"""The base of the suites about faults of real servers."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -31,7 +31,7 @@ class OpenLinked(Protocol):
 
 
 class ServerSuite(Suite):
-    """Base of the suites that harm servers; afterwards they are all well again."""
+    """Base of the suites that harm servers; afterwards they all work again."""
 
     @pytest.fixture
     def servers(self, harness: Harness) -> Iterator[Ensemble]:
@@ -70,9 +70,9 @@ class ServerSuite(Suite):
 
 
 def recovery_seconds(harness: Harness) -> float:
-    """Return within how many seconds all is well again after the last trouble with servers.
+    """Return within how many seconds everything works again after the last fault of servers.
 
-    They may have to elect a leader first; then sessions run out, and claims are made anew.
+    They may have to elect a leader first; then sessions expire, and claims are made again.
     """
     return _ELECTION_SECONDS + harness.crash_patience
 

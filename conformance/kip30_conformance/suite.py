@@ -1,4 +1,4 @@
-"""What every suite is made of: the fixtures through which a check meets the store."""
+"""The base of every suite: the fixtures through which a check accesses the store."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -12,7 +12,7 @@ from kip30.driver import Capability
 from kip30.driver.clock import Clock
 from kip30_conformance._sealed import Sealed
 from kip30_conformance.clients.peer import Peer
-from kip30_conformance.harness import ClientFaults, Harness
+from kip30_conformance.harness import Harness
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,14 +37,14 @@ class OpenPeer(Protocol):
 
 
 class NoEvidenceError(AssertionError):
-    """A fault did not happen, so what the check saw proves nothing."""
+    """A fault did not happen, so the observations of the check prove nothing."""
 
 
 class Evidence:
-    """What shows that the faults of a check did happen."""
+    """The evidence that the faults of a check did happen."""
 
     def __init__(self, note: Callable[[str, object], None]) -> None:
-        """Keep what is shown with *note*."""
+        """Report the evidence to *note*."""
         self._note = note
 
     def saw(self, what: str, proof: object) -> None:
@@ -68,7 +68,7 @@ class Suite(Sealed):
 
     @pytest.fixture
     def timeouts(self, request: pytest.FixtureRequest, harness: Harness) -> Mapping[str, Written]:
-        """Return those of the check's clients: patient ones, unless it is about faults."""
+        """Return the timeouts of the check's clients: patient ones, unless it is about faults."""
         is_about_faults = request.node.get_closest_marker("fault") is not None
         return harness.timeouts if is_about_faults else harness.patient
 
@@ -108,16 +108,8 @@ class Suite(Sealed):
 
     @pytest.fixture
     def evidence(self, record_property: Callable[[str, object], None]) -> Evidence:
-        """Return where a check shows that its faults did happen; every fault check must."""
+        """Return the evidence to which a check adds proof of its faults; every fault check must."""
         return Evidence(record_property)
-
-
-def faults_of(client: PluginLocator, harness: Harness) -> ClientFaults:
-    """Return the faults that can be injected into *client*; without any, skip the check."""
-    faults = harness.faults(client)
-    if faults is None:
-        pytest.skip(f"store {client.backend.name!r} has no hooks to inject faults into a client")
-    return faults
 
 
 def needing(client: PluginLocator, power: Capability) -> AbstractContextManager[object]:
@@ -128,7 +120,7 @@ def needing(client: PluginLocator, power: Capability) -> AbstractContextManager[
 
 
 def supported(power: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what *power* of the harness returns; if it does not have it, skip the check."""
+    """Return the result of *power* of the harness; if it is not supported, skip the check."""
     try:
         return power(*args, **kwargs)
     except UnsupportedError as error:

@@ -1,4 +1,4 @@
-"""A configuration that reaches no store, made of one that does."""
+"""A configuration that reaches no store, made from one that does."""
 
 import os
 import socket
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 import pytest
 
 from kip30.config import CommonSettings, Written, addresses, build, load, path, reference
-from kip30.runtime.registry import choose
+from kip30.runtime.backend_registry import choose
 
 
 @contextmanager
 def nowhere(properties: Mapping[str, Written]) -> Generator[dict[str, Written]]:
     """Yield *properties* with every address replaced by one where nothing listens.
 
-    A store without addresses gets a path below a folder that is not there; with a store whose
+    A store without addresses gets a path below a folder that does not exist; with a store whose
     settings have neither, skip the check.
     """
     loaded = load(properties)

@@ -1,12 +1,12 @@
 """The four interfaces for asyncio, over the same portable classes.
 
-Nothing here holds a thread while it waits: not a candidate that waits to be elected, not a
-listener that takes its time, not a read. Writes hold none either, except on stores whose driver
-works in the call (the embedded one), which are served by a few threads of the locator's own.
+Nothing here holds a thread while it waits: not a candidate that waits to be elected, not a slow
+listener, not a read. Writes hold none either, except on stores whose driver works in the call (the
+embedded one), for which the locator has a few threads of its own.
 
-Cancelling a task that awaits a call does not take the call back: it may still happen. Listeners
-and callbacks may be coroutine functions or plain functions; they are called in the loop, one call
-at a time for each.
+Cancelling a task that awaits a call does not undo the call: it may still happen. Listeners and
+callbacks may be coroutine functions or plain functions; they are called in the loop, one call at a
+time for each.
 
     >>> import asyncio
     >>> async def main() -> None:
@@ -20,7 +20,7 @@ at a time for each.
 """
 
 from kip30.aio.election import AsyncLeaderElection
-from kip30.aio.lease_bound import AsyncLeadership, AsyncMember
+from kip30.aio.leased import AsyncLeadership, AsyncMember
 from kip30.aio.listeners import AsyncListenerRegistry
 from kip30.aio.listening import AsyncListener
 from kip30.aio.locator import AsyncPluginLocator

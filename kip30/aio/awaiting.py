@@ -1,4 +1,4 @@
-"""Awaiting the futures of the threads below, without a thread that waits for them."""
+"""Awaiting the futures of the thread-based classes, without a thread that waits."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ async def outcome(source: Future[T], seconds: float | None = None, *, shared: bo
     """Return the result of *source*, or raise its error.
 
     If time runs out or the awaiting task is cancelled, *source* is cancelled too, unless it is
-    *shared* with others. What it stands for may happen nevertheless.
+    *shared* with others. The operation may happen nevertheless.
 
     Raises:
         LateError: It was not done within *seconds*.

@@ -1,4 +1,4 @@
-"""Between one event loop and one open store: what must not block, and what must end in time."""
+"""Connects one event loop to one open store: calls do not block, and end in time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -13,16 +13,16 @@ from kip30.runtime.open_store import OpenStore
 
 T = TypeVar("T")
 
-_SLACK = 1.1  # more than the store's own, so that its errors come first: they say more
+_SLACK = 1.1  # longer than the store's own, so that its errors come first: they say more
 
 
 class Bridge:
     """What the handles of one `AsyncPluginLocator` share."""
 
     def __init__(self, store: OpenStore, workers: Workers, readers: Workers) -> None:
-        """Belong to the running loop; keep *readers* for reads, which writes must not hold up."""
+        """Use the running loop; keep *readers* for reads, which writes must not delay."""
         self.store = store
-        self.closed: bool = False  # no listener is called any more; only the loop's thread writes
+        self.closed: bool = False  # no listener is called any longer; only the loop's thread writes
         self._workers = workers
         self._readers = readers
         self._loop = asyncio.get_running_loop()
@@ -41,9 +41,9 @@ class Bridge:
             raise LifecycleError("this belongs to another event loop: use a locator in each loop")
 
     async def read(self, request: Callable[[], Future[T]]) -> T:
-        """Await the answer to *request*, which asks the driver for something.
+        """Await the answer to *request*, which reads something through the driver.
 
-        A store that may do its work before it returns is asked on a thread, others in the loop.
+        A driver that may work before it returns is called on a thread, others in the loop.
 
         Raises:
             UnavailableError: There was no answer by the operation timeout.
@@ -51,7 +51,7 @@ class Bridge:
         return await self._ask(request, self._readers, UnavailableError)
 
     async def write(self, request: Callable[[], Future[T]]) -> T:
-        """Await the answer to *request*, which has the driver write something; see `read`.
+        """Await the answer to *request*, which writes something through the driver; see `read`.
 
         Raises:
             UnavailableError: No thread was free by the operation timeout. Nothing was sent.
@@ -82,7 +82,7 @@ class Bridge:
         return self._workers.submit(function)
 
     async def finish(self, call: Future[T], late: type[Kip30Error], until: float) -> T:
-        """Await what `submit` has returned, as `call` does, until *until*."""
+        """Await the future that `submit` returned, as `call` does, until *until*."""
         try:
             return await outcome(call, until - self._loop.time())
         except LateError:
@@ -109,7 +109,7 @@ class Bridge:
         return post(self._loop, function)
 
     def call_later(self, seconds: float, function: Callable[[], object]) -> asyncio.TimerHandle:
-        """Call *function* in the loop in so many *seconds*."""
+        """Call *function* in the loop after *seconds*."""
         return self._loop.call_later(seconds, function)
 
     def start(self, listening: Coroutine[Any, Any, None], context: Context) -> asyncio.Task[None]:
@@ -120,7 +120,7 @@ class Bridge:
         return task
 
     async def end_listening(self) -> None:
-        """Start no call of a listener any more; cancel those under way, but for the caller's."""
+        """Start no further call of a listener; cancel those in progress, except the caller's."""
         self.closed = True
         running = self._listening - {asyncio.current_task()}
         for task in running:

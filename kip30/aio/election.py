@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Generic, TypeVar
 
+from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.awaiting import LateError, outcome
 from kip30.aio.bridge import Bridge
-from kip30.aio.handle import AsyncHandle
-from kip30.aio.lease_bound import AsyncLeadership, CancelledOnLoss, Faces
+from kip30.aio.leased import AsyncLeadership, CancelledOnLoss, Faces
 from kip30.aio.listening import AsyncListener
 from kip30.driver.records import Snapshot
 from kip30.election import (
@@ -21,8 +21,8 @@ from kip30.election import (
     waiting_seconds,
 )
 from kip30.errors import DefiniteError, NotElectedError, OutcomeUnknownError
-from kip30.runtime.callbacks import check_callable
 from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
+from kip30.runtime.future_callbacks import check_callable
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class ElectionRequests(LeaderElection[T]):
     """The requests of a `kip30.LeaderElection`, without the waiting."""
 
     def state(self) -> Future[Snapshot]:
-        """Ask who leads."""
+        """Ask for the leader."""
         return self._state()
 
     def leader(self, snapshot: Snapshot) -> Leader[T] | None:
@@ -57,7 +57,7 @@ class ElectionRequests(LeaderElection[T]):
         return self._campaign.withdraw(candidacy)
 
     def resigned(self, candidate: str) -> Future[None]:
-        """Withdraw *candidate*, locally at once; the future ends when the store knows."""
+        """Withdraw *candidate*, locally at once; the store confirms it by the future."""
         return self._resigned(candidate)
 
     def elected(self, candidate: str) -> Future[Leadership | None]:
@@ -88,7 +88,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
     ) -> bool:
         """See `kip30.LeaderElection.nominate`. The callbacks are called in the loop.
 
-        If the awaiting task is cancelled, the candidate may be nominated or may be yet: `resign`.
+        If the awaiting task is cancelled, the candidate may be nominated now or later: `resign`.
         """
         check_callable(on_elected=on_elected, on_lost=on_lost)
         candidacy = self._handle.candidacy(
@@ -149,7 +149,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             data: What `get_leader` shows of it while it leads.
             timeout_seconds: As for `kip30.LeaderElection.lead`.
             cancel_on_loss: Whether the block is cancelled when the leadership is lost. If not,
-                look at ``leadership.lost`` or ``check()``, and write with ``fence=leadership``.
+                check ``leadership.lost`` or ``check()``, and write with ``fence=leadership``.
 
         Raises:
             LeadershipLostError: The block was cancelled because the leadership was lost.
@@ -190,19 +190,19 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             raise
         if leadership is None:
             self._handle.withdraw(candidacy)
-            self._bridge.check()  # that the locator is closed says more
+            self._bridge.check()  # the error of a closed locator says more
             service = self._handle.service
             raise NotElectedError(f"{candidacy.candidate!r} was not elected to lead {service!r}")
         return leadership
 
     async def _tried(self, candidacy: Candidacy, seconds: float) -> bool:
-        """Await the first attempt of *candidacy* for so many *seconds*; return whether it leads."""
+        """Await the first attempt of *candidacy* for *seconds*; return whether it leads."""
         with suppress(LateError):
             await outcome(candidacy.tried, max(0.0, seconds), shared=True)
         return candidacy.leads()
 
     async def _withdrawn(self, candidacy: Candidacy) -> None:
-        """Withdraw *candidacy*, locally at once, and await that the store knows."""
+        """Withdraw *candidacy*, locally at once, and await the store's confirmation."""
         if self._bridge.store.is_foreign():
             return
         resigned = self._handle.withdraw(candidacy)

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Generic, TypeVar
 
-from kip30.aio.handle import AsyncHandle
+from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.listening import AsyncListener
 from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
 
@@ -14,7 +14,7 @@ class AsyncListenerRegistry(AsyncHandle[ListenerRegistry[T]], Generic[T]):
     """`kip30.ListenerRegistry` for coroutine functions and plain functions of the loop.
 
     The same is promised: never two calls of one listener at once, the newest state arrives, and
-    after a removal no call starts. A listener that takes its time holds no thread.
+    after a removal no call starts. A slow listener holds no thread.
     """
 
     async def add_value_change_listener(

@@ -1,4 +1,4 @@
-"""Listeners of an event loop, and the callbacks that stand for them below.
+"""Listeners of an event loop, and the callbacks that represent them to the threads.
 
 A callback posts its event to the loop and returns at once, with a future of the listener's end.
 Until that is done there is no second call, and no thread waits: see
@@ -41,7 +41,7 @@ class Listener(Generic[E]):
         function: AsyncListener[Any],
         convert: Callable[[E], Any] = _as_it_is,
     ) -> None:
-        """Call *function* in the loop, with what *convert* makes of each event.
+        """Call *function* in the loop, with the result of *convert* for each event.
 
         No call starts once *home* is closed.
         """
@@ -56,7 +56,7 @@ class Listener(Generic[E]):
         self._context = copy_context()
 
     def __call__(self, event: E) -> Suspended | None:
-        """Call the function soon, in the loop; return what is done when it has ended."""
+        """Call the function soon, in the loop; return a future that is done when it has ended."""
         rest = Suspended()
         return rest if self._bridge.post(lambda: self._start(event, rest)) else None
 
@@ -73,7 +73,7 @@ class Listener(Generic[E]):
             result = self._function(self._convert(event))
             if inspect.isawaitable(result):
                 await result
-        except Exception:  # the next events must be delivered all the same
+        except Exception:  # later events must still be delivered
             log.exception("listener %r raised", self._function)
 
 
@@ -95,7 +95,7 @@ class Callback(Listener[E]):
 
 
 class _Kept(NamedTuple):
-    """A listener, and what is done when it is registered."""
+    """A listener, and a future that is done when it is registered."""
 
     listener: Listener[Any]
     registering: Future[object]
@@ -105,9 +105,9 @@ class Listeners:
     """The listeners of one handle, by what they listen to. For the loop's thread only."""
 
     def __init__(self, bridge: Bridge) -> None:
-        """Begin with none."""
+        """Start without listeners."""
         self.bridge = bridge
-        self.closed: bool = False  # no listener of this handle is called any more
+        self.closed: bool = False  # no listener of this handle is called any longer
         self._kept: dict[tuple[object, AsyncListener[Any]], _Kept] = {}
 
     async def add(
@@ -117,7 +117,7 @@ class Listeners:
         register: Callable[[Callable[[E], object]], object],
         unregister: Callable[[Callable[[E], object]], object],
     ) -> None:
-        """Have *register* register *function* unless that was done; after an error it is not."""
+        """Let *register* register *function* unless that was done; after an error it is not."""
         self.bridge.check()
         until = self.bridge.until()
         while (present := self._kept.get((place, function))) is not None:
@@ -140,7 +140,7 @@ class Listeners:
         function: AsyncListener[E],
         unregister: Callable[[Callable[[E], object]], object],
     ) -> None:
-        """Start no call of *function* from now on; nothing happens if it is not there."""
+        """Start no call of *function* from now on; do nothing if it is not there."""
         kept = self._kept.pop((place, function), None)
         if kept is None or self.closed or self.bridge.closed:
             return
@@ -157,7 +157,7 @@ class Listeners:
     def callback(
         self, function: AsyncListener[Any] | None, convert: Callable[[E], Any]
     ) -> Callback[E] | None:
-        """Return what calls *function* with what *convert* makes of each event; None for None."""
+        """Return a callback that calls *function* with converted events; None for None."""
         return None if function is None else Callback(self, function, convert)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class Listeners:
         return not present.listener.given_up
 
     def _take_back(self, kept: _Kept, unregister: Callable[[Any], object]) -> None:
-        """Undo a registration that may be under way, although the wait for it was given up."""
+        """Undo a registration that may be in progress, although the wait for it was given up."""
         kept.listener.removed = kept.listener.given_up = True
         kept.registering.add_done_callback(
             lambda _: self.bridge.submit(lambda: unregister(kept.listener))

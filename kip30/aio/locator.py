@@ -1,15 +1,11 @@
 """`kip30.PluginLocator` for asyncio."""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Future
-from threading import Thread
 from typing import Any, Self, TypeVar, overload
-
-from typing_extensions import override
 
 from kip30.aio.awaiting import outcome
 from kip30.aio.bridge import Bridge
+from kip30.aio.closing_thread import ClosingThread
 from kip30.aio.election import AsyncLeaderElection, ElectionRequests
 from kip30.aio.listeners import AsyncListenerRegistry
 from kip30.aio.listening import AsyncListener, Listeners
@@ -19,8 +15,6 @@ from kip30.aio.workers import Workers
 from kip30.codecs import STR, Codec
 from kip30.driver import Backend
 from kip30.driver.clock import Clock
-from kip30.driver.kit.futures import fail, succeed
-from kip30.driver.kit.threads import started
 from kip30.errors import LifecycleError
 from kip30.locator import PluginLocator
 from kip30.runtime.lease_tracker import SessionLost
@@ -31,23 +25,23 @@ T = TypeVar("T")
 
 _WORKERS = 6
 _READERS = 2
-_JOIN_SECONDS = 5.0  # workers end with their calls, and those with the connection
+_JOIN_SECONDS = 5.0  # workers end with their calls, and calls with the connection
 
 
 class _Locator(PluginLocator):
-    """Hands out the interfaces without their waiting."""
+    """Provides the interfaces without their waiting."""
 
     def store(self) -> OpenStore:
         return self._open()
 
     def storage_requests(self, codec: Codec[T]) -> StorageRequests[T]:
-        return StorageRequests(self._open(), codec, self._lifeline)
+        return StorageRequests(self._open(), codec, self._connection_owner)
 
     def membership_requests(self, group: str, codec: Codec[T]) -> MembershipRequests[T]:
-        return MembershipRequests(self._open(), group, codec, self._lifeline)
+        return MembershipRequests(self._open(), group, codec, self._connection_owner)
 
     def election_requests(self, service: str, codec: Codec[T]) -> ElectionRequests[T]:
-        return ElectionRequests(self._open(), service, codec, self._lifeline)
+        return ElectionRequests(self._open(), service, codec, self._connection_owner)
 
 
 class AsyncPluginLocator:
@@ -77,8 +71,8 @@ class AsyncPluginLocator:
         try:
             await outcome(starting)
         except asyncio.CancelledError:
-            # The store may be open in a moment, and its owner is gone.
-            starting.add_done_callback(lambda _: _Closing(self._close))
+            # The store may soon be open, but its owner is gone.
+            starting.add_done_callback(lambda _: ClosingThread(self._close))
             raise
         self._bridge = Bridge(self._locator.store(), self._workers, self._readers)
         return self
@@ -90,20 +84,31 @@ class AsyncPluginLocator:
     async def close(self) -> None:
         """Leave all groups, resign all candidates, end all listeners and close the store.
 
-        Calls of listeners that are under way are cancelled, except the one this is called from.
-        Idempotent. A task that is cancelled meanwhile does not end before the store is closed.
+        Running calls of listeners are cancelled, except the one this is called from. Idempotent. A
+        task that is cancelled meanwhile does not end before the store is closed.
         """
         if self._bridge is None or self._bridge.store.is_foreign():
             return
         try:
             await self._bridge.end_listening()
         finally:
-            await _Closing(self._close).end()
+            await ClosingThread(self._close).end()
 
     @property
     def backend(self) -> Backend:
         """The open driver: its name, capabilities and limits."""
         return self._locator.backend
+
+    @property
+    def locator(self) -> PluginLocator:
+        """The underlying locator, for classes built on it; `close` closes it."""
+        self._open()
+        return self._locator
+
+    @property
+    def bridge(self) -> Bridge:
+        """The connection from this loop to the store, for the recipes of kip30."""
+        return self._open()
 
     @overload
     def storage(self) -> AsyncStorage[str]: ...
@@ -164,41 +169,3 @@ class AsyncPluginLocator:
         self._locator.close()
         self._workers.close(_JOIN_SECONDS)
         self._readers.close(_JOIN_SECONDS)
-
-
-class _Closing(Thread):
-    """A thread that closes: all workers may be busy until that is done.
-
-    Attributes:
-        closed: Done when it is closed.
-    """
-
-    def __init__(self, close: Callable[[], None]) -> None:
-        super().__init__(name="kip30-aio-close", daemon=True)
-        self.closed: Future[None] = Future()
-        self._close = close
-        if not started(self):
-            self.run()  # closing must not depend on a thread, so this once the loop has to wait
-
-    @override
-    def run(self) -> None:
-        try:
-            self._close()
-        except BaseException as error:  # noqa: BLE001  a future carries any error
-            fail(self.closed, error)
-        else:
-            succeed(self.closed, None)
-
-    async def end(self) -> None:
-        """Await it, also if the task is cancelled, which it learns afterwards."""
-        cancelled: asyncio.CancelledError | None = None
-        while not self.closed.done():
-            try:
-                await outcome(self.closed, shared=True)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if self.ident is not None:
-            self.join()  # it has nothing left to do
-        if cancelled is not None:
-            raise cancelled
-        self.closed.result()

@@ -1,16 +1,17 @@
 """`kip30.GroupMembership` for asyncio."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Generic, TypeVar
 
+from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.bridge import Bridge
-from kip30.aio.handle import AsyncHandle
-from kip30.aio.lease_bound import AsyncMember, Faces
+from kip30.aio.leased import AsyncMember, Faces
 from kip30.aio.listening import AsyncListener
-from kip30.driver.records import Snapshot
+from kip30.driver.records import Snapshot, Version
 from kip30.membership import GroupMembership, Members, MembershipChange
-from kip30.runtime.callbacks import check_callable
+from kip30.runtime.future_callbacks import check_callable
 from kip30.runtime.member_lifecycle import Member, MemberCallbacks, MemberLifecycle
 
 T = TypeVar("T")
@@ -27,13 +28,19 @@ class MembershipRequests(GroupMembership[T]):
         """Return the ids of the members in *snapshot*."""
         return self._ids(snapshot)
 
+    def incarnations_in(self, snapshot: Snapshot) -> Mapping[str, Version]:
+        """Return the incarnations of the members in *snapshot*."""
+        return self._incarnations(snapshot)
+
     def members(self, snapshot: Snapshot) -> Members[T]:
         """Return the members in *snapshot*."""
         return self._members(snapshot)
 
-    def enrol(self, member_id: str, data: T, callbacks: MemberCallbacks) -> MemberLifecycle:
+    def enrol(
+        self, member_id: str, data: T, callbacks: MemberCallbacks, *, rejoin: bool
+    ) -> MemberLifecycle:
         """Reserve the id on this object; nothing is sent before the lifecycle joins."""
-        return self._enrol(member_id, data, callbacks)
+        return self._enrol(member_id, data, callbacks, rejoin=rejoin)
 
     def give_up(self, member_id: str, lifecycle: MemberLifecycle) -> None:
         """Undo *lifecycle*, joined or not yet, as soon as the store answers."""
@@ -49,11 +56,12 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
         super().__init__(bridge, membership)
         self._faces: Faces[Member, AsyncMember] = Faces(AsyncMember, bridge)
 
-    async def join(
+    async def join(  # noqa: PLR0913  the arguments of `kip30.GroupMembership.join`
         self,
         member_id: str,
         data: T,
         *,
+        rejoin: bool = True,
         on_lost: AsyncListener[AsyncMember] | None = None,
         on_evicted: AsyncListener[AsyncMember] | None = None,
         on_rejoined: AsyncListener[AsyncMember] | None = None,
@@ -69,7 +77,7 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
             on_evicted=self._listeners.callback(on_evicted, self._faces.of),
             on_rejoined=self._listeners.callback(on_rejoined, self._faces.of),
         )
-        lifecycle = self._handle.enrol(member_id, data, callbacks)
+        lifecycle = self._handle.enrol(member_id, data, callbacks, rejoin=rejoin)
         try:
             member = await self._bridge.call(lifecycle.join)
         except BaseException:
@@ -98,6 +106,10 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
     async def membership_list(self) -> frozenset[str]:
         """See `kip30.GroupMembership.membership_list`."""
         return self._handle.ids(await self._bridge.read(self._handle.state))
+
+    async def incarnations(self) -> Mapping[str, Version]:
+        """See `kip30.GroupMembership.incarnations`."""
+        return self._handle.incarnations_in(await self._bridge.read(self._handle.state))
 
     async def add_listener(
         self, listener: AsyncListener[MembershipChange[T]], *, initial: bool = False

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Generic, TypeVar
 
-from kip30.aio.handle import AsyncHandle
+from kip30.aio.async_handle import AsyncHandle
 from kip30.driver.records import Entry, NamePage, Version, Write
 from kip30.errors import (
     ClosedError,
@@ -15,13 +15,13 @@ from kip30.errors import (
 )
 from kip30.names import keys_in
 from kip30.runtime.lost_answers import settle
-from kip30.storage import Fencing, Storage, Versioned
+from kip30.storage import Fencing, Guards, Storage, Versioned
 
 T = TypeVar("T")
 
 
 class StorageRequests(Storage[T]):
-    """The requests of a `kip30.Storage` and what is made of the answers, without the waiting."""
+    """The requests of a `kip30.Storage` and the decoding of answers, without the waiting."""
 
     def read(self, keys: Sequence[str]) -> Future[list[Entry | None]]:
         """Ask for *keys*."""
@@ -35,25 +35,36 @@ class StorageRequests(Storage[T]):
         """Return the values of those *keys* that have *entries*."""
         return self._found(keys, entries)
 
-    def creation(self, key: str, value: T, fence: Fencing | None) -> Write:
+    def creation(self, key: str, value: T, fence: Fencing | None, guards: Guards | None) -> Write:
         """Return what `put` writes."""
-        return self._creation(key, value, fence)
+        return self._creation(key, value, fence, guards)
 
-    def replacement(self, key: str, value: T, fence: Fencing | None) -> Write:
+    def replacement(
+        self, key: str, value: T, fence: Fencing | None, guards: Guards | None
+    ) -> Write:
         """Return what `update` writes."""
-        return self._replacement(key, value, fence)
+        return self._replacement(key, value, fence, guards)
 
-    def upsert(self, key: str, value: T, fence: Fencing | None) -> Write:
+    def upsert(self, key: str, value: T, fence: Fencing | None, guards: Guards | None) -> Write:
         """Return what `set` writes."""
-        return self._upsert(key, value, fence)
+        return self._upsert(key, value, fence, guards)
 
-    def exchange(self, key: str, expected: Version, value: T, fence: Fencing | None) -> Write:
+    def exchange(
+        self,
+        key: str,
+        expected: Version,
+        value: T,
+        fence: Fencing | None,
+        guards: Guards | None,
+    ) -> Write:
         """Return what `compare_and_set` writes."""
-        return self._exchange(key, expected, value, fence)
+        return self._exchange(key, expected, value, fence, guards)
 
-    def deletion(self, key: str, expected: Version | None, fence: Fencing | None) -> Write:
+    def deletion(
+        self, key: str, expected: Version | None, fence: Fencing | None, guards: Guards | None
+    ) -> Write:
         """Return what `delete` writes."""
-        return self._deletion(key, expected, fence)
+        return self._deletion(key, expected, fence, guards)
 
     def listable(self, namespace: str) -> str:
         """Return *namespace* if it can be listed."""
@@ -87,35 +98,57 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
         entries = await self._bridge.read(partial(self._handle.read, wanted))
         return self._handle.found(wanted, entries)
 
-    async def put(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+    async def put(
+        self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
+    ) -> Version:
         """See `kip30.Storage.put`."""
-        return await self._write(self._handle.creation(key, value, fence))
+        return await self._write(self._handle.creation(key, value, fence, guards))
 
     async def put_many(
-        self, values: Mapping[str, T], *, fence: Fencing | None = None
+        self,
+        values: Mapping[str, T],
+        *,
+        fence: Fencing | None = None,
+        guards: Guards | None = None,
     ) -> dict[str, Version]:
         """See `kip30.Storage.put_many`."""
-        return await self._bridge.call(partial(self._handle.put_many, values, fence=fence))
+        put = partial(self._handle.put_many, values, fence=fence, guards=guards)
+        return await self._bridge.call(put)
 
-    async def update(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+    async def update(
+        self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
+    ) -> Version:
         """See `kip30.Storage.update`."""
-        return await self._write(self._handle.replacement(key, value, fence))
+        return await self._write(self._handle.replacement(key, value, fence, guards))
 
-    async def set(self, key: str, value: T, *, fence: Fencing | None = None) -> Version:
+    async def set(
+        self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
+    ) -> Version:
         """See `kip30.Storage.set`."""
-        return await self._write(self._handle.upsert(key, value, fence))
+        return await self._write(self._handle.upsert(key, value, fence, guards))
 
     async def compare_and_set(
-        self, key: str, expected: Version, value: T, *, fence: Fencing | None = None
+        self,
+        key: str,
+        expected: Version,
+        value: T,
+        *,
+        fence: Fencing | None = None,
+        guards: Guards | None = None,
     ) -> Version:
         """See `kip30.Storage.compare_and_set`."""
-        return await self._write(self._handle.exchange(key, expected, value, fence))
+        return await self._write(self._handle.exchange(key, expected, value, fence, guards))
 
     async def delete(
-        self, key: str, *, expected: Version | None = None, fence: Fencing | None = None
+        self,
+        key: str,
+        *,
+        expected: Version | None = None,
+        fence: Fencing | None = None,
+        guards: Guards | None = None,
     ) -> None:
         """See `kip30.Storage.delete`."""
-        await self._write(self._handle.deletion(key, expected, fence))
+        await self._write(self._handle.deletion(key, expected, fence, guards))
 
     async def list(self, namespace: str) -> Sequence[str]:
         """Return all keys that `kip30.Storage.list` yields."""
@@ -141,5 +174,5 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
                 look = partial(settle, driver, write, wait, error)
                 return await self._bridge.call(look, until=until)
             except (UnavailableError, ClosedError, LifecycleError) as unseen:
-                # No one looked, and the write may have been done: these errors would deny that.
+                # The write was not settled and may have been done: these errors would deny that.
                 raise error from unseen

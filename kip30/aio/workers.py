@@ -1,6 +1,6 @@
 """A few threads for the calls of an event loop that block.
 
-There is none before the first call, and none after two seconds without one.
+No thread starts before the first call, and each ends after two seconds without one.
 """
 
 import threading
@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from kip30.driver.kit.futures import fail, failed, succeed
-from kip30.driver.kit.threads import started
+from kip30.driver.kit.thread_start import started
 from kip30.errors import ClosedError, UnavailableError
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ _IDLE_SECONDS = 2.0
 
 
 class Workers:
-    """Up to so many threads. Thread-safe."""
+    """Up to a given number of threads. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         """Start no thread yet, and never more than *most*."""
@@ -50,7 +50,7 @@ class Workers:
         return future
 
     def close(self, timeout_seconds: float) -> None:
-        """Fail what is queued with `ClosedError` and wait for the threads, but for the caller's."""
+        """Fail queued calls with `ClosedError` and wait for the threads, except the caller's."""
         with self._changed:
             self._closed = True
             queued = list(self._queue)

@@ -1,4 +1,4 @@
-"""The ``kip30`` command line: it parses, prints and says how it went; it decides nothing."""
+"""The ``kip30`` command line: it parses, prints and returns an exit code; it decides nothing."""
 
 from kip30.cli.program import main
 

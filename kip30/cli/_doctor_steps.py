@@ -1,4 +1,4 @@
-"""What ``kip30 doctor`` tries out on an open store.
+"""The checks of ``kip30 doctor`` on an open store.
 
 It uses keys, members and candidates with names of its own, and removes them. A store may keep its
 record of former ones: the newest epoch of the service ``kip30-doctor``, a history of changes.
@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 from kip30.driver.clock import SystemClock
 from kip30.driver.records import Fence
-from kip30.errors import FencedError, Kip30Error, StoreError
+from kip30.errors import FencedError, GuardError, Kip30Error, StoreError
 from kip30.listeners import ValueChange
 from kip30.locator import PluginLocator
 from kip30.runtime.candidacy import Leadership
@@ -33,6 +33,7 @@ class Checkup:
         self._patience = patience_seconds
         self._token = f"{_NAME}-{secrets.token_hex(8)}"
         self._key = f"{_NAME}/{self._token}"
+        self._guard = f"{self._key}-guard"
         self._storage = locator.storage()
         self._began = (SystemClock().now(), time.time())
 
@@ -44,6 +45,7 @@ class Checkup:
             ("read, round trips", self._read),
             ("update, round trips", self._update),
             ("compare and set", self._compare_and_set),
+            ("guard a write", self._guard_a_write),
             ("list a namespace", self._list),
             ("hear of a change", self._listen),
             ("delete a key", self._delete),
@@ -54,9 +56,10 @@ class Checkup:
         ]
 
     def clean_up(self) -> None:
-        """Remove the key that an unfinished step may have left, if the store allows it."""
-        with suppress(Kip30Error):
-            self._storage.delete(self._key)
+        """Remove the keys that an unfinished step may have left, if the store allows it."""
+        for key in (self._key, self._guard):
+            with suppress(Kip30Error):
+                self._storage.delete(key)
 
     def _describe(self) -> str:
         backend = self._locator.backend
@@ -74,6 +77,17 @@ class Checkup:
     def _compare_and_set(self) -> str:
         version = self._storage.update(self._key, "")
         return f"version {self._storage.compare_and_set(self._key, version, '')}"
+
+    def _guard_a_write(self) -> str:
+        guards = {self._guard: self._storage.put(self._guard, "")}
+        self._storage.update(self._key, "", guards=guards)
+        self._storage.update(self._guard, "")
+        try:
+            self._storage.update(self._key, "", guards=guards)
+        except GuardError:
+            self._storage.delete(self._guard)
+            return "done while the guard held, refused after it had changed"
+        raise StoreError("a write went through after the key that guards it had changed")
 
     def _list(self) -> str:
         if self._key not in self._storage.list(_NAME):

@@ -1,6 +1,6 @@
-"""What goes wrong becomes one line on stderr, ``kip30: what — what to do``, and an exit code.
+"""Reports an error as one line on stderr, ``kip30: what — what to do``, and an exit code.
 
-A traceback is shown only with ``KIP30_DEBUG=1``, and nothing that could be a secret ever.
+A traceback is shown only with ``KIP30_DEBUG=1``, and what could be a secret is never shown.
 """
 
 import io
@@ -23,6 +23,11 @@ from kip30.errors import (
     ClosedError,
     DefiniteError,
     FencedError,
+    FencedInstanceError,
+    GroupError,
+    GroupNotEmptyError,
+    GuardError,
+    IllegalGenerationError,
     KeyExistsError,
     KeyMissingError,
     Kip30Error,
@@ -37,7 +42,7 @@ from kip30.errors import (
 )
 
 
-class Failure(NamedTuple):
+class CommandFailure(NamedTuple):
     """What went wrong, what to do about it, and what to exit with."""
 
     what: str
@@ -52,7 +57,12 @@ _RULES: tuple[tuple[type[Kip30Error], Status, str], ...] = (
     (KeyExistsError, Status.REFUSED, "`kip30 kv update` replaces its value"),
     (KeyMissingError, Status.REFUSED, "`kip30 kv list NAMESPACE` lists those that exist"),
     (VersionConflictError, Status.REFUSED, "another client has written it: read it again"),
+    (FencedInstanceError, Status.REFUSED, "give each process of a group its own --instance"),
+    (IllegalGenerationError, Status.REFUSED, "stop working on it"),
     (FencedError, Status.REFUSED, "the holder of that epoch must stop acting as leader"),
+    (GuardError, Status.REFUSED, "another client has written the guarding key: read it again"),
+    (GroupError, Status.REFUSED, "every process of a group must divide the same list"),
+    (GroupNotEmptyError, Status.REFUSED, "end its processes first"),
     (MemberExistsError, Status.REFUSED, _OTHER_ID),
     (NotElectedError, Status.NOT_ELECTED, "try again, or allow more time"),
     (AuthenticationError, Status.UNAVAILABLE, "`kip30 config --effective` shows the settings"),
@@ -84,7 +94,7 @@ def set_up_logging() -> None:
 
 
 def say(line: str) -> None:
-    """Print a line that is not data on stderr; that no one reads it stops nothing."""
+    """Print a line that is not data on stderr; a closed stderr is ignored."""
     _to_stderr(f"kip30: {line}")
 
 
@@ -92,8 +102,8 @@ def _to_stderr(line: str) -> None:
     try:
         click.echo(line, err=True)
     except OSError:
-        # What is left in its buffer would fail once more at exit, and change the exit code.
-        # The descriptor stays as it is, for the command of `run` inherits it.
+        # The rest of its buffer would fail again at exit, and change the exit code. The descriptor
+        # stays as it is, because the command of `run` inherits it.
         sys.stderr = io.StringIO()
 
 
@@ -113,24 +123,24 @@ def guarded(run: Callable[[], object]) -> int:
     return status if isinstance(status, int) else Status.OK
 
 
-def explain(error: Exception) -> Failure:
+def explain(error: Exception) -> CommandFailure:
     """Return what to tell the operator about *error*."""
     what, advice, status = _explained(error)
-    return Failure("; ".join(what.rstrip(".\n").splitlines()), advice, status)
+    return CommandFailure("; ".join(what.rstrip(".\n").splitlines()), advice, status)
 
 
-def _explained(error: Exception) -> Failure:
+def _explained(error: Exception) -> CommandFailure:
     if isinstance(error, click.ClickException):
-        return Failure(error.format_message(), _help_for(error), Status.USAGE)
+        return CommandFailure(error.format_message(), _help_for(error), Status.USAGE)
     if isinstance(error, OSError) and not isinstance(error, Kip30Error):
-        return Failure(_told_by_system(error), "", Status.SYSTEM)
+        return CommandFailure(_os_message(error), "", Status.SYSTEM)
     for kind, status, advice in _RULES:
         if isinstance(error, kind):
             what = str(error)
-            return Failure(what, "" if _NAMES_COMMAND in what else advice, status)
+            return CommandFailure(what, "" if _NAMES_COMMAND in what else advice, status)
     # Without its text, which is not ours and may hold anything.
     what = f"unexpected {type(error).__name__}"
-    return Failure(what, "KIP30_DEBUG=1 shows where; please report it", Status.INTERNAL)
+    return CommandFailure(what, "KIP30_DEBUG=1 shows where; please report it", Status.INTERNAL)
 
 
 def _report(error: Exception) -> Status:
@@ -146,7 +156,7 @@ def _report(error: Exception) -> Status:
     return failure.status
 
 
-def _record(error: Exception, failure: Failure) -> dict[str, str | int]:
+def _record(error: Exception, failure: CommandFailure) -> dict[str, str | int]:
     return {
         "kind": failure.status.name.lower(),
         "type": type(error).__name__,
@@ -179,12 +189,12 @@ def _lacks_value(error: click.ClickException) -> bool:
     return any(one.name == "value" for one in error.ctx.command.params)
 
 
-def _told_by_system(error: OSError) -> str:
+def _os_message(error: OSError) -> str:
     name = f"{error.filename}: " if error.filename else ""
     return f"{name}{error.strerror or type(error).__name__}"
 
 
 def _forget_output() -> None:
-    """See to it that what could not be written is not tried, and complained about, once more."""
+    """Prevent a second attempt, and a second error, for output that could not be written."""
     with suppress(io.UnsupportedOperation), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

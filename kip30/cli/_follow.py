@@ -42,7 +42,7 @@ def stay(listen: Listen[E], show: Show[E]) -> int:
 
 
 def _stay(events: "SimpleQueue[E | _End]", listen: Listen[E], show: Show[E]) -> int:
-    with _told_of_signals(events.put):
+    with _notified_of_signals(events.put):
         listen(events.put)
         while not isinstance(event := _next(events), _End):
             show(event)
@@ -50,7 +50,7 @@ def _stay(events: "SimpleQueue[E | _End]", listen: Listen[E], show: Show[E]) -> 
 
 
 def _next(events: "SimpleQueue[E | _End]") -> E | _End:
-    # A signal that comes just before a wait begins does not end it, so none may last for ever.
+    # A signal that comes just before a wait begins does not end it, so no wait may be unlimited.
     while True:
         with suppress(Empty):
             return events.get(timeout=_LOOK_SECONDS)
@@ -65,7 +65,7 @@ def _await_hangup(tell: Callable[[_End], object]) -> None:
 
 
 @contextmanager
-def _told_of_signals(tell: Callable[[_End], object]) -> Generator[None]:
+def _notified_of_signals(tell: Callable[[_End], object]) -> Generator[None]:
     # Putting into a SimpleQueue is safe in a signal handler, as it is in no other queue.
     heard = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
     before = {

@@ -1,4 +1,4 @@
-"""How what is written on the command line is read, and what holds if nothing is."""
+"""How values on the command line are parsed, and their defaults."""
 
 import math
 import os
@@ -6,12 +6,15 @@ import re
 import socket
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kip30.driver.records import Fence, check_fence
 from kip30.errors import UsageError
+
+if TYPE_CHECKING:
+    from kip30.coordinator import ShareGuard
 
 _FENCE = re.compile(r"(.+):([0-9]{1,19})", re.DOTALL)
 _AGE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|min|h|d)")
@@ -51,6 +54,16 @@ def fence(written: str) -> Fence:
         raise click.BadParameter(str(error)) from error
 
 
+def guard(written: str) -> "ShareGuard":
+    """Return the guard that ``KIP30_GUARD`` has."""
+    from kip30.coordinator import parse_guard  # noqa: PLC0415  slow to import
+
+    try:
+        return parse_guard(written)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 def value(written: str) -> bytes:
     """Return the bytes of the argument, or of all of stdin if it is ``-``."""
     if written != "-":
@@ -66,7 +79,7 @@ def seconds(written: str | float) -> float:
 
 
 def minutes(written: str | float) -> float:
-    """Return how long something goes on; that is never no time at all."""
+    """Return a duration, which must be above 0."""
     if not (number := _duration(written, "minutes")):
         raise click.BadParameter("0 minutes are too short")
     return number

@@ -1,4 +1,4 @@
-"""How a job of the pipeline is called: its common options, its session, and how it ends."""
+"""What the pipeline's commands have in common: options, Spark session, and how a job ends."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -16,19 +16,19 @@ from kip30.cli._failures import say
 from kip30.cli._pipeline_progress import shown
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.errors import StoreError, UsageError
-from kip30.pipeline.cluster import is_shared, shipped
 from kip30.pipeline.endpoints import Endpoint, parse_endpoint
 from kip30.pipeline.job_errors import JobFailedError
-from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import check_usable
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.worker_config import is_shared, shipped
 
 R = TypeVar("R")
 
-_ENDINGS: Mapping[Ending, Status] = {
-    Ending.DONE: Status.OK,
-    Ending.FINDINGS: Status.REFUSED,
-    Ending.INCOMPLETE: Status.INCOMPLETE,
+_ENDINGS: Mapping[JobEnding, Status] = {
+    JobEnding.DONE: Status.OK,
+    JobEnding.FINDINGS: Status.REFUSED,
+    JobEnding.INCOMPLETE: Status.INCOMPLETE,
 }
 _MOST_SHOWN = 20
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -103,7 +103,7 @@ class JobCall:
         Args:
             job: The module of the job.
             options: Its options.
-            finish: What else is found out once the job is over.
+            finish: What else is determined once the job has ended.
         """
         self._check(options)
         try:
@@ -157,7 +157,7 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
         type=click.Path(path_type=Path),
         help="Folder of the run: its data, manifest and report. It holds values: mode 0700.",
     )
-    @click.option("--resume", is_flag=True, help="Go on with the run in RUN.")
+    @click.option("--resume", is_flag=True, help="Continue the run in RUN.")
     @click.option(
         "--master",
         metavar="URL",
@@ -213,6 +213,6 @@ def _show(report: Report, *, as_json: bool) -> None:
 
 def _say_ending(report: Report) -> None:
     because = f": {report.reason}" if report.reason else ""
-    advice = " — the same with --resume goes on" if report.ending is Ending.INCOMPLETE else ""
-    if report.ending is Ending.INCOMPLETE or because:
+    advice = " — the same with --resume goes on" if report.ending is JobEnding.INCOMPLETE else ""
+    if report.ending is JobEnding.INCOMPLETE or because:
         say(f"{report.job} is {report.ending.value}{because}{advice}")

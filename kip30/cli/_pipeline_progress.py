@@ -1,4 +1,4 @@
-"""What is shown of a job of the pipeline while it runs."""
+"""Shows the progress of a job of the pipeline while it runs."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext

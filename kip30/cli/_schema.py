@@ -17,6 +17,7 @@ _VALUE = Field("value", "text or null", f"the value, {_BYTES.format('value')}; n
 _VERSION = Field("version", "text or null", "the version; an opaque token, so it is no number")
 _KEY = Field("key", "text", "the whole key")
 _LEADER = "`id`: text; `epoch`: number; `data`: text, or `data_base64`"
+_GROUP_STATE = "what the group looks like, with a list `members`; null: no such group"
 _MEMBERS = "a list of objects with `id`: text, and `data`: text, or `data_base64`"
 _JOBS = ("snapshot", "restore", "migrate", "diff", "repair", "preflight")
 _WAVE = (
@@ -52,6 +53,10 @@ _LEADING = (
 _WRITTEN = (_KEY, Field("version", "text", "the new version; an opaque token"))
 
 SCHEMA: Mapping[str, tuple[Field, ...]] = {
+    "coordinate-status": (
+        Field("group", "text", "the group"),
+        Field("state", "object or null", _GROUP_STATE),
+    ),
     "leader": _LEADING,
     "group list": (
         Field("group", "text", "the group"),
@@ -97,7 +102,11 @@ SCHEMA: Mapping[str, tuple[Field, ...]] = {
     "config --effective": (
         Field("key", "text", "the setting"),
         Field("value", "text, number, boolean or null", "`***` for what must not be shown"),
-        Field("origin", "text", "`file:line`, `--set`, `--backend`, or `default` and why"),
+        Field(
+            "origin",
+            "text",
+            "`file:line` or `--set`, in () after an alias; `--backend`; `default` and why",
+        ),
     ),
     "config --check": (
         Field("backend", "text or null", "the store; null: a plugin that was not loaded"),

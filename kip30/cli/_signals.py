@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from kip30.cli._exit_codes import after_signal
 
-_AGAIN_SECONDS = 0.01
+_RERAISE_SECONDS = 0.01
 _DROPPING_FILES = (weakref.__file__, _weakrefset.__file__)
 _LOCKING = frozenset({"__enter__", "__exit__", "_acquire_restore", "_release_save"})
 
@@ -46,8 +46,8 @@ class UnwindingOnSignals:
             self._raise(number)
         self._waiting = number
         signal.signal(signal.SIGALRM, lambda _alarm, later: self._handle(number, later))
-        # Again and again: what arrives right before a call that waits is not seen before that ends.
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS, _AGAIN_SECONDS)
+        # Repeated: a signal right before a blocking call is not seen before that call ends.
+        signal.setitimer(signal.ITIMER_REAL, _RERAISE_SECONDS, _RERAISE_SECONDS)
 
     def _raise(self, number: int) -> NoReturn:
         if self._waiting is not None:
@@ -63,13 +63,13 @@ class UnwindingOnSignals:
 def _may_raise(frame: FrameType | None) -> bool:
     """Say whether what is raised in *frame* ends the program, and leaves no lock behind."""
     while frame is not None:
-        if _is_dropping(frame) or _is_locking(frame):
+        if _is_in_finalizer(frame) or _is_locking(frame):
             return False
         frame = frame.f_back
     return True
 
 
-def _is_dropping(frame: FrameType) -> bool:
+def _is_in_finalizer(frame: FrameType) -> bool:
     """Say whether *frame* may be a finalizer's or a weak reference's callback.
 
     Python drops what those raise, and every import has such a callback.

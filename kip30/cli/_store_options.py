@@ -1,4 +1,4 @@
-"""The options that say which store is meant, the same on every command that opens one."""
+"""The options that choose the store, the same on every command that opens one."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from kip30.cli import _completing, _parameters
-from kip30.cli._choice import StoreChoice
+from kip30.cli import _completion_values, _parameters
+from kip30.cli._store_choice import StoreChoice
 
 __all__ = ["STORE_OPTIONS", "StoreChoice", "loads_plugins", "opens_store", "store_options"]
 
@@ -32,7 +32,7 @@ def opens_store(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def store_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give *command* the three options, handed on as its first argument, a `StoreChoice`."""
+    """Give *command* the three options, passed as its first argument, a `StoreChoice`."""
 
     @click.option(
         "--config",
@@ -44,7 +44,7 @@ def store_options(command: Callable[..., R]) -> Callable[..., R]:
     @click.option(
         "--backend",
         metavar="NAME",
-        shell_complete=_completing.stores,
+        shell_complete=_completion_values.stores,
         help="Store, as `kip30 backends` lists it.",
     )
     @click.option(
@@ -53,7 +53,7 @@ def store_options(command: Callable[..., R]) -> Callable[..., R]:
         metavar="KEY=VALUE",
         multiple=True,
         type=_parameters.setting,
-        shell_complete=_completing.settings,
+        shell_complete=_completion_values.settings,
         help="One setting, over those of the file. May be repeated.",
     )
     @wraps(command)

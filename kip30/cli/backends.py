@@ -12,13 +12,13 @@ from kip30.config import CommonSettings, build
 from kip30.driver import Backend
 from kip30.errors import ConfigError
 from kip30.names import MAX_NAME_BYTES
-from kip30.runtime.registry import NotLoadedError, find, names
+from kip30.runtime.backend_registry import NotLoadedError, find, names
 
 _KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RegisteredBackend:
     """A registered backend: its class, or why there is none."""
 
     name: str
@@ -33,9 +33,9 @@ class Candidate:
         return sorted(one.value for one in self.backend.capabilities) if self.backend else []
 
 
-def candidates(paths: Sequence[Path], *, load_plugins: bool) -> list[Candidate]:
+def registered(paths: Sequence[Path], *, load_plugins: bool) -> list[RegisteredBackend]:
     """Return all registered backends."""
-    return [_candidate(name, paths, load_plugins=load_plugins) for name in names(paths)]
+    return [_registered(name, paths, load_plugins=load_plugins) for name in names(paths)]
 
 
 @click.command("backends")
@@ -45,7 +45,7 @@ def candidates(paths: Sequence[Path], *, load_plugins: bool) -> list[Candidate]:
 def command(choice: StoreChoice, *, load_plugins: bool, as_json: bool) -> None:
     """List the stores: whether installed, what they offer, and their limits."""
     paths = build(CommonSettings, choice.properties()).additional_paths
-    found = candidates(paths, load_plugins=load_plugins)
+    found = registered(paths, load_plugins=load_plugins)
     if as_json:
         for one in found:
             _output.json_line(_record(one))
@@ -54,16 +54,16 @@ def command(choice: StoreChoice, *, load_plugins: bool, as_json: bool) -> None:
         _output.table(titles, [_row(one) for one in found])
 
 
-def _candidate(name: str, paths: Sequence[Path], *, load_plugins: bool) -> Candidate:
+def _registered(name: str, paths: Sequence[Path], *, load_plugins: bool) -> RegisteredBackend:
     try:
-        return Candidate(name, find(name, paths, load_plugins=load_plugins))
+        return RegisteredBackend(name, find(name, paths, load_plugins=load_plugins))
     except NotLoadedError as error:
-        return Candidate(name, None, f"{error}: `--load-plugins` runs it", is_unknown=True)
+        return RegisteredBackend(name, None, f"{error}: `--load-plugins` runs it", is_unknown=True)
     except ConfigError as error:
-        return Candidate(name, None, str(error))
+        return RegisteredBackend(name, None, str(error))
 
 
-def _row(one: Candidate) -> tuple[str, ...]:
+def _row(one: RegisteredBackend) -> tuple[str, ...]:
     if one.backend is None:
         installed = "not loaded" if one.is_unknown else "no"
         return (one.name, f"{installed}: {one.problem}", "", "", "")
@@ -72,7 +72,7 @@ def _row(one: Candidate) -> tuple[str, ...]:
     return (one.name, "yes", ", ".join(one.capabilities), *sizes)
 
 
-def _record(one: Candidate) -> dict[str, object]:
+def _record(one: RegisteredBackend) -> dict[str, object]:
     limits = one.backend.limits if one.backend else None
     return {
         "name": one.name,

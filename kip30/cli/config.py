@@ -10,18 +10,18 @@ import click
 from kip30.cli import _output
 from kip30.cli._failures import say
 from kip30.cli._store_options import StoreChoice, loads_plugins, opens_store
-from kip30.cli.backends import candidates
+from kip30.cli.backends import registered
 from kip30.config import (
     CommonSettings,
     Properties,
-    Row,
+    SettingRow,
     boolean,
     build,
     effective,
     reference,
 )
 from kip30.errors import ConfigError
-from kip30.runtime.registry import NotLoadedError
+from kip30.runtime.backend_registry import NotLoadedError
 from kip30.runtime.resolution import Checked, check, ddl
 
 _STORE = "plugin.backend"
@@ -37,9 +37,14 @@ _REMEDY = "give `--load-plugins` to run that code"
     type=click.Path(path_type=Path),
     help="Say whether FILE is right, without opening the store.",
 )
-@click.option("--effective", "in_use", is_flag=True, help="Print what holds, without secrets.")
 @click.option(
-    "--ddl", "statements", is_flag=True, help="Print what prepares the store, for administrators."
+    "--effective", "in_use", is_flag=True, help="Print the present settings, without secrets."
+)
+@click.option(
+    "--ddl",
+    "statements",
+    is_flag=True,
+    help="Print the statements that prepare the store, for administrators.",
 )
 @loads_plugins
 @_output.as_json
@@ -57,11 +62,11 @@ def command(  # noqa: PLR0913  one argument per option
 
     The reference holds the settings of every installed store. With --effective a line is a
     setting, its value, and where it was written; with --check the name of the store that the
-    file configures is printed. With --ddl it is the statements that make what the store has to
-    have before its clients may use it; most stores need none.
+    file configures is printed. With --ddl it is the statements that create the tables
+    that clients need; most stores need none.
 
-    No code that the configuration names is run without --load-plugins; what could not be checked
-    is then said.
+    No code that the configuration names is run without --load-plugins; the output then names the
+    unchecked parts.
     """
     if sum(map(bool, (checked, in_use, statements))) > 1:
         raise click.UsageError("--check, --effective and --ddl exclude each other: give one")
@@ -118,7 +123,9 @@ def _print_effective(properties: Properties, *, load_plugins: bool, as_json: boo
     _say_unchecked(checked)
 
 
-def _effective_rows(properties: Properties, checked: Checked) -> Iterator[tuple[Row, str, str]]:
+def _effective_rows(
+    properties: Properties, checked: Checked
+) -> Iterator[tuple[SettingRow, str, str]]:
     """Yield each setting that is known, its value, and where that comes from."""
     computed = build(CommonSettings, properties).computed
     settled = {key: value for key, value in computed.items() if key not in properties}
@@ -143,9 +150,12 @@ def _typed(value: str | None, kind: str) -> str | int | bool | None:
     return value == "true" if kind == boolean.kind and value in {"true", "false"} else value
 
 
-def _origin(row: Row, properties: Properties) -> str:
-    written = [properties[key].origin for key in (row.key, *row.aliases) if key in properties]
-    return written[0] if written else "default"
+def _origin(row: SettingRow, properties: Properties) -> str:
+    for key in (row.key, *row.aliases):
+        if key in properties:
+            origin = properties[key].origin
+            return origin if key == row.key else f"{key} ({origin})"
+    return "default"
 
 
 def _print_reference(properties: Properties, *, load_plugins: bool, as_json: bool) -> None:
@@ -158,27 +168,27 @@ def _print_reference(properties: Properties, *, load_plugins: bool, as_json: boo
         _output.table(("SETTING", "KIND", "DEFAULT", "MEANING"), shown)
 
 
-def _rows(properties: Properties, *, load_plugins: bool) -> Iterator[Row]:
+def _rows(properties: Properties, *, load_plugins: bool) -> Iterator[SettingRow]:
     yield from reference(CommonSettings)
     paths = build(CommonSettings, properties).additional_paths
-    for one in candidates(paths, load_plugins=load_plugins):
+    for one in registered(paths, load_plugins=load_plugins):
         if one.backend is not None:
             yield from reference(one.backend.settings_class)
 
 
-def default(row: Row) -> str:
+def default(row: SettingRow) -> str:
     """Return what the reference says of the default."""
     return "required" if row.default is None else row.default or "-"
 
 
-def explanation(row: Row) -> str:
+def explanation(row: SettingRow) -> str:
     """Return what the reference says of the setting."""
     secret = "; secret, better as ${env:NAME} or ${file:/path}" if row.secret else ""
     aliases = f"; also {', '.join(row.aliases)}" if row.aliases else ""
     return f"{row.doc}{secret}{aliases}"
 
 
-def _record(row: Row) -> dict[str, Any]:
+def _record(row: SettingRow) -> dict[str, Any]:
     return {
         "key": row.key,
         "kind": row.kind,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from kip30.cli import _output, _parameters, _suite
+from kip30.cli import _conformance_import, _output, _parameters
 from kip30.cli._exit_codes import Status
 from kip30.cli._store_options import StoreChoice, opens_store
 
@@ -22,7 +22,7 @@ def _split(
 @click.command("conform")
 @click.option(
     "--level",
-    type=click.Choice(("core", "fault", "scale")),
+    type=click.Choice(("core", "coordinator", "fault", "scale")),
     default="core",
     show_default=True,
     help="How much to prove.",
@@ -46,7 +46,7 @@ def _split(
     show_default=True,
     help="Where the reports go.",
 )
-@click.option("--seed", type=int, metavar="NUMBER", help="What chance begins with.")
+@click.option("--seed", type=int, metavar="NUMBER", help="Seed of all random choices.")
 @click.option("--server", metavar="STORE", help="Start servers of STORE, test those, and end them.")
 @_parameters.nodes
 @opens_store
@@ -64,7 +64,8 @@ def command(
     Runs the conformance suite against the configured store, in namespaces of its own, or with
     --server against servers of its own, where more faults can be injected. Writes reports for
     people and for machines. Exits with 0 if every case that could be tested passed, 1 if some
-    failed, and 3 if nothing was proven; the last line counts what could not be tested, by reason.
+    failed, and 3 if nothing was proven; the last line counts the checks that could not
+    run, by reason.
 
     Needs the extra "conformance": in a checkout of kip30, pip install '.[conformance]'.
     """
@@ -72,7 +73,7 @@ def command(
         raise click.UsageError("--server brings its own settings: give either, not both")
     if failed and options["cases"]:
         raise click.UsageError("--failed and --case exclude each other: give one")
-    catalogue = _suite.part("catalogue")
+    catalogue = _conformance_import.part("catalogue")
     if lists:
         checks = [(one.case, one.level.value, one.name, one.about) for one in catalogue.listed()]
         _output.table(_TITLES, checks)
@@ -91,8 +92,8 @@ def command(
 
 
 def _run(choice: StoreChoice, server: str | None, nodes: int, options: dict[str, Any]) -> Any:
-    conform = _suite.part("conform")
+    conform = _conformance_import.part("conform")
     if server is None:
         return conform.run(choice.properties(), **options)
-    with _suite.part("servers").start(server, nodes) as ensemble:
+    with _conformance_import.part("servers").start(server, nodes) as ensemble:
         return conform.run_on(ensemble, **options)

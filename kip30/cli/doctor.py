@@ -20,7 +20,7 @@ from kip30.runtime.resolution import check
 _WIDTHS = (6, 20, 10)
 
 
-class Finding(NamedTuple):
+class StepResult(NamedTuple):
     """What came of one step."""
 
     step: str
@@ -39,22 +39,22 @@ def command(choice: StoreChoice, *, as_json: bool) -> int:
     It deletes the keys, members and leaders that it makes, which have names of their own, under
     kip30-doctor. A store may keep its record of former ones, as of those of any client: the newest
     epoch of the service kip30-doctor, and a history where the store has one.
-    Exits with the code of the first thing that failed. What a store does not offer is no failure.
+    Exits with the code of the first step that failed. A missing capability is not a failure.
     """
-    failed: list[Finding] = []
-    with closing(_findings(choice)) as findings:
-        for finding in findings:
-            _show(finding, as_json=as_json)
-            if finding.status:
-                failed.append(finding)
+    failed: list[StepResult] = []
+    with closing(_results(choice)) as results:
+        for result in results:
+            _show(result, as_json=as_json)
+            if result.status:
+                failed.append(result)
     if not failed:
         return Status.OK
     if not as_json:
-        say(f"{len(failed)} failed: {', '.join(finding.step for finding in failed)}")
+        say(f"{len(failed)} failed: {', '.join(result.step for result in failed)}")
     return failed[0].status
 
 
-def _findings(choice: StoreChoice) -> Generator[Finding]:
+def _results(choice: StoreChoice) -> Generator[StepResult]:
     properties = choice.properties()
     check(properties, load_plugins=True)
     patience = build(CommonSettings, properties).operation_timeout_seconds
@@ -69,7 +69,7 @@ def _connect(locator: PluginLocator, properties: Properties) -> str:
     return f"store {locator.startup(properties).backend.name}"
 
 
-def _tried_out(checkup: Checkup) -> Generator[Finding]:
+def _tried_out(checkup: Checkup) -> Generator[StepResult]:
     try:
         for name, step in checkup.steps():
             yield _taken(name, step)
@@ -77,11 +77,11 @@ def _tried_out(checkup: Checkup) -> Generator[Finding]:
         checkup.clean_up()
 
 
-def _taken(name: str, step: Callable[[], str]) -> Finding:
+def _taken(name: str, step: Callable[[], str]) -> StepResult:
     began = time.perf_counter()
 
-    def found(verdict: str, detail: str, status: Status = Status.OK) -> Finding:
-        return Finding(name, verdict, detail, (time.perf_counter() - began) * 1000, status)
+    def found(verdict: str, detail: str, status: Status = Status.OK) -> StepResult:
+        return StepResult(name, verdict, detail, (time.perf_counter() - began) * 1000, status)
 
     try:
         return found("ok", step())
@@ -92,8 +92,8 @@ def _taken(name: str, step: Callable[[], str]) -> Finding:
         return found("FAILED", what, status)
 
 
-def _show(finding: Finding, *, as_json: bool) -> None:
-    step, verdict, detail, milliseconds, status = finding
+def _show(result: StepResult, *, as_json: bool) -> None:
+    step, verdict, detail, milliseconds, status = result
     if as_json:
         record = {"step": step, "verdict": verdict, "detail": detail}
         _output.json_line({**record, "milliseconds": milliseconds, "exit": int(status)})

@@ -1,4 +1,4 @@
-"""``kip30 group``: who is a member, and being one."""
+"""``kip30 group``: list, watch and join groups."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -48,10 +48,18 @@ _EVICTED = "{member} is not a member of {group} any more: another client has tak
 @command.command()
 @_group
 @click.option(
-    "--id", "member", metavar="ID", default=_parameters.this_process, help="Else host and process."
+    "--id",
+    "member",
+    metavar="ID",
+    default=_parameters.this_process,
+    help="Id of the member; else host and process.",
 )
 @click.option(
-    "--data", metavar="VALUE", default="", type=_parameters.value, help="What others see of it."
+    "--data",
+    metavar="VALUE",
+    default="",
+    type=_parameters.value,
+    help="Data that other members see.",
 )
 @opens_store
 def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
@@ -89,7 +97,7 @@ def join(choice: StoreChoice, group: str, *, member: str, data: bytes) -> int:
 def watch_group(choice: StoreChoice, group: str, *, as_json: bool) -> int:
     """Print the members of GROUP now and all changes, until interrupted.
 
-    A line is "+", "-" or "~", for one who joined, left or changed, an id and its data.
+    A line is "+", "-" or "~", for a member that joined, left or changed, its id and its data.
     """
     with choice.open() as locator:
         membership = locator.group_membership(group, BYTES)

@@ -2,23 +2,34 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
-from kip30.cli import _completing, _output, _parameters
+from kip30.cli import _completion_values, _output, _parameters
 from kip30.cli._follow import watch
 from kip30.cli._groups import Commands
 from kip30.cli._store_options import StoreChoice, opens_store
 from kip30.codecs import BYTES
 from kip30.driver.records import Fence, Version, parse_version
-from kip30.errors import KeyMissingError
+from kip30.errors import KeyMissingError, UsageError
 from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
+from kip30.locator import PluginLocator
+
+if TYPE_CHECKING:
+    from kip30.coordinator import GuardedStorage, ShareGuard
 
 _fenced = click.option(
     "--fence",
     metavar="SERVICE:EPOCH",
     type=_parameters.fence,
     help="Write only while this is the newest epoch of the service.",
+)
+_guarded = click.option(
+    "--guard",
+    metavar="GUARD",
+    type=_parameters.guard,
+    help="Write KEY among the data of a group, only while the share is whose KIP30_GUARD says.",
 )
 _expected = click.option(
     "--version",
@@ -28,7 +39,7 @@ _expected = click.option(
     help="Write only if the key still has this version.",
 )
 _WIDTHS = (12,)
-_key = click.argument("key", shell_complete=_completing.keys)
+_key = click.argument("key", shell_complete=_completion_values.keys)
 _value = click.argument("value", type=_parameters.value)
 
 
@@ -37,7 +48,8 @@ def command() -> None:
     """See and change keys and values.
 
     A KEY is NAMESPACE/NAME; a VALUE is the argument itself, or stdin if it is "-". Writes print
-    the new version.
+    the new version. With --guard a KEY is a name among the data of the group that the guard is of:
+    `kip30 kv get kip30.group/GROUP/d.NAME` reads it.
     """
 
 
@@ -64,12 +76,25 @@ def get(choice: StoreChoice, key: str, *, as_json: bool) -> None:
 @_key
 @_value
 @_fenced
+@_guarded
 @_output.as_json
 @opens_store
-def put(choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_json: bool) -> None:
+def put(  # noqa: PLR0913  one argument per option
+    choice: StoreChoice,
+    key: str,
+    value: bytes,
+    *,
+    fence: Fence | None,
+    guard: "ShareGuard | None",
+    as_json: bool,
+) -> None:
     """Create KEY with VALUE; refused if the key is there."""
+    _check_one(fence, guard)
     with choice.open() as locator:
-        version = locator.storage(BYTES).put(key, value, fence=fence)
+        if guard is not None:
+            version = _data_of(locator, guard).put(key, value)
+        else:
+            version = locator.storage(BYTES).put(key, value, fence=fence)
     _written(key, version, as_json=as_json)
 
 
@@ -77,14 +102,25 @@ def put(choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_
 @_key
 @_value
 @_fenced
+@_guarded
 @_output.as_json
 @opens_store
-def set_key(
-    choice: StoreChoice, key: str, value: bytes, *, fence: Fence | None, as_json: bool
+def set_key(  # noqa: PLR0913  one argument per option
+    choice: StoreChoice,
+    key: str,
+    value: bytes,
+    *,
+    fence: Fence | None,
+    guard: "ShareGuard | None",
+    as_json: bool,
 ) -> None:
     """Write VALUE at KEY: create the key, or replace its value if it is there."""
+    _check_one(fence, guard)
     with choice.open() as locator:
-        version = locator.storage(BYTES).set(key, value, fence=fence)
+        if guard is not None:
+            version = _data_of(locator, guard).set(key, value)
+        else:
+            version = locator.storage(BYTES).set(key, value, fence=fence)
     _written(key, version, as_json=as_json)
 
 
@@ -93,6 +129,7 @@ def set_key(
 @_value
 @_expected
 @_fenced
+@_guarded
 @_output.as_json
 @opens_store
 def update(  # noqa: PLR0913  one argument per option
@@ -102,14 +139,22 @@ def update(  # noqa: PLR0913  one argument per option
     *,
     expected: Version | None,
     fence: Fence | None,
+    guard: "ShareGuard | None",
     as_json: bool,
 ) -> None:
     """Replace the value of KEY by VALUE; refused if there is no such key."""
+    _check_one(fence, guard)
     with choice.open() as locator:
-        storage = locator.storage(BYTES)
-        if expected is None:
-            version = storage.update(key, value, fence=fence)
+        if guard is not None:
+            data = _data_of(locator, guard)
+            if expected is None:
+                version = data.update(key, value)
+            else:
+                version = data.compare_and_set(key, expected, value)
+        elif expected is None:
+            version = locator.storage(BYTES).update(key, value, fence=fence)
         else:
+            storage = locator.storage(BYTES)
             version = storage.compare_and_set(key, expected, value, fence=fence)
     _written(key, version, as_json=as_json)
 
@@ -118,19 +163,25 @@ def update(  # noqa: PLR0913  one argument per option
 @_key
 @_expected
 @_fenced
+@_guarded
 @_output.as_json
 @opens_store
-def delete(
+def delete(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,
     key: str,
     *,
     expected: Version | None,
     fence: Fence | None,
+    guard: "ShareGuard | None",
     as_json: bool,
 ) -> None:
     """Delete KEY; refused if there is no such key."""
+    _check_one(fence, guard)
     with choice.open() as locator:
-        locator.storage(BYTES).delete(key, expected=expected, fence=fence)
+        if guard is not None:
+            _data_of(locator, guard).delete(key, expected=expected)
+        else:
+            locator.storage(BYTES).delete(key, expected=expected, fence=fence)
     if as_json:
         _output.json_line({"key": key})
 
@@ -204,6 +255,17 @@ def _show_keys(change: KeySetChange, *, as_json: bool) -> None:
         _output.line("-", name)
     for name in added:
         _output.line("+", name)
+
+
+def _check_one(fence: Fence | None, guard: "ShareGuard | None") -> None:
+    if fence is not None and guard is not None:
+        raise UsageError("--fence and --guard exclude each other: give one of them")
+
+
+def _data_of(locator: PluginLocator, guard: "ShareGuard") -> "GuardedStorage[bytes]":
+    from kip30.coordinator import storage_of_share  # noqa: PLC0415  slow to import
+
+    return storage_of_share(locator, guard, BYTES)
 
 
 def _written(key: str, version: Version, *, as_json: bool) -> None:

@@ -17,13 +17,15 @@ _WIDTHS = (24, 6)
 
 @click.command("leader")
 @click.argument("service")
-@click.option("--watch", "watching", is_flag=True, help="Go on, and print every change of leader.")
+@click.option(
+    "--watch", "watching", is_flag=True, help="Continue, and print every change of leader."
+)
 @_output.as_json
 @opens_store
 def command(choice: StoreChoice, service: str, *, watching: bool, as_json: bool) -> int:
-    """Print who leads SERVICE.
+    """Print the leader of SERVICE.
 
-    A line is the candidate's id, the epoch, and what the candidate says of itself. Exits with 1
+    A line is the candidate's id, the epoch, and the candidate's data. Exits with 1
     if no one leads; a watch prints "-" for that, and with --json "leader" is null.
     """
     with choice.open() as locator:

@@ -22,7 +22,7 @@ from kip30.pipeline.endpoints import (
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.foreign_data import with_hint
+from kip30.pipeline.foreign_hint import with_hint
 from kip30.pipeline.same_store import is_same_store
 
 _left = click.argument("a")
@@ -106,7 +106,7 @@ def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
     _check_different(source, target)
     _check_into(source, how["into"])
     own = {"into": how["into"], "rate": _rate(how["rate"]), "fence": not how["no_fence"]}
-    job = call.job("restore")
+    job = call.job("restore_and_migrate")
     options = call.options(job.RestoreOptions, source=source, target=target, **own)
     return call.run(job, options, partial(with_hint, source=source))
 
@@ -120,8 +120,8 @@ def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
 def diff(call: JobCall, a: str, b: str, *, into: str | None, full: bool) -> int:
     """Compare two stores or snapshots, and write the keys that differ. Exits with 1 if any do.
 
-    What differs between live stores is read again, so that a key that was just written is not
-    taken for a difference.
+    Differences between live stores are read again, so that a key that was just written is not
+    taken for one.
     """
     left, right = call.endpoint(a), call.endpoint(b)
     job = call.job("diff")

@@ -13,12 +13,15 @@ from kip30.cli import _output
 from kip30.cli._failures import guarded, set_up_logging
 from kip30.cli._groups import Commands
 from kip30.cli._signals import UnwindingOnSignals
+from kip30.cli._standard_streams import occupy_standard_streams
 from kip30.cli._store_options import StoreChoice, store_options
-from kip30.cli._streams import occupy_standard_streams
 
 COMMANDS = {
     "run": "Run CMD while, and only while, this process leads SERVICE.",
-    "leader": "Print who leads SERVICE.",
+    "coordinate": "Run CMD for a share of the work that no other process of GROUP has.",
+    "coordinate-status": "Print the members of GROUP, each with its share.",
+    "coordinate-delete": "Delete what GROUP, which has no members any longer, has left behind.",
+    "leader": "Print the leader of SERVICE.",
     "group": "See who is in a group, or be in it.",
     "kv": "See and change keys and values.",
     "backends": "List the stores: whether installed, what they offer, and their limits.",
@@ -26,6 +29,7 @@ COMMANDS = {
     "doctor": "Connect to the store, try everything out, and say how long it takes.",
     "prune": "Remove what is left of services, groups and namespaces that are not used.",
     "conform": "Prove that the store keeps kip30's promises.",
+    "new-backend": "Write a package for a backend called NAME.",
     "pipeline": "Copy, compare and follow the data of stores, with Spark.",
     "servers": "Run real servers of a store, to try things out and for tests.",
     "completion": "Print the code that makes SHELL complete kip30.",
@@ -45,7 +49,7 @@ class Program(Commands):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"kip30.cli.{cmd_name}").command
+        command: click.Command = import_module(f"kip30.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     @override

@@ -1,4 +1,4 @@
-"""``kip30 prune``: removing what is left of what is not used any more."""
+"""``kip30 prune``: removing the remains of what is no longer used."""
 
 import click
 
@@ -25,11 +25,11 @@ def command(choice: StoreChoice, *, unused: float, dry_run: bool, as_json: bool)
     """Remove what is left of services, groups and namespaces that are not used.
 
     Some stores keep a little of each service that was once led, each group that had members and
-    each namespace that had keys: prints how many of these were removed. What has a leader, members
-    or keys stays. Epochs and versions go on as if nothing had been removed.
+    each namespace that had keys: prints how many of these were removed. Names with a leader,
+    members or keys stay. Epochs and versions continue as if nothing had been removed.
 
     It can be run at any time, and again after a failure. Upgrade all programs before: an older
-    kip30 does not know how epochs go on. The documentation of each store says what it keeps.
+    kip30 does not know how epochs continue. The documentation of each store says what it keeps.
     """
     with choice.open() as locator:
         counts = prune(locator.backend, unused, dry_run=dry_run)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kip30.cli import _parameters, _suite, storm
+from kip30.cli import _conformance_import, _parameters, storm
 from kip30.cli._failures import say
 from kip30.cli._follow import stay
 from kip30.cli._groups import Commands
@@ -30,7 +30,7 @@ def up(store: str, *, nodes: int, folder: Path | None) -> int:
     They listen on the loopback interface alone, and end with this command, however it ends. What
     is printed is a properties file for --config. `docker/install-servers` installs the servers.
     """
-    servers = _suite.part("servers")
+    servers = _conformance_import.part("servers")
     with servers.start(store, nodes, folder=folder) as ensemble:
         for key, value in ensemble.settings().items():
             click.echo(f"{key}={value}")

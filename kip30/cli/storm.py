@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kip30.cli import _parameters, _suite
+from kip30.cli import _conformance_import, _parameters
 
 
 @click.command("storm")
@@ -24,7 +24,7 @@ from kip30.cli import _parameters, _suite
     show_default=True,
     help="How long faults happen; starting, ending and judging come on top.",
 )
-@click.option("--seed", type=int, metavar="NUMBER", help="What chance begins with.")
+@click.option("--seed", type=int, metavar="NUMBER", help="Seed of all random choices.")
 @click.option(
     "--out",
     metavar="FOLDER",
@@ -39,17 +39,38 @@ from kip30.cli import _parameters, _suite
     show_default=True,
     help="Whether another program writes records beside the clients that kip30 cannot read.",
 )
+@click.option(
+    "--members",
+    type=click.IntRange(min=0),
+    metavar="NUMBER",
+    default=10,
+    show_default=True,
+    help="How many members, over all clients, divide work among themselves; 0 for none.",
+)
 def command(  # noqa: PLR0913  one for each option
-    store: str, *, nodes: int, minutes: float, seed: int | None, out: Path, neighbour: bool
+    store: str,
+    *,
+    nodes: int,
+    minutes: float,
+    seed: int | None,
+    out: Path,
+    neighbour: bool,
+    members: int,
 ) -> int:
-    """Let faults happen by chance to STORE and its clients, and judge what came of it.
+    """Inject random faults into STORE and its clients, and judge the results.
 
     Ctrl-C ends it early; what happened until then is judged. Exits with 0 if every invariant
     held, 1 if one was violated, and 3 if one was not put to the test.
     """
-    storm = _suite.part("storm")
+    storm = _conformance_import.part("storm")
     summary = storm.run(
-        store, nodes=nodes, seconds=60 * minutes, seed=seed, out=out, neighbour=neighbour
+        store,
+        nodes=nodes,
+        seconds=60 * minutes,
+        seed=seed,
+        out=out,
+        neighbour=neighbour,
+        members=members,
     )
     status: int = summary.exit_code
     return status

@@ -6,7 +6,6 @@ the key, where it was written and what to write instead. No value that is secret
 environment or another file, appears in an error or a repr.
 """
 
-from kip30.config.building import build, check_keys, effective
 from kip30.config.loading import default_file, load
 from kip30.config.parsers import (
     Address,
@@ -22,9 +21,10 @@ from kip30.config.parsers import (
 )
 from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties, Value, Written
-from kip30.config.settings import Row, reference, setting
-from kip30.config.shipping import shippable
-from kip30.config.spelling import did_you_mean
+from kip30.config.settings import SettingRow, reference, setting
+from kip30.config.settings_builder import build, check_keys, effective
+from kip30.config.shippable import shippable
+from kip30.config.suggestions import did_you_mean
 from kip30.config.trust import TRUSTED_VARIABLE, distrust_chain, distrust_tree
 
 __all__ = [
@@ -33,7 +33,7 @@ __all__ = [
     "CommonSettings",
     "Parser",
     "Properties",
-    "Row",
+    "SettingRow",
     "Value",
     "Written",
     "addresses",

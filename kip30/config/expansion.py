@@ -1,7 +1,7 @@
 """``${env:NAME}`` and ``${file:/path}`` in a value: secrets that stay out of the file.
 
-What is read this way is not expanded again. The end of the last line of a file is left out. A file
-must be a regular one of at most `FILE_LIMIT` bytes, and no other user may be able to write it.
+The result is not expanded again. The newline at the end of a file is dropped. A file must be a
+regular one of at most `FILE_LIMIT` bytes, and no other user may be able to write it.
 """
 
 import os
@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from kip30.config.reading import read
+from kip30.config.safe_read import read
 from kip30.config.trust import TRUSTED_VARIABLE
 from kip30.errors import ConfigError
 
@@ -20,17 +20,17 @@ _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 
 
 def refers(written: str) -> bool:
-    """Say whether *written* takes something from elsewhere."""
+    """Say whether *written* contains a reference."""
     return "${" in written
 
 
 def only_refers(written: str) -> bool:
-    """Say whether all of *written* is taken from elsewhere."""
+    """Say whether *written* consists of references only."""
     return bool(written) and not _REFERENCE.sub("", written)
 
 
 def refers_to_file(written: str) -> bool:
-    """Say whether *written* takes something out of a file."""
+    """Say whether *written* contains a reference to a file."""
     return "${file:" in written
 
 

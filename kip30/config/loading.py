@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from kip30.config.properties import Properties, Value, Written, as_text
-from kip30.config.reading import Contents, read
+from kip30.config.safe_read import Contents, read
 from kip30.config.trust import distrust_here
 from kip30.errors import ConfigError
 
@@ -37,8 +37,9 @@ def load(
     to itself, which overrides it.
 
     Args:
-        source: A file, a mapping, or None for `default_file`; without one nothing is configured.
-        origin: What errors call the place a mapping came from.
+        source: A file, a mapping, or None for `default_file`; without such a file nothing is
+        configured.
+        origin: How errors name the source of a mapping.
 
     Raises:
         ConfigError: A file that cannot be read or is not a properties file, or a key or value of

@@ -1,7 +1,7 @@
 """From an operator's text to a typed value.
 
-A parser's complaint says what is wrong and shows a right value. It never repeats the text, which
-may be a secret.
+A parser's error says what is wrong and shows a correct value. It never repeats the text, which may
+be a secret.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from kip30.config.spelling import did_you_mean
+from kip30.config.suggestions import did_you_mean
 
 T = TypeVar("T")
 
@@ -30,8 +30,8 @@ class Parser(Generic[T]):
 
     Attributes:
         read: Returns the value of a text without surrounding blanks, or raises `ValueError`
-            saying what is wrong and what would be right, without repeating the text.
-        kind: What the value is, for the reference.
+            saying what is wrong and what would be correct, without repeating the text.
+        kind: The kind of value, for the reference.
     """
 
     read: Callable[[str], T]
@@ -101,7 +101,7 @@ def integer(*, minimum: int = 0, maximum: int = 2**31 - 1) -> Parser[int]:
 
 
 def milliseconds(*, minimum: int = 1, maximum: int = _DAY_MS) -> Parser[float]:
-    """Return a parser of durations, written in milliseconds and handed on in seconds."""
+    """Return a parser of durations, written in milliseconds and returned in seconds."""
 
     def read(written: str) -> float:
         if not _WHOLE.fullmatch(written):

@@ -36,6 +36,7 @@ class CommonSettings:
         default="",
         literal=True,
         runs_code=True,
+        aliases=("plugin.additional.jars",),  # KAFKA-2921's patch calls it so
         doc="Folders and zip files to look in for a store's package, after the installed ones",
     )
     namespace: str = setting(

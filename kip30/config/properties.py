@@ -1,4 +1,4 @@
-"""What the operator wrote: values by key, each with the place it was written at."""
+"""Properties: values by key, each with its origin, such as a file and a line."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Value:
 
     Attributes:
         text: As written, references not expanded.
-        origin: ``file:line``, or what else gave it.
+        origin: ``file:line``, or another source.
         borrowed: Another program's key, which is no mistake if nothing here knows it.
         distrust: Why other users could have written it; empty if they could not. Such a value
             may neither name code or files nor hold references.
@@ -63,7 +63,7 @@ def as_text(value: object, key: str) -> str:
     """Return *value* as an operator would write it.
 
     Raises:
-        ConfigError: It is none of the types of `Written`.
+        ConfigError: It has none of the types of `Written`.
     """
     if isinstance(value, bool):
         return str(value).lower()

@@ -1,4 +1,4 @@
-"""Declaring settings, and the reference made of the declarations."""
+"""Declaring settings, and the reference made from the declarations."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ class Declaration:
         return self.runs_code or self.parser in _PATHS
 
 
-class Row(NamedTuple):
+class SettingRow(NamedTuple):
     """A line of the reference. A *default* of None means required, ``""`` that there is none."""
 
     key: str
@@ -97,14 +97,14 @@ def setting(  # noqa: PLR0913  one argument per column of the reference
 ) -> Any:
     """Declare a field of a frozen, keyword-only settings dataclass.
 
-    The field stays out of the dataclass's repr: what may be shown of it `effective` shows.
+    The field stays out of the dataclass's repr; `effective` shows what may be shown of it.
 
     Args:
         key: What operators write, ``plugin.<store>.<name>``.
         parse: How the value is read.
         doc: One line for the reference.
-        default: As an operator would write it, or what answers that when it is needed. With None
-            the field may be None; without any default the setting is required.
+        default: As an operator would write it, or a function that returns that when it is needed.
+            With None the field may be None; without any default the setting is required.
         shown: What the reference says of the default if it is computed.
         secret: Show the value nowhere, and take it as it is, surrounding blanks included.
         aliases: Other keys that mean the same.
@@ -136,10 +136,10 @@ def declarations(settings_class: type[Any]) -> Iterator[Declaration]:
             yield dataclasses.replace(field.metadata[_METADATA], name=field.name)
 
 
-def reference(settings_class: type[Any]) -> list[Row]:
+def reference(settings_class: type[Any]) -> list[SettingRow]:
     """Return a row for each setting of a settings dataclass."""
     return [
-        Row(one.key, one.parser.kind, one.default, one.doc, one.aliases, one.secret)
+        SettingRow(one.key, one.parser.kind, one.default, one.doc, one.aliases, one.secret)
         for one in declarations(settings_class)
     ]
 

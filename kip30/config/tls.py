@@ -15,7 +15,7 @@ from kip30.errors import ConfigError
 log: logging.Logger = logging.getLogger(__name__)
 
 Signature = tuple[tuple[int, int, int, int] | None, ...]
-"""What changes whenever one of the files is written or replaced; None for a missing one."""
+"""Changes whenever one of the files is written or replaced; None for a missing one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +41,11 @@ class TlsFiles:
     certificate_word: str = "cert"
 
     def signature(self) -> Signature:
-        """Return what tells the present content of the files from a later one. Does not raise."""
+        """Return a token that changes with the content of the files. Does not raise."""
         return tuple(_signature(file) for file in (self.ca, self.certificate, self.key) if file)
 
     def context(self) -> ssl.SSLContext:
-        """Return a new context made of the files as they are now.
+        """Return a new context from the files as they are now.
 
         Raises:
             ConfigError: A file is missing, is no PEM, or does not fit the others; the password is
@@ -101,7 +101,7 @@ class TlsFiles:
 
     @property
     def lacks_password(self) -> str:
-        """What to say of a key that is encrypted while no password is set."""
+        """The message for a key that is encrypted while no password is set."""
         return f"the private key is encrypted: set {self.prefix}.key.password"
 
     def _unusable(self, error: Exception) -> str:
@@ -128,7 +128,7 @@ class ReloadingContext:
             ConfigError: They cannot be used; see `TlsFiles.context`.
         """
         self._files = files
-        # Read before the files are: what changes while they are read is read again.
+        # Taken before the files are read: a change while they are read causes another read.
         self._seen = files.signature()
         self._context = files.context()
         self._refused: Signature | None = None

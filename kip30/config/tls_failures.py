@@ -1,10 +1,10 @@
-"""What an operator can do about a failed TLS handshake, whichever store it was with."""
+"""Advice for an operator about a failed TLS handshake with any store."""
 
 from typing import NamedTuple
 
 
 class TlsFailure(NamedTuple):
-    """A failure that OpenSSL or BoringSSL describes with *part*, and what helps against it.
+    """A failure that OpenSSL or BoringSSL describes with *part*, and the advice for it.
 
     In *advice* ``{tls}`` stands for the prefix of the settings, ``{cert}`` for the key of the
     client's certificate, and ``{addresses}`` for the key of the servers' addresses.

@@ -84,7 +84,7 @@ def _distrust_within(path: Path) -> str:
 
 
 def _below(root: Path) -> Iterator[Path]:
-    """Yield all that is in *root*; a link to a directory stands for what is in that."""
+    """Yield everything in *root*; a link to a directory yields the content of that."""
     seen = set[str]()
     for folder, folders, files in os.walk(root, followlinks=True):
         real = os.path.realpath(folder)

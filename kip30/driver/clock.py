@@ -1,8 +1,7 @@
 """The one clock leases are judged by.
 
-It counts time spent in suspend where the system can tell (Linux's
-CLOCK_BOOTTIME), for a store goes on counting while a laptop sleeps. It never
-looks at the wall clock.
+It counts time spent in suspend where the system can tell (Linux's CLOCK_BOOTTIME), because a store
+keeps counting while a laptop sleeps. It never looks at the wall clock.
 """
 
 import threading
@@ -41,7 +40,7 @@ class SystemClock(Clock):
 
     @override
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
-        # A condition's own timeout stands still in suspend, so long waits are cut up.
+        # A condition's own timeout is paused in suspend, so long waits are split.
         condition.wait(None if timeout is None else min(timeout, _LONGEST_WAIT))
 
 
@@ -52,6 +51,7 @@ class ManualClock(Clock):
         """Begin at *start* seconds."""
         self._now = start
         self._lock = threading.Lock()
+        # The conditions to notify when the time changes. Weakly: their owners may be gone by then.
         self._waiting: WeakSet[threading.Condition] = WeakSet()
 
     @override
@@ -65,10 +65,11 @@ class ManualClock(Clock):
         condition.wait(0.05 if timeout is not None else None)
 
     def advance(self, seconds: float) -> None:
-        """Move on by *seconds* and wake the threads that wait on this clock."""
+        """Advance by *seconds* and wake the threads that wait on this clock."""
         with self._lock:
             self._now += seconds
             waiting = list(self._waiting)
+        # Without the lock: a thread that holds a condition may be about to take it, in `wait`.
         for condition in waiting:
             with condition:
                 condition.notify_all()

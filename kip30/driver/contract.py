@@ -1,21 +1,25 @@
-"""The driver contract: all that a store has to be able to do.
+"""The driver contract: all that a store must be able to do.
 
-A backend answers *one-shot* requests with futures and never loops on a caller's
-behalf, with two exceptions: it renews its leases, and it keeps its watches
-alive. Validation, encoding, deadlines, campaigning, re-joining, settlement of
-lost answers and delivery to listeners are done above, once for all stores.
+A backend answers *one-shot* requests with futures and never loops on a caller's behalf, with two
+exceptions: it renews its leases, and it keeps its watches alive. Validation, encoding, deadlines,
+campaigning, re-joining, settlement of lost answers and delivery to listeners are done above, once
+for all stores.
 
 Rules for every method:
 
 * It is thread-safe, and returns within microseconds or by the operation timeout.
-* Its future ends by the operation timeout, with a result or one of kip30's errors: a
+* Its future ends by the operation timeout after the call, with a result or one of kip30's errors: a
   `DefiniteError` only if nothing was done and nothing will be done, `OutcomeUnknownError`
   whenever that is not certain.
-* A write is sent once. Blind repetition meets its own first success.
+* The future may be lazy: its request may leave only when a caller waits for it, polls `done`, or
+  adds a callback. A request that no caller wants may never be sent. One that a caller wants only
+  after the operation timeout ends at once, and may not have been sent.
+* A caller may cancel the future at any time. A request in flight then may be done or not.
+* A write is sent once. A blind retry conflicts with its own first success.
 * Reads are linearizable: they see every write acknowledged before they began.
 * No user code runs on a backend's threads; sinks and lease callbacks are the library's own.
-* ``order`` grows over all answers of one backend object about one target: what was read from the
-  store later never has the smaller one. It need not mean anything to the store or to others.
+* ``order`` grows over all answers of one backend object about one target: a later read of the store
+  never has the smaller one. It need not mean anything to the store or to others.
 """
 
 from abc import ABC, abstractmethod
@@ -47,6 +51,7 @@ class Capability(Enum):
 
     COMPARE_AND_SET = "compare-and-set"
     FENCING = "fencing"
+    GUARDS = "guards"
     LISTING = "listing"
     LEASE_SHARING = "lease-sharing"
     FORKING = "forking"
@@ -55,17 +60,25 @@ class Capability(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a store takes, and how soon its observers hear of a change."""
+    """What a store accepts, how soon its observers notice a change, and what a client may keep.
+
+    Attributes:
+        value_bytes: The largest value that it takes.
+        observe_seconds: How late a watch may deliver a change.
+        kept_descriptors: How many file descriptors a client may keep for requests to come, beyond
+            those it has open when it first leads.
+    """
 
     value_bytes: int = 256 * 1024
     observe_seconds: float = 0.0
+    kept_descriptors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What every backend is opened with, besides its own settings.
 
-    A session timeout that *was asked* for is had or refused; another one gives way to what the
+    A session timeout that *was asked* for is granted or refused; another one gives way to what the
     store grants.
     """
 
@@ -97,10 +110,16 @@ class MembershipDriver(ABC):
 
     @abstractmethod
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
-        """Take *member_id*. Asking again with the same nonce answers the claim it got before.
+        """Take *member_id*. A retry with the same nonce returns the claim of the first request.
 
-        Raises: `MemberExistsError` while a live claim with another nonce holds the id, whoever
-        made it, this process included.
+        The versions of claims grow in the order in which they are granted, over all ids of one
+        group and all clients, including other processes and removed claims: once a claim was
+        answered or seen, no claim with a smaller version is granted. So a counter for each id does
+        not suffice: the revision of the store at which the record was created does. `replace` keeps
+        the version.
+
+        Raises: `MemberExistsError` while a live claim with another nonce holds the id, even if
+        this process made it.
         """
 
     @abstractmethod
@@ -109,7 +128,7 @@ class MembershipDriver(ABC):
 
     @abstractmethod
     def release(self, group: str, claim: Claim) -> Future[None]:
-        """Give the id up if the claim still holds it. That it does not is no error."""
+        """Give the id up if the claim still holds it. If it does not, that is no error."""
 
     def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
         """Release each of *claims* on its own, in as few round trips as the store allows."""
@@ -117,18 +136,26 @@ class MembershipDriver(ABC):
 
 
 class ElectionDriver(ABC):
-    """Services, each led by at most one live claim. Epochs never repeat or go back."""
+    """Services, each led by at most one live claim. Epochs never repeat or go back.
+
+    Attributes:
+        forms_line: Whether waiting candidates join a group, of which only the first few watch the
+            service. It saves notifications and refused claims, and costs a member each. It is for
+            stores that notify; where watches poll, not all poll at the same moment anyway.
+    """
+
+    forms_line: ClassVar[bool] = True
 
     @abstractmethod
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
         """Try once to take *service*; a new claim gets a new, greater epoch.
 
-        Asking again with the same nonce answers the claim it got before.
+        A retry with the same nonce returns the claim of the first request.
         """
 
     @abstractmethod
     def release(self, service: str, claim: Claim) -> Future[None]:
-        """Give the service up if the claim still holds it. That it does not is no error."""
+        """Give the service up if the claim still holds it. If it does not, that is no error."""
 
 
 class StorageDriver(ABC):
@@ -144,13 +171,20 @@ class StorageDriver(ABC):
 
         Deleting what is not there is refused under every condition.
 
-        Raises: `FencedError`, decided before the condition; `KeyExistsError`, `KeyMissingError`,
-        `VersionConflictError` by condition (`KeyMissingError` also for an expected version).
+        The store decides on fence, guards and condition in the same operation in which it writes.
+
+        Raises: `FencedError`; if the fence holds, `GuardError`; if the guards hold too,
+        `KeyExistsError`, `KeyMissingError`, `VersionConflictError` by condition
+        (`KeyMissingError` also for an expected version).
         """
 
     @abstractmethod
     def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
-        """Write each of *writes* on its own, in as few round trips as the store allows."""
+        """Write each of *writes* on its own, in as few round trips as the store allows.
+
+        A key may be written and guard another of the *writes*: those two are decided apart, either
+        of them first.
+        """
 
     @abstractmethod
     def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
@@ -167,7 +201,7 @@ class Watch(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End it; the sink is not called any more after this returns, unless called from it."""
+        """End it; the sink is no longer called after this returns, unless the sink calls this."""
 
 
 class ObserveDriver(ABC):
@@ -183,12 +217,13 @@ class ObserveDriver(ABC):
 
         Never two calls at once, never going back in ``order``; states in between may be left
         out, the last one never is: also over disconnection, compaction, a lost session or a
-        lost notification. A store that cannot be reached is tried until `Watch.close`.
-        *sink* does not block and does not raise. Nothing changes a state after it was handed over.
-
-        One record that cannot be read keeps no other from being handed over: see
-        `Snapshot.unreadable`. A client has as many watches of kind ``MEMBER`` as members; a
-        change of one may take up to a third of the session timeout to be seen.
+        lost notification. A store that cannot be reached is retried until `Watch.close`. *sink*
+        does not block and does not raise. A state does not change after it was handed over. An
+        unreadable record does not keep others from being handed over: see `Snapshot.unreadable`. A
+        client has as many watches of kind ``MEMBER`` as members; a change of one may take up to a
+        third of the session timeout to be seen. Of members of other clients it watches few, and
+        their changes are seen as soon as those of other kinds: candidates and locks wait for the
+        end of one.
         """
 
 
@@ -206,7 +241,7 @@ class Backend(ABC):
         frees_at_death: Whether the claims of a client that dies are free at once and not after
             the session timeout. A command that it ran would overlap the next one, unless another
             process shares the lease.
-        limits: What the store takes, and how soon its observers hear of a change.
+        limits: What the store accepts, and how soon its observers notice a change.
     """
 
     name: ClassVar[str]
@@ -249,27 +284,27 @@ class Backend(ABC):
 
     @abstractmethod
     def describe(self) -> Mapping[str, str]:
-        """Ask the store for its ``version``, and what else helps an operator. For `doctor`."""
+        """Ask the store for its ``version``, and all else that helps an operator. For `doctor`."""
 
     def prune(self, unused_seconds: float, *, dry_run: bool, after: str = "") -> Future[Pruned]:
-        """Remove what is left of things of this namespace of the configuration that are not used.
+        """Remove the remains of unused things of this namespace of the configuration.
 
         Those are services without a leader, groups without members and namespaces without keys
         whose last use is at least *unused_seconds* ago, 0 or more, as far as the store knows it:
         some know when a use began and not when it ended, and some find that out late. What has
         a holder, alive or not yet known to be dead, stays, however old it is.
 
-        * Epochs and versions go on as if nothing had been removed: none repeats or goes back. A
-          fence of a service that was removed is refused. Watches go on.
+        * Epochs and versions continue as if nothing had been removed: none repeats or goes back. A
+          fence of a service that was removed is refused. Watches continue.
         * A call may be made at any time, by several clients at once, beside claims and writes.
-        * It may end at any point, by a crash too, and leaves nothing that is wrong. So its
-          future may end with any error; calling it again does what was left to do.
+        * It may end at any point, also by a crash, and leaves nothing inconsistent. So its future
+          may end with any error; calling it again does the rest.
         * One call does a bounded amount of work, within the operation timeout, and does not keep
-          others from the store for long. What it does not reach is for the next call, which is
-          given the `Pruned.after` of this one.
+          others from the store for long. The rest is left to the next call, which receives the
+          `Pruned.after` of this one.
         * A *dry_run* changes nothing.
 
-        The default is for a store that leaves nothing, or cannot remove it: it removes nothing.
+        The default removes nothing, for a store that leaves no remains, or cannot remove them.
         """
         del unused_seconds, dry_run, after
         nothing: Future[Pruned] = Future()
@@ -288,7 +323,7 @@ class LeaseSharing(ABC):
     def share(self, lease: Lease) -> int:
         """Return a file descriptor; while a process holds it open, death does not end *lease*.
 
-        It stays the backend's own: who passes it on passes a duplicate on, and closes nothing.
+        It stays the backend's own: callers must pass on a duplicate, and close nothing.
 
-        Raises: `UsageError` if the lease is over.
+        Raises: `UsageError` if the lease has ended.
         """

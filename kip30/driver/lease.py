@@ -1,10 +1,10 @@
-"""The lease clock: until when a claim may still be believed.
+"""The lease clock: until when a claim may be relied on.
 
 A driver reports every acknowledged renewal with the time taken *before it was
 sent*; the end of the store's own timeout, less a margin, is then a moment that
 the store cannot have reached earlier. `Lease` is the only judge of validity in
-kip30. It does not stop a process from pausing between asking and acting: what
-must not be written by a former holder is written with a fence.
+kip30. It does not stop a process from pausing between asking and acting: data that a former holder
+must not write is written with a fence.
 """
 
 import os
@@ -35,10 +35,14 @@ class Lease:
         self.timeout_seconds = timeout_seconds
         self._clock = clock
         self._span = timeout_seconds - margin_seconds
+        # All of these are written under the lock.
+        # It only moves on, and is not moved once it has passed.
         self._deadline = sent_at + self._span
+        # Why the lease has ended. Set once.
         self._ended: str | None = None
-        self._lock = threading.Lock()
+        # The callbacks for that moment, in order; a dictionary so that one can be removed.
         self._callbacks: dict[Callable[[], None], None] = {}
+        self._lock = threading.Lock()
         self._pid = os.getpid()
 
     @property
@@ -48,7 +52,7 @@ class Lease:
 
     @property
     def ended(self) -> str | None:
-        """Why the lease is over, or None while it is not known to be."""
+        """Why the lease has ended, or None while that is not known."""
         return self._ended
 
     def is_valid(self) -> bool:
@@ -62,11 +66,11 @@ class Lease:
             return self._ended is None and self._clock.now() < self._deadline
 
     def remaining_seconds(self) -> float:
-        """Return the time left until the deadline; 0 once the lease is over."""
+        """Return the time left until the deadline; 0 once the lease has ended."""
         return max(0.0, self._deadline - self._clock.now()) if self.is_valid() else 0.0
 
     def renewed(self, sent_at: float) -> bool:
-        """Take note of an acknowledged renewal; false if the lease was over by then."""
+        """Note an acknowledged renewal; false if the lease had ended by then."""
         with self._lock:
             if self._ended is None and self._clock.now() < self._deadline:
                 self._deadline = max(self._deadline, sent_at + self._span)
@@ -75,24 +79,25 @@ class Lease:
         return False
 
     def expire(self) -> bool:
-        """End the lease if its deadline has passed; say whether it is over."""
+        """End the lease if its deadline has passed; say whether it has ended."""
         if self.is_valid():
             return False
         self.end("not renewed in time")
         return True
 
     def end(self, reason: str) -> None:
-        """Declare the lease over, for good; the first *reason* stays."""
+        """End the lease for good; the first *reason* stays."""
         with self._lock:
             if self._ended is not None:
                 return
             self._ended = reason
             callbacks, self._callbacks = self._callbacks, {}
+        # Without the lock, because a callback may look at the lease, or take locks of its own.
         for callback in callbacks:
             callback()
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Have *callback* called once when the lease ends; at once if it has.
+        """Call *callback* once when the lease ends; at once if it has ended.
 
         It is called on the thread that ends the lease, so it must be quick and must not raise.
         """

@@ -1,4 +1,4 @@
-"""Removing all that is left of what is not used: one call of the driver after the other."""
+"""Removing the remains of unused things: one call of the driver after the other."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ def prune(backend: Backend, unused_seconds: float, *, dry_run: bool) -> Mapping[
     Raises:
         UsageError: *unused_seconds* is negative or no number. Nothing was removed.
         Kip30Error: The store failed. Some may be removed already, which does no harm; call it
-            again to go on.
+            again to continue.
     """
     if not 0 <= unused_seconds < math.inf:
         raise UsageError(f"{unused_seconds!r} is not a number of seconds, 0 or more")

@@ -1,7 +1,7 @@
 """How a record is written into stores that keep bytes under a path: one format for all of them.
 
-One byte tells the format, then come eight bytes of nonce, the name's length in two bytes, the name
-in UTF-8, and the data. Values and members are named by their path and leave the name empty.
+Layout: the format (1 byte), the nonce (8 bytes), the length of the name (2 bytes), the name in
+UTF-8, and the data. Values and members are named by their path and leave the name empty.
 """
 
 import struct
@@ -46,6 +46,7 @@ def unseal(stored: bytes, where: str) -> Unsealed:
     body = OVERHEAD_BYTES + name_size
     if form != _FORMAT or len(stored) < body:
         raise _foreign(where)
+    # A damaged name must still have a form in which it can be reported.
     name = stored[OVERHEAD_BYTES:body].decode("utf-8", "surrogateescape") if name_size else ""
     return Unsealed(nonce.hex(), name, stored[body:])
 
@@ -54,7 +55,7 @@ def unseal_all(stored: Sequence[bytes]) -> list[bytes] | None:
     """Return the data of records without names, for many at once.
 
     Returns:
-        None if one has a name or is foreign: then each has to be unsealed by itself.
+        None if one has a name or is foreign: then each must be unsealed by itself.
     """
     heads = b"".join([one[:OVERHEAD_BYTES] for one in stored])
     ours = seal("00" * _NONCE_BYTES, b"") * len(stored)

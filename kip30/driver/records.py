@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from kip30.driver.lease import Lease
 from kip30.errors import UsageError
-from kip30.names import Key, check_id
+from kip30.names import Key, check_id, parse_key
 
 _WHOLE_NUMBERS = range(-(2**63), 2**63)
 """What a part of a version or an epoch can be: every store counts in 64 bits, with a sign."""
@@ -23,7 +23,7 @@ class Version(NamedTuple):
     """A version token: opaque, never reused for a key, also after delete and re-create.
 
     Of two versions of *one* key the greater one was written later; nothing is promised
-    between keys.
+    between keys. Of two members of one group the one with the greater version joined later.
     """
 
     major: int
@@ -48,8 +48,8 @@ def parse_version(text: str) -> Version:
     return check_version(Version(int(parts[1]), int(parts[2] or 0)))
 
 
-def check_version(expected: object) -> Version:
-    """Return *expected* if a store can compare it with the version of a key.
+def check_version(expected: object, what: str = "expected") -> Version:
+    """Return *expected* if a store can compare it with the version of a key. *what* names it.
 
     A version that no store has ever issued, such as ``Version(-1)``, passes: it is the store
     that reports the conflict, because only the store knows whether the key is there.
@@ -58,10 +58,10 @@ def check_version(expected: object) -> Version:
         UsageError: It is not a `Version`, or its parts are not whole numbers of 64 bits.
     """
     if not isinstance(expected, Version):
-        raise UsageError(f"expected must be a Version, not {type(expected).__name__}")
+        raise UsageError(f"{what} must be a Version, not {type(expected).__name__}")
     if not (_is_whole_number(expected.major) and _is_whole_number(expected.minor)):
         raise UsageError(
-            f"expected has the parts {tuple(expected)!r:.60}: both must be whole numbers of 64 bits"
+            f"{what} has the parts {tuple(expected)!r:.60}: both must be whole numbers of 64 bits"
         )
     return expected
 
@@ -74,7 +74,8 @@ class Entry(NamedTuple):
     """A stored record: a value, a member or a leader.
 
     For a leader the version's major part is the epoch; for a member the version is its
-    incarnation, which stays while its data is replaced. A new nonce tells of new data.
+    incarnation, which stays while its data is replaced, and grows in the order of the joins of its
+    group (`MembershipDriver.claim`). A new nonce tells of new data.
     """
 
     version: Version
@@ -126,14 +127,64 @@ def check_fence(fence: object) -> Fence:
     return Fence(check_id(cast("str", service), "service"), cast("int", epoch))
 
 
+MOST_GUARDS = 4
+"""How many guards a write takes, on every store."""
+
+
+class Guard(NamedTuple):
+    """A write is refused unless *key*, of its namespace, is there and still has *version*."""
+
+    key: Key
+    version: Version
+
+
+def check_guards(guards: object, written: Iterable[Key]) -> tuple[Guard, ...]:
+    """Return the guards that *guards*, which maps keys to versions, puts on writes of *written*.
+
+    A version that was never issued, such as ``Version(-1)``, passes: the store refuses it.
+
+    Raises:
+        UsageError: *guards* is no mapping or has more than `MOST_GUARDS` keys, a value of it is not
+            a version, or a key of it is of another namespace than a written key, or is one itself.
+        InvalidNameError: A key of it is not valid.
+    """
+    if not isinstance(guards, Mapping):
+        raise UsageError(f"guards must map keys to versions, not {type(guards).__name__}")
+    given = cast("Mapping[str, object]", guards)
+    if len(given) > MOST_GUARDS:
+        raise UsageError(f"a write takes up to {MOST_GUARDS} guards, not {len(given)}")
+    checked = [
+        Guard(parse_key(key), check_version(version, "the version of a guard"))
+        for key, version in given.items()
+    ]
+    for key in written:
+        for guard, _ in checked:
+            if guard == key or guard.namespace != key.namespace:
+                raise _misplaced(guard, key)
+    return tuple(checked)
+
+
+def _misplaced(guard: Key, written: Key) -> UsageError:
+    if guard == written:
+        return UsageError(f"{str(written)!r} cannot guard a write of itself: use compare_and_set")
+    return UsageError(
+        f"{str(guard)!r} cannot guard a write of {str(written)!r}: it must be in the same namespace"
+    )
+
+
 class Write(NamedTuple):
-    """One conditional write. *data* None deletes the key."""
+    """One conditional write. *data* None deletes the key.
+
+    What refuses it is decided in the order *fence*, *guards*, *condition*. The keys of its guards
+    are other keys of the same namespace, each once, `MOST_GUARDS` at most.
+    """
 
     key: Key
     nonce: str
     data: bytes | None
     condition: Condition | Version
     fence: Fence | None = None
+    guards: tuple[Guard, ...] = ()
 
 
 class Kind(Enum):
@@ -227,8 +278,8 @@ class Pruned(NamedTuple):
     Attributes:
         counts: How many services, groups and namespaces were removed, by kind; in a dry run how
             many would have been. A kind that is not there counts 0.
-        after: What the next call is given, to go on behind what this one looked at; empty if
-            nothing is left to look at. Of no meaning but to the store.
+        after: To pass to the next call, which continues after what this one read; empty if nothing
+            is left to look at. Of no meaning but to the store.
     """
 
     counts: Mapping[Kind, int]

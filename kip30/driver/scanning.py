@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 from typing_extensions import override
 
-from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.closeable import Closeable
 from kip30.driver.records import Version
 from kip30.errors import UsageError
 from kip30.names import check_namespace, escape
@@ -157,8 +157,8 @@ class Rejected(NamedTuple):
 class Page(NamedTuple):
     """What one request brought: records in columns, and what could not be read as one.
 
-    A record more costs no object more, and a column becomes one of Arrow's as it is. The columns
-    have the fields of `Row`, in its order, and all are of one length.
+    Columns avoid an object for each record, and become columns of Arrow's as they are. They have
+    the fields of `Row`, in its order, and all are of one length.
     """
 
     keys: Sequence[bytes]
@@ -185,7 +185,7 @@ class Page(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What became of one key.
+    """The outcome for one key.
 
     Attributes:
         key: As in `Row`.
@@ -198,7 +198,7 @@ class Change(NamedTuple):
     order: int
 
 
-class ScanDriver(Closing):
+class ScanDriver(Closeable):
     """A store opened for bulk reading alone. It claims, makes and writes nothing.
 
     Methods block; each request that they send ends by the operation timeout. One thread at a time
@@ -206,7 +206,7 @@ class ScanDriver(Closing):
 
     Every method raises `UnavailableError` if the store does not answer, `AuthenticationError` if it
     does not allow the reading, and `StoreError` if it is not what the view expects. An iterator
-    that raised, or that its caller closed, has no request under way any more.
+    that raised, or that its caller closed, no longer has a request in flight.
 
     Attributes:
         consistency: What the rows of a scan have in common.
@@ -304,7 +304,7 @@ class PageSize:
         self._most = most
 
     def adapt(self, page: Page) -> None:
-        """Take note of what a page of this many rows brought."""
+        """Note the results of a page of this many rows."""
         if page.data:
             size = sum(map(len, filter(None, page.data)))
             fitting = _PAGE_BYTES * len(page.data) // max(size, 1)

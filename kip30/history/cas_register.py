@@ -7,10 +7,10 @@ from typing_extensions import override
 
 from kip30.history.models import IMPOSSIBLE, NOTHING, State, Step
 from kip30.history.operations import Operation, Value
-from kip30.history.registers import Register
+from kip30.history.register import Register
 
 MISMATCH: Final = "mismatch"
-"""The result of a failed ``cas`` that is known to have met another value."""
+"""The result of a failed ``cas`` that is known to have found another value."""
 
 
 class CasRegister(Register):
@@ -21,7 +21,7 @@ class CasRegister(Register):
     """
 
     def __init__(self, initial: Value = None, *, nil_reads_anything: bool = False) -> None:
-        """Begin with value *initial*."""
+        """Start with value *initial*."""
         super().__init__(initial)
         self._nil_reads_anything = nil_reads_anything
 
@@ -62,7 +62,7 @@ class CasRegister(Register):
 
 
 def found(value: Value) -> Step:
-    """Return the step of an operation that met exactly *value*."""
+    """Return the step of an operation that found exactly *value*."""
 
     def find(state: State) -> State:
         return state if state == value else IMPOSSIBLE
@@ -71,7 +71,7 @@ def found(value: Value) -> Step:
 
 
 def differs(value: Value) -> Step:
-    """Return the step of an operation that met something else than *value*."""
+    """Return the step of an operation that found anything other than *value*."""
 
     def differ(state: State) -> State:
         return IMPOSSIBLE if state == value else state
@@ -80,7 +80,7 @@ def differs(value: Value) -> Step:
 
 
 def swaps(old: Value, new: Value) -> Step:
-    """Return the step of an operation that met *old* and left *new*."""
+    """Return the step of an operation that found *old* and left *new*."""
 
     def swap(state: State) -> State:
         return new if state == old else IMPOSSIBLE

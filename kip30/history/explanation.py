@@ -17,7 +17,7 @@ _PATIENCE = 2_000
 
 _BUDGET = 100_000
 _BUDGET_PER_ROW = 10
-"""How much work narrowing down may be: rows laid out, and configurations visited."""
+"""The limit on work for narrowing down: rows laid out, and configurations visited."""
 
 _STATES_SHOWN = 8
 _STATES_MET = 200
@@ -29,7 +29,7 @@ class Violation:
 
     Attributes:
         blamed: The operation that cannot have had its answer in any order.
-        window: What ran since the last change that was over when *blamed* was called.
+        window: The operations since the last change that had ended when *blamed* was called.
         states: What the object can have been after all that had returned before *blamed*
             did, in words; some of it if there is more than fits.
         is_first: Whether it is certain that all before *blamed* has an order. Otherwise the
@@ -87,14 +87,14 @@ class _Narrowing:
     """Finds the first break between a place that has an order and the end, by halving the way."""
 
     def __init__(self, rows: Sequence[Operation], model: Model, search: Search, limit: int) -> None:
-        """Do no more work than *limit*."""
+        """Limit the work to *limit*."""
         self._rows = rows
         self._model = model
         self._search = search
         self._left = limit
 
     def first_break(self, passed: int) -> tuple[int, bool]:
-        """Return how many returns come before the break, and whether it is the first for sure.
+        """Return how many returns come before the break, and whether it is certainly the first.
 
         *passed* are known to have an order.
         """

@@ -6,7 +6,7 @@ is enough: a history is linearizable if and only if that of each object is.
 
 What is *not* judged: several keys read or written as one, and progress. An
 empty history is linearizable; whether there was anything to judge is asked in
-`kip30.history.evidence`.
+`kip30.history.vacuity`.
 """
 
 from collections import defaultdict
@@ -45,7 +45,7 @@ class KeyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HistoryReport:
     """The verdicts on the keys of a history, smallest first; after a violation it stops."""
 
     keys: tuple[KeyReport, ...]
@@ -63,12 +63,12 @@ class Report:
         return "\n".join([head, *(_reason(key) for key in bad)])
 
 
-def check(rows: Iterable[Operation], model: Model, *, budget: int | None = None) -> Report:
+def check(rows: Iterable[Operation], model: Model, *, budget: int | None = None) -> HistoryReport:
     """Judge every key of *rows* by *model*, up to the first violation.
 
     Args:
         rows: Operations in any order.
-        model: What each key is and begins as.
+        model: The type and initial state of each key.
         budget: Configurations to visit for one key, `budget_for` its rows if none is given; if
             they do not suffice its verdict is unknown.
 
@@ -81,7 +81,7 @@ def check(rows: Iterable[Operation], model: Model, *, budget: int | None = None)
         reports.append(check_key(key, operations, model, budget=budget))
         if reports[-1].verdict is Verdict.VIOLATION:
             break
-    return Report(tuple(reports), tuple(key for key, _ in keys[len(reports) :]))
+    return HistoryReport(tuple(reports), tuple(key for key, _ in keys[len(reports) :]))
 
 
 def check_key(

@@ -1,4 +1,4 @@
-"""What a history is judged against: how each operation may change the state of its object."""
+"""The models that histories are judged by: how each operation may change its object."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
@@ -13,7 +13,7 @@ State = Hashable
 
 
 class Marker(Enum):
-    """What no recorded value can be mistaken for."""
+    """Values that no recorded value can be mistaken for."""
 
     ABSENT = "absent"
     NOTHING = "nothing"
@@ -32,7 +32,7 @@ NOTHING: Final = Marker.NOTHING
 """No value at all, where one might have been written or compared."""
 
 UNSEEN: Final = Marker.UNSEEN
-"""Stands for every written value that no operation ever compares with anything."""
+"""Represents every written value that no operation ever compares with anything."""
 
 IMPOSSIBLE: Final = Marker.IMPOSSIBLE
 """The state after an operation that cannot have happened, or not with this answer."""
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
     Attributes:
         apply: From the state before to the state after, or to `IMPOSSIBLE`.
-        observes: It only looks, so where it fits without changing the state it may stand.
+        observes: It only reads, so it may be placed wherever it fits without changing the state.
         needs: What `Model.offered` must answer for it to fit, unless that answers None; None if
             it may fit any state.
     """
@@ -62,7 +62,7 @@ class Model(ABC):
 
     @abstractmethod
     def steps(self, rows: Sequence[Operation]) -> list[Step | None]:
-        """Return the step of each of *rows*; None where it neither did nor proves anything.
+        """Return the step of each of *rows*; None for a row without effect or evidence.
 
         The step of an operation without an answer is what it does if it happens at all.
 
@@ -96,14 +96,14 @@ class Model(ABC):
         return [(row, step) for row, step in zip(rows, steps, strict=True) if step]
 
     def blurred(self, rows: Sequence[Operation]) -> Sequence[Operation]:
-        """Return *rows*, in their order, with all that no client can have noticed made alike."""
+        """Return *rows*, in their order, with all that no client can have noticed made equal."""
         return rows
 
     def sharpened(self, rows: Sequence[Operation]) -> Sequence[Operation]:
-        """Return *rows*, in their order, with what follows from the others filled in.
+        """Return *rows*, in their order, with conclusions from the other rows filled in.
 
-        The verdict on them stays the same, and the search, which is exponential in what is
-        left open, has less to try.
+        The verdict on them stays the same, and the search, which is exponential in the open
+        operations, has less to try.
         """
         return rows
 

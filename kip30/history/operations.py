@@ -12,7 +12,7 @@ from typing_extensions import override
 from kip30.driver.records import Fence, Version, parse_version
 
 Value = Any
-"""What JSON can say, as `frozen` returns it: compared and hashed, never computed with."""
+"""A JSON value, as `frozen` returns it: compared and hashed, never computed with."""
 
 
 class Exact:
@@ -24,7 +24,7 @@ class Exact:
     __slots__: Final = ("_identity", "value")
 
     def __init__(self, value: Value, identity: Hashable) -> None:
-        """Stand for *value*, which equals those with the same *identity*."""
+        """Represent *value*, which equals those with the same *identity*."""
         self.value: Value = value
         self._identity = identity
 
@@ -56,11 +56,11 @@ class Operation:
     Attributes:
         key: The object it worked on; operations on different keys do not see each other.
         process: Who called. Only for people to read: order comes from the times.
-        op: What was called, in the words of the model that judges it.
+        op: The operation that was called, in the words of the model that judges it.
         called_ns: The moment before it was sent, in nanoseconds of one monotonic clock.
         returned_ns: The moment after the answer came; None if and only if none came.
         outcome: Done, definitely not done, or unknown: it may happen at any later time.
-        args: What it was called with, besides the key.
+        args: Its arguments, besides the key.
         result: What it returned; of a failure, the name of the error.
         version: The version it returned, where it returned one.
         fence: The service and epoch it was fenced with, if it was.
@@ -78,7 +78,7 @@ class Operation:
     fence: Fence | None = None
 
     def __post_init__(self) -> None:
-        """Freeze the values; refuse an answer without a time of return, and the other way round."""
+        """Freeze the values; refuse an answer without a time of return, and vice versa."""
         object.__setattr__(self, "args", frozen(self.args))
         object.__setattr__(self, "result", frozen(self.result))
         if self.answered != (self.returned_ns is not None):
@@ -124,7 +124,7 @@ def to_fields(operation: Operation) -> dict[str, Any]:
 
 
 def from_fields(fields: Mapping[str, Any]) -> Operation:
-    """Return the operation that `to_fields` made *fields* of, also after a way through JSON.
+    """Return the operation that `to_fields` turned into *fields*, even after a trip through JSON.
 
     Raises:
         ValueError: A field holds what no operation has.

@@ -1,7 +1,7 @@
-"""Writing histories down while they happen, in one process or in many.
+"""Records histories while they happen, in one process or in many.
 
 A call is in the file before its operation is sent, so a process killed in the
-middle leaves an operation without an answer, and not a value from nowhere.
+middle leaves an operation without an answer, and not a value without an operation.
 """
 
 import json
@@ -32,11 +32,11 @@ def outcome_of(error: BaseException) -> Outcome:
     return Outcome.FAIL if definite else Outcome.UNKNOWN
 
 
-class Recorder:
-    """Takes down the operations of one process, from any of its threads.
+class HistoryRecorder:
+    """Records the operations of one process, from any of its threads.
 
-    Values have to be what JSON can say. Times are of CLOCK_MONOTONIC, which all processes of
-    a machine share, unless one lives in a time namespace.
+    Values must be JSON values. Times are of CLOCK_MONOTONIC, which all processes of a machine
+    share, unless one lives in a time namespace.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -48,29 +48,29 @@ class Recorder:
 
     def call(
         self, process: str, op: str, key: str, *args: Value, fence: Fence | None = None
-    ) -> "Call":
+    ) -> "Invocation":
         """Return a context in which *process* does *op* on *key* with *args*, and under *fence*."""
         begun = partial(Operation, key=key, process=process, op=op, args=args, fence=fence)
-        return Call(self, begun)
+        return Invocation(self, begun)
 
     def rows(self) -> list[Operation]:
         """Return all operations so far; those still running as without an answer."""
         return [*self._running.copy().values(), *self._finished]
 
     def close(self) -> None:
-        """Close the file, after the last call has ended. What is in memory stays."""
+        """Close the file, after the last call has ended. The rows in memory stay."""
         if self._file is not None:
             self._file.close()
 
     def begin(self, operation: Operation) -> int:
-        """Take down a call that is about to be sent, and return its number."""
+        """Record a call that is about to be sent, and return its number."""
         number = next(self._numbers)
         self._running[number] = operation
         self._write({"number": number, **to_fields(operation)})
         return number
 
     def end(self, number: int, **answer: Any) -> None:
-        """Take down the *answer* to a call, as fields of its operation.
+        """Record the *answer* to a call, as fields of its operation.
 
         Raises:
             KeyError: It has been answered before.
@@ -85,21 +85,21 @@ class Recorder:
             self._file.write(f"{json.dumps(fields)}\n".encode())
 
 
-class Call:
+class Invocation:
     """One operation being recorded. Its time runs from entering the context to the answer.
 
     An error that leaves the context is the answer if none was given: the kinds of
     `kip30.errors` say what it means. It is passed on.
     """
 
-    def __init__(self, recorder: Recorder, operation: Callable[..., Operation]) -> None:
-        """Use `Recorder.call` instead."""
+    def __init__(self, recorder: HistoryRecorder, operation: Callable[..., Operation]) -> None:
+        """Use `HistoryRecorder.call` instead."""
         self._recorder = recorder
         self._operation = operation
         self._number: int | None = None
 
     def __enter__(self) -> Self:
-        """Take down the call."""
+        """Record the call."""
         self._number = self._recorder.begin(self._operation(called_ns=_now_ns()))
         return self
 
@@ -121,7 +121,7 @@ class Call:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Take the error, or the lack of an answer, for the answer."""
+        """Record the error, or the lack of an answer, as the answer."""
         if self._number is None:
             return
         if error is not None and outcome_of(error) is Outcome.FAIL:
@@ -140,7 +140,7 @@ def read_rows(directory: Path) -> list[Operation]:
     """Return the operations in all files that recorders left in *directory*.
 
     Raises:
-        ValueError: A file is none of theirs.
+        ValueError: A file was not written by a recorder.
     """
     return [row for path in sorted(directory.glob("*.jsonl")) for row in _read_file(path)]
 
@@ -151,7 +151,7 @@ def _read_file(path: Path) -> Iterable[Operation]:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the whole lines: a last one without an end was being written at the kill."""
+    """Yield complete lines: an incomplete last one was being written at the kill."""
     *whole, _torn = path.read_bytes().split(b"\n")
     return map(json.loads, whole)
 

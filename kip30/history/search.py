@@ -5,10 +5,10 @@ return, which operations open there have happened, which unanswered ones were
 used, and the state they left. Depth first, every configuration is visited once.
 Three rules keep it small and lose no order:
 
-* An operation that only looks is taken as soon as it fits.
-* Of unanswered operations that are alike the earliest is used first.
-* A configuration is passed over if one was visited that differs only in having
-  used fewer unanswered operations.
+* An operation that only reads is taken as soon as it fits.
+* Of equal unanswered operations the earliest is used first.
+* A configuration is skipped if one was visited that differs only in having used fewer unanswered
+  operations.
 """
 
 from collections import defaultdict
@@ -17,8 +17,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from kip30.history.models import IMPOSSIBLE, Model, State
+from kip30.history.open_operations import Alike, timeline
 from kip30.history.operations import Operation
-from kip30.history.timeline import Alike, timeline
 from kip30.history.verdict import Verdict
 
 
@@ -104,7 +104,7 @@ class Search:
         return self._rows[self._moments[passed].place]
 
     def states_after(self, passed: int, budget: int) -> Iterator[State]:
-        """Begin again, and yield states the object can be in when *passed* have returned."""
+        """Start again, and yield states the object can be in when *passed* have returned."""
         self._begin(budget)
         return self._states_at(passed)
 
@@ -114,7 +114,7 @@ class Search:
                 yield configuration.state
 
     def _configurations(self, end: int) -> Iterator[Configuration]:
-        """Yield configurations, depth first, and go on from those before the moment *end*."""
+        """Yield configurations, depth first, and continue from those before the moment *end*."""
         while self._stack:
             configuration = self._stack.pop()
             if self._known(configuration):

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple, cast
 from typing_extensions import override
 
 from kip30.driver.records import Version
-from kip30.history.leaderships import Term, Terms
 from kip30.history.models import ABSENT, IMPOSSIBLE, NOTHING, State, Step
 from kip30.history.operations import Operation, Value, frozen
-from kip30.history.registers import Register
+from kip30.history.register import Register
+from kip30.history.terms import Term, Terms
 
 _BEFORE_ALL: Final = Version(-1)
 
@@ -46,7 +46,7 @@ class StorageRegister(Register):
     another version, `FencedError` that the epoch was not in force. A refusal that the verb cannot
     have is a violation. Every other refusal proves nothing.
 
-    A ``get`` that returned None at a version met a stored null; without one it met no key. A
+    A ``get`` that returned None at a version found a stored null; without one it found no key. A
     ``fetch`` has no version, so its None may be either.
     """
 
@@ -134,7 +134,7 @@ def _shows_absence(row: Operation) -> bool:
 
 
 def _met_version(row: Operation) -> Version | None:
-    """Return the version that *row* met, if it happened and that is known."""
+    """Return the version that *row* found, if it happened and that is known."""
     return row.version if row.op in _READS else _expected_version(row)
 
 

@@ -1,4 +1,4 @@
-"""What is decided before any I/O: which records a target takes, and which of several for one key.
+"""Decides before any I/O which records a target takes, and which of several for one key.
 
 A key that is given several times in one call is written once, so that no race decides. Of records
 to be created the one with the smallest source and data counts, because a task that is repeated may
@@ -11,17 +11,17 @@ from typing import NamedTuple
 from kip30.driver.records import Condition, Version
 from kip30.errors import InvalidNameError
 from kip30.names import Key, parse_key
-from kip30.pipeline.outcomes import Given, Outcome
+from kip30.pipeline.outcomes import Given, WriteOutcome
 
-_HELD = {Outcome.WRITTEN, Outcome.SAME}
+_HELD = {WriteOutcome.WRITTEN, WriteOutcome.SAME}
 _LATER = "a later change of this key in the same call counts"
 _OTHER = "the same call has other data for this key"
 
 
 class Decision(NamedTuple):
-    """An outcome, the version of what is there as far as it is known, and why."""
+    """An outcome, the version of the record there as far as it is known, and why."""
 
-    outcome: Outcome
+    outcome: WriteOutcome
     version: Version | None = None
     detail: str = ""
 
@@ -41,7 +41,7 @@ def prefers_smallest(before: Given, after: Given) -> bool:
 
 
 class Admitted(NamedTuple):
-    """The numbers of changes that are to be written, by key, and what became of others.
+    """The numbers of the changes to write, by key, and the outcomes of others.
 
     Attributes:
         chosen: The number of the change that counts for each key.
@@ -64,11 +64,11 @@ def admit(changes: Sequence[Given], limit: int, prefers: Prefers) -> Admitted:
         try:
             key = parse_key(change.key)
         except InvalidNameError as error:
-            rejected[number] = Decision(Outcome.REJECTED, None, str(error))
+            rejected[number] = Decision(WriteOutcome.REJECTED, None, str(error))
             continue
         if data is not None and len(data) > limit:
             why = f"data has {len(data)} bytes: {limit} is the limit"
-            rejected[number] = Decision(Outcome.REJECTED, None, why)
+            rejected[number] = Decision(WriteOutcome.REJECTED, None, why)
             continue
         before = chosen.setdefault(key, number)
         if before != number:
@@ -79,10 +79,10 @@ def admit(changes: Sequence[Given], limit: int, prefers: Prefers) -> Admitted:
 
 
 def judge_repeated(change: Given, chosen: Given, decision: Decision) -> Decision:
-    """Return what became of *change*, given what became of the *chosen* one of its key."""
+    """Return the outcome of *change*, given that of the *chosen* one of its key."""
     outcome, version, _ = decision
     if outcome in _HELD and (change.data == chosen.data or change.expected is Condition.ANY):
-        return Decision(Outcome.SAME, version, _LATER if change.data != chosen.data else "")
-    if outcome in _HELD or outcome is Outcome.CONFLICT:
-        return Decision(Outcome.CONFLICT, version, _OTHER)
+        return Decision(WriteOutcome.SAME, version, _LATER if change.data != chosen.data else "")
+    if outcome in _HELD or outcome is WriteOutcome.CONFLICT:
+        return Decision(WriteOutcome.CONFLICT, version, _OTHER)
     return decision

@@ -23,17 +23,17 @@ from kip30.pipeline.admission import (
     prefers_smallest,
 )
 from kip30.pipeline.batch_writer import BatchWriter
-from kip30.pipeline.outcomes import Applied, Given, Nonces, Outcome, Record, Replacement
+from kip30.pipeline.outcomes import Applied, Given, NewRecord, Nonces, Replacement, WriteOutcome
 from kip30.pipeline.rate_limit import RateLimit
 
-__all__ = ["MOST_IN_FLIGHT", "Applied", "Applier", "Outcome", "Record", "Replacement"]
+__all__ = ["MOST_IN_FLIGHT", "Applied", "Applier", "NewRecord", "Replacement", "WriteOutcome"]
 
 MOST_IN_FLIGHT = 3_200
 """How many writes are sent before their answers are waited for."""
 
 
 _FIRST = 100
-"""How many writes the first batch of an applier has: whether it meets keys decides how to go on."""
+"""How many writes an applier's first batch has; what it finds decides how to continue."""
 
 
 class Applier:
@@ -51,8 +51,8 @@ class Applier:
       all that was not answered otherwise is fenced.
     * If all writes of a batch fail, and any of them because the store cannot be used at all
       (`AuthenticationError`, `StoreError`, `ClosedError`, `LifecycleError`), that error is raised:
-      so many unknown outcomes would help no one. If only some writes fail so, those are
-      unknown, and say why. What was written before counts as written when the call is repeated.
+      many unknown outcomes would help no user. If only some writes fail so, those are unknown, and
+      say why. What was written before counts as written when the call is repeated.
 
     A deletion leaves no nonce behind. If it is repeated, the key is gone already: same.
     """
@@ -74,7 +74,7 @@ class Applier:
             run: What names the run, the same in all its tasks and when it is resumed.
             seconds: How long the answers of a batch may take, and as long again what finds out
                 about lost ones.
-            fence: Have every write refused unless this leadership is the newest.
+            fence: Let the store refuse every write unless this leadership is the newest.
             rate: The greatest number of writes per second; without it there is no limit.
             clock: What *rate* is measured by; for tests.
 
@@ -93,11 +93,11 @@ class Applier:
         self._writer = BatchWriter(backend, seconds, limit)
         self._most = _FIRST
 
-    def create(self, records: Iterable[Record]) -> list[Applied]:
+    def create(self, records: Iterable[NewRecord]) -> list[Applied]:
         """Create each of *records* whose key is not there yet.
 
         A key that is there is read: it was written by this run, it is the same, or it is a
-        conflict. Once a batch met such keys the next one reads before it writes, until one meets
+        conflict. Once a batch found such keys the next one reads before it writes, until one finds
         none: a run that is repeated reads and does not write. The first batch is a small one.
 
         Raises:

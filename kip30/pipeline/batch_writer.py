@@ -1,4 +1,4 @@
-"""One batch of writes: look, send, look at what was refused, and find out about lost answers."""
+"""One batch of writes: read, send, read what was refused, and settle lost answers."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
@@ -18,14 +18,14 @@ from kip30.errors import (
 )
 from kip30.names import Key
 from kip30.pipeline.admission import Decision
-from kip30.pipeline.decisions import Found, decide, decide_refused
-from kip30.pipeline.outcomes import Outcome
+from kip30.pipeline.outcomes import WriteOutcome
 from kip30.pipeline.rate_limit import RateLimit
+from kip30.pipeline.write_decisions import Found, decide, decide_refused
 from kip30.runtime.deadline_wait import DeadlineWait
 from kip30.runtime.lost_answers import Wait, settle
 
 _ROUNDS = 3
-"""How often a write is sent whose refusal does not fit what is read afterwards."""
+"""How often to send a write whose refusal does not match what is read afterwards."""
 
 _REFUSED_BY_CONDITION = (KeyExistsError, KeyMissingError, VersionConflictError)
 _NO_ANSWER = (UnavailableError, OutcomeUnknownError)
@@ -52,7 +52,7 @@ class BatchWriter:
         self.silence: Kip30Error | None = None
 
     def write(self, writes: Writes) -> dict[int, Decision]:
-        """Return what became of each of *writes*, by its number. No key is in them twice.
+        """Return the outcome of each of *writes*, by its number. No key is in them twice.
 
         Raises:
             Kip30Error: All of them failed with it or its like.
@@ -65,7 +65,7 @@ class BatchWriter:
             if not batch.refused:
                 break
             self._look(batch, refused=True)
-        batch.decide_all(batch.left, Outcome.CONFLICT, "the key changes all the time")
+        batch.decide_all(batch.left, WriteOutcome.CONFLICT, "the key changes all the time")
         batch.raise_if_unusable()
         self._looks_first = batch.met
         return batch.decisions
@@ -76,7 +76,7 @@ class BatchWriter:
         return self._looks_first or any(one.condition is Condition.ANY for one in writes.values())
 
     def _look(self, batch: "_Batch", *, refused: bool) -> None:
-        """Decide, by what is at their keys, about all writes that are left, or those refused."""
+        """Decide, by the records at their keys, about all remaining writes, or those refused."""
         asked = batch.refused if refused else batch.left
         rule = decide_refused if refused else decide
         found: Sequence[Found] = ()
@@ -109,7 +109,7 @@ class BatchWriter:
             del unsent[:granted]
         if self._fenced:
             undecided = [number for number in batch.left if number not in batch.refused]
-            batch.decide_all(undecided, Outcome.FENCED, self._fenced)
+            batch.decide_all(undecided, WriteOutcome.FENCED, self._fenced)
         elif self.silence:
             batch.fail([number for number, _ in unsent], self.silence)
 
@@ -147,7 +147,7 @@ class BatchWriter:
     def _settle(
         self, writes: Writes, lost: dict[int, OutcomeUnknownError], batch: "_Batch"
     ) -> None:
-        """Find out what became of writes whose answers were lost: with one request for most."""
+        """Settle writes whose answers were lost: with one request for most."""
         try:
             found = self._read([writes[number].key for number in lost])
         except Kip30Error:
@@ -158,7 +158,7 @@ class BatchWriter:
         for (number, error), one in zip(lost.items(), found, strict=True):
             write = writes[number]
             if isinstance(one, Entry) and one.nonce == write.nonce:
-                batch.decide(number, Decision(Outcome.WRITTEN, one.version))
+                batch.decide(number, Decision(WriteOutcome.WRITTEN, one.version))
             else:
                 self._settle_one(number, write, wait, error, batch)
 
@@ -170,7 +170,7 @@ class BatchWriter:
         except OutcomeUnknownError as still:
             batch.fail((number,), still)
         else:
-            batch.decide(number, Decision(Outcome.WRITTEN, version))
+            batch.decide(number, Decision(WriteOutcome.WRITTEN, version))
 
     def _wait(self, late: type[Kip30Error]) -> DeadlineWait:
         return DeadlineWait(self._name, self._seconds, late, slack=1.0)
@@ -181,8 +181,8 @@ class _Batch:
 
     Attributes:
         left: Those that are not decided.
-        refused: Those of them that the store refused because of what is at their keys.
-        decisions: What became of the others.
+        refused: Those of them that the store refused because of the records at their keys.
+        decisions: The outcomes of the others.
         met: Whether anything was found at any key.
     """
 
@@ -194,26 +194,26 @@ class _Batch:
         self._failures: dict[int, Kip30Error] = {}
 
     def decide(self, number: int, decision: Decision) -> None:
-        """Take note of what became of one write."""
+        """Note the outcome of one write."""
         del self.left[number]
         self.decisions[number] = decision
 
     def decide_written(self, versions: dict[int, Version]) -> None:
-        """Take note of the versions that several writes got: the case that has to be quick."""
-        written = Outcome.WRITTEN
+        """Note the versions that several writes got: the case that must be fast."""
+        written = WriteOutcome.WRITTEN
         for number, version in versions.items():
             del self.left[number]
             self.decisions[number] = Decision(written, version)
 
-    def decide_all(self, numbers: Iterable[int], outcome: Outcome, why: str) -> None:
-        """Take note of the same for several writes."""
+    def decide_all(self, numbers: Iterable[int], outcome: WriteOutcome, why: str) -> None:
+        """Note the same outcome for several writes."""
         for number in list(numbers):
             self.decide(number, Decision(outcome, None, why))
 
     def fail(self, numbers: Iterable[int], error: Kip30Error) -> None:
-        """Take note that *error* is all that is known of these writes."""
+        """Note that *error* is all that is known about these writes."""
         failed_now = list(numbers)
-        self.decide_all(failed_now, Outcome.UNKNOWN, str(error))
+        self.decide_all(failed_now, WriteOutcome.UNKNOWN, str(error))
         self._failures.update(dict.fromkeys(failed_now, error))
 
     def failures_of(self, sent: Iterable[int]) -> list[Kip30Error | None]:

@@ -15,11 +15,11 @@ from pyspark.sql import functions as f
 
 from kip30.driver.records import Condition, Fence
 from kip30.pipeline.applier import Applier
-from kip30.pipeline.outcomes import Outcome, Record, Replacement
+from kip30.pipeline.outcomes import NewRecord, Replacement, WriteOutcome
 from kip30.pipeline.rate_limit import sharers
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.store_config import StoreConfig
-from kip30.pipeline.workers import naming_worker
+from kip30.pipeline.worker_host import naming_worker
 
 OUTCOMES = "outcome string, number long, key string, detail string"
 """The columns of outcomes. *key* is null in the rows that count; *number* is 1 in the others."""
@@ -34,12 +34,12 @@ _COLUMN_TYPES: dict[str, pa.DataType] = {
     "detail": pa.string(),
 }
 _SCHEMA = pa.schema(_COLUMN_TYPES)
-ALL_OUTCOMES = (*(outcome.value for outcome in Outcome), *SKIPPED)
-_UNREMARKABLE = frozenset({Outcome.WRITTEN.value, Outcome.SAME.value, *SKIPPED})
+ALL_OUTCOMES = (*(outcome.value for outcome in WriteOutcome), *SKIPPED)
+_UNREMARKABLE = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.SAME.value, *SKIPPED})
 
 
 class Decided(NamedTuple):
-    """What became of one row."""
+    """The outcome of one row."""
 
     key: str
     outcome: str
@@ -52,7 +52,7 @@ Write = Callable[[Applier, pa.RecordBatch], list[Decided]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkWrite:
-    """What the tasks of a job need to write into a store.
+    """The data that the tasks of a job need to write into a store.
 
     Attributes:
         target: The store.
@@ -105,7 +105,9 @@ def create_records(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
     not written.
     """
     rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    records = [Record(key, value, source) for key, value, source, outcome, _ in rows if not outcome]
+    records = [
+        NewRecord(key, value, source) for key, value, source, outcome, _ in rows if not outcome
+    ]
     applied = [Decided(one.key, one.outcome.value, one.detail) for one in applier.create(records)]
     return applied + [Decided(key, outcome, why) for key, _, _, outcome, why in rows if outcome]
 

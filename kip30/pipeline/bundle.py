@@ -26,7 +26,7 @@ main()
 
 
 class Bundle(NamedTuple):
-    """What was written, and how it is used."""
+    """The files that were written, and how to use them."""
 
     files: Sequence[Path]
     command: str

@@ -14,15 +14,15 @@ from kip30.driver.scanning import Layout
 from kip30.errors import Kip30Error, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.comparison import COLUMNS, LEFT, RIGHT, SIDES, differences, unsettle_moving
+from kip30.pipeline.diff_sides import DiffSide, ReadOptions, layout_at, open_side, side_counts
 from kip30.pipeline.difference_files import count_kinds, first_findings, read_differences
 from kip30.pipeline.endpoints import Endpoint, StoreEndpoint, require
 from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
-from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
+from kip30.pipeline.rechecking import settled
+from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.settling import settled
-from kip30.pipeline.sides import ReadOptions, Side, layout_at, open_side, side_counts
 from kip30.pipeline.snapshot_files import rejected_rows
 from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
@@ -44,7 +44,7 @@ class DiffOptions:
         into: The namespace that records of other programs are mapped to, as in an import. A diff
             of such records with keys of kip30's storage needs it.
         full: Whether values are compared, and not their digests. The run then holds all values.
-        resume: Whether to go on with the run in *out*.
+        resume: Whether to continue the run in *out*.
         span_rows: About how many rows a span has.
         request_seconds: How long a request of a scan may take.
     """
@@ -100,11 +100,11 @@ def run(spark: SparkSession, options: DiffOptions, progress: Progress | None = N
 
     The differences are empty if and only if both sides have the same keys with the same values,
     each side as of its reading. A key of a live store that differs is read again on both sides:
-    it is reported as different only if it is so again at unchanged versions, else as unsettled.
-    Raw views cannot be read again: their keys that changed after the position are unsettled.
-    Versions, times and owners are not compared.
+    it is reported as different only if it still differs at unchanged versions, otherwise as
+    unsettled. Raw views cannot be read again: their keys that changed after the position are
+    unsettled. Versions, times and owners are not compared.
 
-    The ending is `Ending.DONE` if there is no difference, and nothing that could not be read.
+    The ending is `JobEnding.DONE` if there is no difference, and nothing that could not be read.
 
     Raises:
         UsageError: The two have different layouts and there is no *into*, or *into* has nothing to
@@ -143,7 +143,7 @@ class _Diff:
         self._spark = spark
         self._options = options
         self._run = directory
-        self._sides: dict[str, Side] = {}
+        self._sides: dict[str, DiffSide] = {}
 
     def run(self, progress: Progress) -> Report:
         manifest = self._run.manifest
@@ -162,10 +162,10 @@ class _Diff:
                 doing = "comparison: "
                 findings = self._compare()
             except (IncompleteRunError, Kip30Error, JobFailedError) as error:
-                return Report.of(manifest, Ending.INCOMPLETE, reason=f"{doing}{error}")
+                return Report.of(manifest, JobEnding.INCOMPLETE, reason=f"{doing}{error}")
         manifest.done = True
         self._run.save()
-        return Report.of(manifest, Ending.FINDINGS if findings else Ending.DONE, findings)
+        return Report.of(manifest, JobEnding.FINDINGS if findings else JobEnding.DONE, findings)
 
     def _endpoints(self) -> Mapping[str, Endpoint]:
         return {LEFT: self._options.left, RIGHT: self._options.right}

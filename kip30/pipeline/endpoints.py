@@ -79,7 +79,7 @@ def parse_endpoint(text: str, chosen: StoreConfig | None = None) -> Endpoint:
 
 
 def store_endpoint(endpoint: Endpoint) -> StoreEndpoint:
-    """Return *endpoint*, which has to be one of a store.
+    """Return *endpoint*, which must be one of a store.
 
     Raises:
         UsageError: It is a snapshot.
@@ -90,7 +90,7 @@ def store_endpoint(endpoint: Endpoint) -> StoreEndpoint:
 
 
 def target_endpoint(endpoint: Endpoint) -> StoreEndpoint:
-    """Return *endpoint*, which has to be one that a job can write to.
+    """Return *endpoint*, which must be one that a job can write to.
 
     Raises:
         UsageError: It is a snapshot.

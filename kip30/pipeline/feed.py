@@ -8,16 +8,16 @@ from pyspark.sql import SparkSession
 
 from kip30.driver.scanning import ScanDriver
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
-from kip30.pipeline.baseline import Baseline
+from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.feed_options import JOB, FeedOptions, resumed
 from kip30.pipeline.feed_sinks import FilesSink, Sink, StoreSink
+from kip30.pipeline.feed_start import Baseline
 from kip30.pipeline.job_errors import JobFailedError
-from kip30.pipeline.journal import Journal
 from kip30.pipeline.journal_consumer import MOST_SEGMENTS, JournalConsumer
-from kip30.pipeline.journal_rows import Mark
+from kip30.pipeline.journal_rows import JournalPosition
 from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
-from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
+from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
 from kip30.pipeline.tail import Tail, TailFiles, begin_at
@@ -46,8 +46,8 @@ def run(
     Both end it after the segment and the batch under way.
 
     Each change is written to the files once, and applied to a store in effect once; those of a key
-    in order. A feed is never done: ``resume`` goes on, also after *once*. A store that does not
-    answer is tried again and again, unless *once* is given.
+    in order. A feed is never done: ``resume`` continues it, also after *once*. While a store does
+    not answer it retries without limit, unless *once* is given.
 
     Raises:
         UsageError: The folder or the arguments cannot be used. Nothing was read.
@@ -88,7 +88,7 @@ class _Feed:
         self._sink = self._new_sink(spark)
         self._consumer = JournalConsumer(spark, directory, self._journal, self._sink)
         # What is applied; None until all that an earlier process left is.
-        self._applied: Mark | None = None
+        self._applied: JournalPosition | None = None
         self._tail: Tail | None = None
         self._backoff = Backoff()
         self._failed_jobs = 0
@@ -193,7 +193,7 @@ class _Feed:
         return _FILES_SECONDS if self._options.target is None else 0.0
 
     def _batch(self) -> str:
-        """Apply a batch of what is in the journal; return why the run has to end, if it has to."""
+        """Apply a batch of what is in the journal; return why the run must end, if it must."""
         mark, newest = self._journal.mark, self._journal.segment
         if not self._consumer.backlog:
             return ""
@@ -256,7 +256,7 @@ class _Feed:
     def _report(self, reason: str) -> Report:
         counts = self._run.manifest.counts
         has_findings = any(counts.get(name) for name in ("rejected", "rejected_records", "gaps"))
-        ending = Ending.FINDINGS if has_findings else Ending.DONE
+        ending = JobEnding.FINDINGS if has_findings else JobEnding.DONE
         if reason:
-            ending = Ending.INCOMPLETE
+            ending = JobEnding.INCOMPLETE
         return Report.of(self._run.manifest, ending, self._findings, reason)

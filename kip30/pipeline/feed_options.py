@@ -1,4 +1,4 @@
-"""What the job ``feed`` is called with."""
+"""The arguments of the job ``feed``."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +24,10 @@ class FeedOptions:
         source: The part of a store.
         target: A store to keep equal to it; None: Parquet files in the folder of the run.
         out: The folder of the run.
-        resume: Whether to go on with the run in *out*.
+        resume: Whether to continue the run in *out*.
         after: The folder of a snapshot or migration of *source*, whose position the feed begins
             at; None: everything that is there is the beginning of the feed. A run that is resumed
-            needs it no more.
+            no longer needs it.
         once: Whether to end at the position that the store has when the feed begins.
         interval: How many seconds there are from one reading of the store to the next.
         batch_seconds: How many seconds there are at least from one batch to the next; None: for
@@ -82,7 +82,7 @@ class FeedOptions:
 
 
 def resumed(options: FeedOptions) -> FeedOptions:
-    """Return *options* with what was given when the run began, and is not again."""
+    """Return *options* completed by those that were given when the run began."""
     if options.after or not options.resume or not (options.out / MANIFEST_NAME).exists():
         return options
     after = read_manifest(options.out).arguments.get("after")

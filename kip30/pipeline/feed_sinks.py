@@ -15,7 +15,7 @@ from kip30.driver.records import Fence
 from kip30.errors import NotElectedError, UnavailableError
 from kip30.pipeline.bulk_write import BulkWrite, replace_changes
 from kip30.pipeline.report import MOST_FINDINGS
-from kip30.pipeline.run_lock import RunLeader, drive
+from kip30.pipeline.run_leader import RunLeader, drive
 from kip30.pipeline.store_config import StoreConfig
 
 _MOST_IN_ONE_TASK = 2_000
@@ -24,7 +24,7 @@ _MOST_IN_ONE_TASK = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a batch.
+    """The outcome of a batch.
 
     Attributes:
         counts: How many keys had each outcome.
@@ -42,12 +42,12 @@ class Sink(Protocol):
         """Write *rows* of the journal, of which there are *number*.
 
         Raises:
-            Kip30Error: They are not all written: the batch has to come again.
+            Kip30Error: They are not all written: the batch must be sent again.
         """
         ...
 
     def close(self) -> None:
-        """Give up what it holds."""
+        """Release its resources."""
         ...
 
 
@@ -61,7 +61,7 @@ class FilesSink:
             rmtree(left, ignore_errors=True)
 
     def write(self, rows: DataFrame, batch: int, number: int) -> Written:
-        """Write *rows* into the folders of *batch*, in place of what is there.
+        """Write *rows* into the folders of *batch*, replacing their content.
 
         A folder appears by one rename, with all of its rows in the order of the journal.
         """

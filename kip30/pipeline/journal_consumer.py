@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from kip30.errors import StoreError
+from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.feed_sinks import Sink, Written
 from kip30.pipeline.job_errors import JobFailedError
-from kip30.pipeline.journal import Journal
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import literal_path
@@ -36,7 +36,7 @@ class JournalConsumer:
     def __init__(
         self, spark: SparkSession, directory: RunDirectory, journal: Journal, sink: Sink
     ) -> None:
-        """Go on where the manifest of *directory* says."""
+        """Resume at the position in the manifest of *directory*."""
         self._spark = spark
         self._run = directory
         self._journal = journal
@@ -60,7 +60,7 @@ class JournalConsumer:
         return self._run.manifest.counts.get(_ROWS, 0)
 
     def apply_batch(self) -> Sequence[Mapping[str, str]]:
-        """Apply the next segments, of which there has to be one, and return findings.
+        """Apply the next segments, at least one, and return findings.
 
         Raises:
             JobFailedError: Spark could not do it. The same batch comes again.

@@ -11,8 +11,8 @@ from kip30.driver.scanning import Layout, Position, Row
 from kip30.pipeline.schemas import VERSION
 
 
-class Kind(Enum):
-    """What a row of a journal says."""
+class JournalRowKind(Enum):
+    """The kinds of rows of a journal."""
 
     CHANGE = "change"
     """The state of a key changed."""
@@ -20,20 +20,20 @@ class Kind(Enum):
     """Changes before this row are missing. The rows that follow make the states right again."""
 
 
-class Entry(NamedTuple):
+class JournalRow(NamedTuple):
     """One row of a journal.
 
     Attributes:
         key: Of a change, as in `kip30.driver.scanning.Row`; None for a gap.
         row: The record from then on; None: deleted, or a gap.
         order: The store's own number of the change, if it has one.
-        kind: See `Kind`.
+        kind: See `JournalRowKind`.
     """
 
     key: bytes | None
     row: Row | None
     order: int | None
-    kind: Kind = Kind.CHANGE
+    kind: JournalRowKind = JournalRowKind.CHANGE
 
     @property
     def size(self) -> int:
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class JournalPosition:
     """How far a journal is.
 
     Attributes:
@@ -67,7 +67,7 @@ class Mark:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of_json(cls, text: str | bytes) -> "Mark":
+    def of_json(cls, text: str | bytes) -> "JournalPosition":
         """Return the mark that *text* holds."""
         found: dict[str, Any] = json.loads(text)
         at = found.pop("at")

@@ -41,7 +41,7 @@ class Known(NamedTuple):
 
 
 def stamp(major: int, minor: int, modified: int | None) -> str:
-    """Return what tells a record from each former one of its key.
+    """Return what distinguishes a record from each former one of its key.
 
     Some raw records have no version, but a time of their last change.
     """
@@ -85,7 +85,7 @@ class KnownKeys:
         return int(self._database.execute("SELECT count(*) FROM known").fetchone()[0])
 
     def fill(self, states: Iterable[Known]) -> None:
-        """Replace everything by *states*; no segment is in here then."""
+        """Replace everything by *states*; afterwards no segment counts as applied."""
         with self._database:
             self._database.execute("BEGIN")
             self._database.execute("DELETE FROM known")
@@ -93,7 +93,7 @@ class KnownKeys:
             self._note(_NONE)
 
     def apply(self, segment: int, states: Sequence[Known]) -> None:
-        """Take over the changes of *segment*, which follows the last one, in their order."""
+        """Apply the changes of *segment*, which follows the last one, in their order."""
         with self._database:
             self._database.execute("BEGIN")
             last = dict(states)

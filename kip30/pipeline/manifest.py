@@ -1,7 +1,6 @@
-"""The manifest of a run: what it is about, and what of it is done.
+"""The manifest of a run: its purpose, and its progress.
 
-A file that the manifest does not list does not exist for readers: a job lists a file after it has
-read it back.
+Readers ignore files that the manifest does not list: a job lists a file after it has read it back.
 """
 
 import json
@@ -27,7 +26,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What identifies a set of rows, in any order.
+    """Identifies a set of rows, in any order.
 
     Attributes:
         rows: How many there are.
@@ -81,7 +80,7 @@ class Manifest:
         planned: How many spans there are; None until the plan is complete.
         waves: What is done.
         counts: Totals of the job's own, by name.
-        done: Whether the run is over. A manifest that is done never changes.
+        done: Whether the run has ended. A manifest that is done never changes.
     """
 
     job: str
@@ -147,7 +146,7 @@ def _wave(found: dict[str, Any]) -> Wave:
 
 
 def _file(name: str, size: int) -> DataFile:
-    """Return a file, which has to be below the run directory: manifests may come from others."""
+    """Return a file, which must be below the run directory: manifests may come from others."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"the file {name!r} is outside of the folder")
@@ -164,7 +163,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "counts": (dict,),
     "done": (bool,),
 }
-"""What decides over resuming and reading must not be taken for something else."""
+"""Fields that decide about resuming and reading must not be mistaken for others."""
 
 
 def _check_kinds(found: dict[str, Any]) -> None:

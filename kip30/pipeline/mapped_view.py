@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from kip30.driver.scanning import Rejected, Row
-from kip30.pipeline.mapping import Mapping, Skipped, value_of
+from kip30.pipeline.path_mapping import Mapping, Skipped, value_of
 from kip30.pipeline.schemas import VERSION
 
 _COLUMNS = (
@@ -32,7 +32,7 @@ _SCHEMA = pa.schema(_COLUMN_TYPES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PathMapping:
     """Where records of another program go.
 
     Attributes:
@@ -58,7 +58,7 @@ class _Found(NamedTuple):
     has_children: bool
 
 
-def mapped(rows: DataFrame, everything: DataFrame, place: Place) -> DataFrame:
+def mapped(rows: DataFrame, everything: DataFrame, place: PathMapping) -> DataFrame:
     """Return raw *rows*, which are part of *everything*, as rows of kip30's storage.
 
     The columns are those of `kip30.pipeline.schemas.RECORDS` without created, modified and owner,

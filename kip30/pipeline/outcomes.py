@@ -1,4 +1,4 @@
-"""What a bulk writer is given and what it answers: one outcome for each record."""
+"""The input and output of a bulk writer: one outcome for each record."""
 
 from enum import Enum
 from hashlib import blake2b
@@ -9,8 +9,8 @@ from kip30.driver.records import Condition, Version
 _NONCE_BYTES = 8
 
 
-class Outcome(Enum):
-    """What became of one record.
+class WriteOutcome(Enum):
+    """The outcome of one record.
 
     Of every number of records that were given, written, same, conflict, rejected, fenced and
     unknown are the exact sum.
@@ -34,7 +34,7 @@ class Outcome(Enum):
     UNKNOWN = "unknown"
 
 
-class Record(NamedTuple):
+class NewRecord(NamedTuple):
     """A record to be created.
 
     Attributes:
@@ -60,7 +60,7 @@ class Replacement(NamedTuple):
     Attributes:
         key: As its user writes it, ``namespace/name``.
         data: Without kip30's envelope; None deletes the key.
-        source: As that of a `Record`.
+        source: As that of a `NewRecord`.
         expected: What the target must have there: a version; or `Condition.ANY`, also nothing.
     """
 
@@ -70,22 +70,22 @@ class Replacement(NamedTuple):
     expected: Version | Condition
 
 
-Given = Record | Replacement
-"""What a bulk writer is given."""
+Given = NewRecord | Replacement
+"""The input of a bulk writer."""
 
 
 class Applied(NamedTuple):
-    """What became of one record, and why.
+    """The outcome of one record, and why.
 
     Attributes:
         key: As it was given.
-        outcome: See `Outcome`.
+        outcome: See `WriteOutcome`.
         version: The one that the target has, if it is known and the key is there.
-        detail: Why, in words; empty for what was written.
+        detail: Why, in words; empty for a record that was written.
     """
 
     key: str
-    outcome: Outcome
+    outcome: WriteOutcome
     version: Version | None
     detail: str
 
@@ -94,7 +94,7 @@ class Nonces:
     """The nonces of one run: the same for the same record, however often it is tried."""
 
     def __init__(self, run: str) -> None:
-        """Derive nonces from *run* and what tells the records of it apart."""
+        """Derive nonces from *run* and from what distinguishes its records."""
         self._run = blake2b(_encoded(f"{len(run)}:{run}"), digest_size=_NONCE_BYTES)
 
     def of(self, key: str, source: str) -> str:

@@ -13,17 +13,17 @@ from pyspark.sql import functions as f
 
 from kip30.driver.scanning import Layout, View
 from kip30.errors import Kip30Error
-from kip30.pipeline.cluster import is_shared, shipped_config
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
 from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.progress import NoProgress, Progress
-from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
+from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.same_store import is_same_store
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles, rejected_rows
 from kip30.pipeline.source import FORMAT, ScanOptions
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.worker_config import is_shared, shipped_config
 from kip30.runtime.resolution import scanner
 
 JOB = "preflight"
@@ -35,7 +35,7 @@ Finding = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightOptions:
-    """What the job to come is about.
+    """The arguments of the coming job.
 
     Attributes:
         source: What it reads.
@@ -77,7 +77,7 @@ class _Preflight:
         return Report(
             job=JOB,
             run="",
-            ending=Ending.FINDINGS if self._findings else Ending.DONE,
+            ending=JobEnding.FINDINGS if self._findings else JobEnding.DONE,
             counts=self._counts,
             facts=self._facts,
             findings=self._findings[:MOST_FINDINGS],
@@ -229,7 +229,7 @@ def _looked(config: StoreConfig, view: View, seconds: float | None) -> tuple[str
 
 
 def _unreadable(config: StoreConfig) -> str | None:
-    """Return what is wrong with a file that the settings name, such as those of TLS."""
+    """Return why a file cannot be used that the settings name, such as those of TLS."""
     settings = config.resolve().settings
     for field in fields(settings):
         value = getattr(settings, field.name)

@@ -1,4 +1,4 @@
-"""What a job says while it runs."""
+"""The messages of a job while it runs."""
 
 from typing import NamedTuple, Protocol
 
@@ -47,19 +47,19 @@ class Progress(Protocol):
     """Receives news of a job, on the thread that runs it."""
 
     def begin(self, manifest: Manifest) -> None:
-        """Take note of a run that begins, or goes on."""
+        """Note that a run begins or continues."""
         ...
 
     def wave(self, done: WaveProgress) -> None:
-        """Take note of a wave that ended."""
+        """Note that a wave ended."""
         ...
 
     def feed(self, state: FeedProgress) -> None:
-        """Take note of how far a feed is."""
+        """Note how far a feed is."""
         ...
 
     def warn(self, text: str) -> None:
-        """Take note of something that an operator should know. Any thread may call this."""
+        """Note something that an operator should know. Any thread may call this."""
         ...
 
 

@@ -24,11 +24,11 @@ def sharers(rate: float, slots: int) -> int:
 
 
 class RateLimit:
-    """Grants so many writes a second. One thread uses it at a time.
+    """Grants a given number of writes a second. One thread uses it at a time.
 
     After a pause there is no more than a twentieth of a second's share at once, or one write: no
     second has more than 1.05 times the rate, rounded up. In the beginning there is nothing, so that
-    tasks which follow one another have no more than one that goes on.
+    tasks which follow one another get no more than one that keeps running.
     """
 
     def __init__(self, rate: float, clock: Clock) -> None:

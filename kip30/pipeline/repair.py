@@ -18,7 +18,7 @@ from kip30.pipeline.difference_files import count_kinds
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.manifest import DataFile
-from kip30.pipeline.outcomes import Outcome
+from kip30.pipeline.outcomes import WriteOutcome
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.repair_plan import (
     ACTIONS,
@@ -34,9 +34,9 @@ from kip30.pipeline.repair_writes import (
     with_values_of_store,
     write_plan,
 )
-from kip30.pipeline.report import MOST_FINDINGS, Ending, Report
+from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.run_lock import drive
+from kip30.pipeline.run_leader import drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
@@ -54,10 +54,10 @@ class RepairOptions:
     Attributes:
         diff: The folder of a diff that is done.
         out: The folder of the run.
-        apply: Whether to write. Without it the plan is written down, and nothing else.
+        apply: Whether to write to the store. Without it only the plan is written to files.
         delete_extra: Whether to delete keys that only the right side has; with *apply* and *plan*.
         plan: The folder of a repair of the same diff without *apply*: exactly its plan is followed.
-        resume: Whether to go on with the run in *out*.
+        resume: Whether to continue the run in *out*.
         rate: How many writes a second all tasks together may do; None: as many as they can.
         fence: Whether a former driver of this run can write nothing once another has begun.
     """
@@ -108,7 +108,7 @@ def run(spark: SparkSession, options: RepairOptions, progress: Progress | None =
     does not have the key; and only the value that the diff saw on the left side is written. What
     changed since is a *conflict*, and stays as it is. Unsettled keys are left alone.
 
-    The ending is `Ending.DONE` if the sides were equal or, as far as the diff can tell, are now.
+    The ending is `JobEnding.DONE` if the sides were equal or, as far as the diff can tell, are now.
 
     Raises:
         UsageError: The arguments contradict each other; the diff is not done, or of something that
@@ -176,7 +176,7 @@ class _Repair:
                 return self._incomplete(str(error))
         outcomes = read_parquet(self._spark, self._run.path, files, OUTCOMES)
         found = outcome_counts(outcomes)
-        counts |= {outcome.value: found[outcome.value] for outcome in Outcome}
+        counts |= {outcome.value: found[outcome.value] for outcome in WriteOutcome}
         if counts["fenced"] or counts["unknown"]:
             self._run.manifest.counts = counts
             return self._incomplete(f"{counts['fenced']} fenced, {counts['unknown']} unknown")
@@ -232,7 +232,7 @@ class _Repair:
         manifest.done = True
         self._run.save()
         is_left = findings or self._unsettled or counts.get("extra")
-        return Report.of(manifest, Ending.FINDINGS if is_left else Ending.DONE, findings)
+        return Report.of(manifest, JobEnding.FINDINGS if is_left else JobEnding.DONE, findings)
 
     def _incomplete(self, reason: str) -> Report:
-        return Report.of(self._run.manifest, Ending.INCOMPLETE, reason=reason)
+        return Report.of(self._run.manifest, JobEnding.INCOMPLETE, reason=reason)

@@ -1,4 +1,4 @@
-"""What the tasks of a repair do: fetch the values of the left side, and write them if all fits."""
+"""The tasks of a repair: fetch the values of the left side, and write them if all matches."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -12,9 +12,9 @@ from kip30.driver.records import Entry, Version
 from kip30.errors import StoreError
 from kip30.pipeline.applier import Applier
 from kip30.pipeline.bulk_write import Decided
-from kip30.pipeline.outcomes import Outcome, Record, Replacement
+from kip30.pipeline.outcomes import NewRecord, Replacement, WriteOutcome
+from kip30.pipeline.rechecking import EntryReader
 from kip30.pipeline.repair_plan import CREATE
-from kip30.pipeline.settling import EntryReader
 from kip30.pipeline.store_config import StoreConfig
 
 _ROWS = 500
@@ -65,15 +65,15 @@ def with_values_of_snapshot(plan: DataFrame, records: DataFrame) -> DataFrame:
 
 def write_plan(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
     """Do what the rows of *batch* say, each at the version that the diff saw or not at all."""
-    creations: list[Record] = []
+    creations: list[NewRecord] = []
     changes: list[Replacement] = []
     decided: list[Decided] = []
     columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
     for key, action, version, source, value, refused in zip(*columns, strict=True):
         if refused is not None:
-            decided.append(Decided(key, Outcome.CONFLICT.value, refused))
+            decided.append(Decided(key, WriteOutcome.CONFLICT.value, refused))
         elif action == CREATE:
-            creations.append(Record(key, value, source))
+            creations.append(NewRecord(key, value, source))
         else:
             changes.append(Replacement(key, value, source, Version(**version)))
     applied = applier.create(creations) + applier.replace(changes)

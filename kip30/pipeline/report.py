@@ -11,7 +11,7 @@ MOST_FINDINGS = 1_000
 """How many keys a report names at most."""
 
 
-class Ending(Enum):
+class JobEnding(Enum):
     """How a job ended."""
 
     DONE = "done"
@@ -19,19 +19,19 @@ class Ending(Enum):
     FINDINGS = "findings"
     """All is done, and there are rejected keys, conflicts or differences."""
     INCOMPLETE = "incomplete"
-    """It stopped before its end: the same call with ``--resume`` goes on."""
+    """It stopped before its end: the same call with ``--resume`` continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a job did.
+    """The results of a job.
 
     Attributes:
         job: Which job.
         run: The id of its run.
         ending: How it ended.
         counts: What it counted, by name.
-        facts: What else there is to know, by name: store, position, consistency.
+        facts: Further facts, by name: store, position, consistency.
         waves: A record for each wave: rows, bytes, seconds.
         findings: Up to `MOST_FINDINGS` keys to look at, each with what is the matter.
         reason: Why it is incomplete.
@@ -39,7 +39,7 @@ class Report:
 
     job: str
     run: str
-    ending: Ending
+    ending: JobEnding
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     waves: Sequence[Mapping[str, Any]] = ()
@@ -50,7 +50,7 @@ class Report:
     def of(
         cls,
         manifest: Manifest,
-        ending: Ending,
+        ending: JobEnding,
         findings: Sequence[Mapping[str, str]] = (),
         reason: str = "",
     ) -> "Report":

@@ -19,7 +19,7 @@ _MOST_BARS = 60
 _MOST_NAMESPACES = 20
 
 
-class Bar(NamedTuple):
+class ChartBar(NamedTuple):
     """A bar of a chart."""
 
     name: str
@@ -37,7 +37,7 @@ class Chart(NamedTuple):
 
     name: str
     title: str
-    bars: Sequence[Bar]
+    bars: Sequence[ChartBar]
 
     @property
     def highest(self) -> float:
@@ -91,11 +91,11 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
-def _by_wave(waves: Sequence[Any], number: Any) -> list[Bar]:
+def _by_wave(waves: Sequence[Any], number: Any) -> list[ChartBar]:
     """Return a bar for each wave, or for as many neighbours together as fit."""
     step = -(-len(waves) // _MOST_BARS) or 1
     groups = [waves[start : start + step] for start in range(0, len(waves), step)]
-    return [Bar(str(group[0].get("wave", "")), number(group)) for group in groups]
+    return [ChartBar(str(group[0].get("wave", "")), number(group)) for group in groups]
 
 
 def _sum(waves: Sequence[Any], name: str) -> float:
@@ -114,9 +114,9 @@ def _size(waves: Sequence[Any]) -> float:
     return _sum(waves, "value_bytes") / max(_rows(waves), 1)
 
 
-def _by_namespace(findings: Sequence[Any]) -> list[Bar]:
+def _by_namespace(findings: Sequence[Any]) -> list[ChartBar]:
     counted = Counter(one.get("key", "").rpartition("/")[0] for one in findings)
-    return [Bar(name or "/", number) for name, number in counted.most_common(_MOST_NAMESPACES)]
+    return [ChartBar(name or "/", number) for name, number in counted.most_common(_MOST_NAMESPACES)]
 
 
 def _plot(chart: Chart, file: Path) -> None:
@@ -135,7 +135,7 @@ def _plot(chart: Chart, file: Path) -> None:
     file.chmod(0o600)
 
 
-def _label(bar: Bar) -> str:
+def _label(bar: ChartBar) -> str:
     """Return the name of *bar* in ASCII, short, and without what would be a formula."""
     name = bar.name.encode("ascii", "backslashreplace").decode()
     short = name if len(name) <= 16 else f"{name[:15]}~"  # noqa: PLR2004  what fits

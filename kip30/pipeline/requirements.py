@@ -1,4 +1,4 @@
-"""What jobs need besides kip30 itself, checked before anything of it is imported."""
+"""The requirements of jobs besides kip30 itself, checked before any of them is imported."""
 
 import os
 import re
@@ -75,11 +75,11 @@ def java_version(program: Path) -> str:
         # The file of every JDK since 7, which saves the start of a JVM.
         found = _RELEASE.search(release.read_text(errors="replace"))
     except OSError:
-        found = _SHOWN.search(_told_by(program))
+        found = _SHOWN.search(_version_output(program))
     return found[1] if found else ""
 
 
-def _told_by(program: Path) -> str:
+def _version_output(program: Path) -> str:
     try:
         told = subprocess.run(  # noqa: S603  the Java that Spark would start
             [program, "-version"],

@@ -1,4 +1,4 @@
-"""What the jobs ``restore`` and ``migrate`` are to do."""
+"""The options of the jobs ``restore`` and ``migrate``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,13 @@ MIGRATE = "migrate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
-    """What to write where.
+    """The source and the target.
 
     Attributes:
         source: A snapshot, or part of a store.
         target: The store. Nothing that is there is overwritten.
         out: The folder of the run.
-        resume: Whether to go on with the run in *out*.
+        resume: Whether to continue the run in *out*.
         into: The namespace for the records of another program; required for these.
         rate: How many writes a second all tasks together may do; None: as many as they can.
         fence: Whether a former driver of this run can write nothing once another has begun.

@@ -15,8 +15,8 @@ from typing import Any
 from typing_extensions import override
 
 from kip30 import __version__
+from kip30.driver.closeable import Closeable
 from kip30.driver.kit import fork_safety
-from kip30.driver.kit.lifecycle import Closing
 from kip30.driver.scanning import Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest, Wave
@@ -27,7 +27,7 @@ _LEFT_BY_A_BEGINNING = {_LOCK_NAME, f"{MANIFEST_NAME}.new"}
 _UUID_TIME_BITS = 80
 
 
-class RunDirectory(Closing):
+class RunDirectory(Closeable):
     """The folder of a run, locked until it is closed. One process uses it at a time.
 
     Its mode is 0700, because it holds all values.
@@ -40,13 +40,13 @@ class RunDirectory(Closing):
     def __init__(
         self, path: Path, job: str, arguments: Mapping[str, Any], *, resume: bool = False
     ) -> None:
-        """Begin a run in *path*, or go on with the one that is there.
+        """Begin a run in *path*, or continue the one that is there.
 
         Args:
             path: The folder. It must not exist, or be empty, unless *resume* is given.
             job: The name of the job.
             arguments: What decides the result; a run is resumed with the same ones.
-            resume: Whether to go on with a run that stopped before its end.
+            resume: Whether to continue a run that stopped before its end.
 
         Raises:
             UsageError: The folder holds something else, or another process works in it, or
@@ -110,7 +110,7 @@ class RunDirectory(Closing):
         return spans
 
     def drop_damaged_waves(self) -> list[str]:
-        """Take out of the manifest what has to be run again; return what is wrong with each."""
+        """Remove from the manifest what must run again; return what is wrong with each."""
         damages = {wave.number: damage(self.path, wave) for wave in self.manifest.waves}
         self.manifest.waves = [wave for wave in self.manifest.waves if not damages[wave.number]]
         return list(filter(None, damages.values()))
@@ -231,7 +231,7 @@ def _check_unused(path: Path) -> None:
 
 
 def _entered(folder: Path, shown: Path) -> int:
-    """Make *folder*, and let no one else in; return its lock."""
+    """Make *folder*, and lock it against other processes; return the lock."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Whether two configurations mean one store, as far as can be said without asking it."""
+"""Whether two configurations name the same store, as far as is known without a request."""
 
 import socket
 from collections.abc import Iterator

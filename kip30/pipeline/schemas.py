@@ -1,4 +1,4 @@
-"""The columns of what a scan yields, for Arrow and for Spark.
+"""The columns of the rows of a scan, for Arrow and for Spark.
 
 Spark requires that the batches of a data source have the declared schema exactly, nullability
 included.
@@ -30,7 +30,7 @@ _COMMON = (
 
 RECORDS = pa.schema([_required("key", pa.string()), _required("value", pa.binary()), *_COMMON])
 """Records of kip30's storage. *moving*: changed after the position, so perhaps not as of it.
-*rejected*: why what is at the key is no record; null for records."""
+*rejected*: why the key holds no record; null for records."""
 
 CLAIM_RECORDS = pa.schema([RECORDS.field("key"), pa.field("value", pa.binary()), *_COMMON])
 """Claims. *value* is null for an epoch."""

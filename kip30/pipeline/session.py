@@ -13,7 +13,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from kip30.pipeline.connect_server import open_remote
+from kip30.pipeline.connect_session import open_remote
 from kip30.pipeline.source import Kip30DataSource
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -47,7 +47,7 @@ def running_session(
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> Generator[SparkSession]:
-    """Open a session for the time of a with-block, for a program of one job.
+    """Open a session for the duration of a with-block, for a program of one job.
 
     Whatever ends the block, Ctrl-C included, jobs that still run are cancelled, and no process of
     the session is left. A session that this process has already is used, and stays as it is.
@@ -60,7 +60,7 @@ def running_session(
     before = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
     session = open_session(master, remote=remote, conf=conf)
     if before is not None:
-        # Spark's own handler talks to the JVM in the middle of what it has interrupted.
+        # Spark's own handler calls the JVM in the middle of the code that it has interrupted.
         signal.signal(signal.SIGINT, before)
     try:
         yield session
@@ -100,7 +100,7 @@ def _quieten(context: Any) -> None:
     """Drop what Spark's receiver of counts prints if the JVM hangs up before it is asked to end."""
 
     def say_nothing(*_request: object) -> None:
-        """Be silent about a connection that ended."""
+        """Log nothing about a connection that ended."""
 
     context._accumulatorServer.handle_error = say_nothing  # noqa: SLF001
 

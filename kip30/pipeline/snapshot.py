@@ -11,11 +11,11 @@ from kip30.driver import Capability
 from kip30.driver.scanning import Layout, Span
 from kip30.errors import PositionLostError, UnavailableError
 from kip30.pipeline.endpoints import StoreEndpoint, require
-from kip30.pipeline.frames import with_digest
 from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
-from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.record_digests import with_digest
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import read_files, rejected_rows
@@ -36,7 +36,7 @@ class SnapshotOptions:
     Attributes:
         source: The part of a store.
         out: The folder of the run.
-        resume: Whether to go on with the run in *out*.
+        resume: Whether to continue the run in *out*.
         span_rows: About how many rows a span has.
         request_seconds: How long a request of a scan may take.
         show_claims: Whether to write members, leaders and epochs for people to look at.
@@ -73,7 +73,7 @@ def run(spark: SparkSession, options: SnapshotOptions, progress: Progress | None
     """Take the snapshot.
 
     Every record of the view is in it exactly once, with the consistency that the store offers. A
-    run that stopped before its end goes on with *resume*; a snapshot that is done never changes.
+    run that stopped before its end continues with *resume*; a snapshot that is done never changes.
 
     Raises:
         UsageError: The folder cannot be used. Nothing was read.
@@ -112,18 +112,18 @@ class _Snapshot:
                 self._view.note_claims(show=self._options.show_claims)
             run_waves(self._run, self._wave, slots(self._spark), progress)
         except (IncompleteRunError, PositionLostError) as error:
-            return self._report(Ending.INCOMPLETE, str(error))
+            return self._report(JobEnding.INCOMPLETE, str(error))
         try:
             self._view.finish()
         except UnavailableError as error:
-            return self._report(Ending.INCOMPLETE, f"all is read, but how it ends: {error}")
+            return self._report(JobEnding.INCOMPLETE, f"all is read, but how it ends: {error}")
         names = ("moving", "rejected", "value_bytes")
         manifest.counts = {"rows": manifest.digest.rows} | {
             name: manifest.total(name) for name in names
         }
         manifest.done = True
         self._run.save()
-        return self._report(Ending.FINDINGS if manifest.counts["rejected"] else Ending.DONE)
+        return self._report(JobEnding.FINDINGS if manifest.counts["rejected"] else JobEnding.DONE)
 
     def _wave(self, number: int, spans: Sequence[Span]) -> WaveResult:
         """Write *spans*, and read back what is on the disk: it must be what was scanned."""
@@ -133,10 +133,10 @@ class _Snapshot:
     def _read(self, files: Sequence[DataFile]) -> DataFrame:
         return read_files(self._spark, self._run.path, files, self._options.source.layout)
 
-    def _report(self, ending: Ending, reason: str = "") -> Report:
+    def _report(self, ending: JobEnding, reason: str = "") -> Report:
         manifest = self._run.manifest
         files = [file for wave in manifest.waves for file in wave.files]
-        # Of an incomplete run it is the reason that counts, and there may be no session any more.
-        is_found = ending is Ending.FINDINGS
+        # Of an incomplete run the reason counts, and there may no longer be a session.
+        is_found = ending is JobEnding.FINDINGS
         findings = rejected_rows(self._read(files)) if is_found else ()
         return Report.of(manifest, ending, findings, reason)

@@ -10,9 +10,9 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import SnapshotEndpoint
-from kip30.pipeline.frames import digest_of, with_digest
 from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.manifest import DataFile, Digest, Manifest, Wave
+from kip30.pipeline.record_digests import digest_of, with_digest
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import spark_schema

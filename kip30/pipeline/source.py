@@ -22,10 +22,10 @@ from typing_extensions import override
 
 from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
 from kip30.errors import UsageError
-from kip30.pipeline.pages import batches
+from kip30.pipeline.arrow_pages import batches
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.store_config import StoreConfig
-from kip30.pipeline.workers import naming_worker
+from kip30.pipeline.worker_host import naming_worker
 from kip30.runtime.resolution import scanner
 
 FORMAT = "kip30"

@@ -1,7 +1,7 @@
-"""What went wrong in a job of Spark, in kip30's words.
+"""Failures of a job of Spark, as errors of kip30.
 
 An error of a task arrives in the driver as text: the traceback of the worker. An error of kip30's
-in it is raised again here as what it was.
+in it is raised again here in its original type.
 """
 
 import re
@@ -37,7 +37,7 @@ def translating() -> Generator[None]:
 
 
 def translated(text: str) -> Exception:
-    """Return the error of kip30's that *text*, of an error of Spark's, tells of."""
+    """Return the error of kip30 that *text*, of an error of Spark, describes."""
     found = _ERROR.findall(text)
     if found:
         name, message = found[-1]

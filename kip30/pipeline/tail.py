@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from kip30.driver.scanning import Completeness, Page, Position, Row, ScanDriver
 from kip30.errors import PositionLostError
-from kip30.pipeline.journal import Journal
-from kip30.pipeline.journal_rows import Entry, Kind, Mark
+from kip30.pipeline.feed_journal import Journal
+from kip30.pipeline.journal_rows import JournalPosition, JournalRow, JournalRowKind
 from kip30.pipeline.known_keys import Known, KnownKeys, stamp
 
 _SPAN_ROWS = 20_000
@@ -41,7 +41,7 @@ class SegmentSize(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailFiles:
-    """What a tail keeps.
+    """The files of a tail.
 
     Attributes:
         journal: What it read.
@@ -57,7 +57,7 @@ class TailFiles:
 class Tail:
     """Follows one view. One thread at a time uses an object.
 
-    A process may be killed at any point: another tail with the same files goes on, each change is
+    A process may be killed at any point: another tail with the same files continues, each change is
     in the journal once, and the changes of a key are in order.
 
     Attributes:
@@ -92,7 +92,7 @@ class Tail:
         self._stopped = stopped
         self._warn = warn
         self._store: ScanDriver | None = None
-        self._entries: list[Entry] = []
+        self._entries: list[JournalRow] = []
         self._bytes = 0
         self.completeness: Completeness | None = None
         self.rejected: int = 0
@@ -128,16 +128,16 @@ class Tail:
                 self._lose(str(error))
         if not has_log or self._mark.listing:
             self._compare(store, until)
-        self._finish(Mark(at=until, reached=reached))
+        self._finish(JournalPosition(at=until, reached=reached))
 
     @property
-    def _mark(self) -> Mark:
+    def _mark(self) -> JournalPosition:
         mark = self._journal.mark
         assert mark is not None  # noqa: S101  `begin_at` made one
         return mark
 
     def _catch_up(self) -> None:
-        """Take over what was appended before a process was killed."""
+        """Recover the rows that were appended before a process was killed."""
         for segment in range(self._known.segment + 1, self._journal.segment + 1):
             if segment > 0:  # the first segment holds the position to begin at, alone
                 self._known.apply(segment, self._journal.states(segment))
@@ -172,12 +172,12 @@ class Tail:
                 if self._is_full and change.order != last:
                     self._flush(replace(mark, order=last))
                 last = change.order
-                self._add(Entry(change.key, change.row, change.order))
+                self._add(JournalRow(change.key, change.row, change.order))
 
     def _lose(self, reason: str) -> None:
         """Note that changes are missing, and that a comparison is due."""
         self._warn(f"changes are missing, and all keys are compared: {reason}")
-        self._entries, self._bytes = [Entry(None, None, None, Kind.GAP)], 0
+        self._entries, self._bytes = [JournalRow(None, None, None, JournalRowKind.GAP)], 0
         self._flush(replace(self._mark, order=-1, listing=True))
 
     def _compare(self, store: ScanDriver, until: Position) -> None:
@@ -189,11 +189,11 @@ class Tail:
                 self._check_stopped()
                 rejected += len(page.rejected)
                 for row in self._differing(page):
-                    self._add(Entry(row.key, row, row.modified))
+                    self._add(JournalRow(row.key, row, row.modified))
                     self._flush_if_full()
         self.rejected = rejected
         for key in self._known.unseen():
-            self._add(Entry(key, None, None))
+            self._add(JournalRow(key, None, None))
             self._flush_if_full()
 
     def _differing(self, page: Page) -> Iterator[Row]:
@@ -202,7 +202,7 @@ class Tail:
         columns: Sequence[Sequence[Any]] = page[: len(Row._fields)]
         return (Row._make(column[number] for column in columns) for number in changed)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: JournalRow) -> None:
         self._entries.append(entry)
         self._bytes += entry.size
 
@@ -214,7 +214,7 @@ class Tail:
         if self._is_full:
             self._flush(self._mark)
 
-    def _finish(self, mark: Mark) -> None:
+    def _finish(self, mark: JournalPosition) -> None:
         if self._entries or self._mark.listing:
             self._flush(mark)
         elif self._mark.at != mark.at:
@@ -222,7 +222,7 @@ class Tail:
         else:
             self._journal.touch(mark.reached)
 
-    def _flush(self, mark: Mark) -> None:
+    def _flush(self, mark: JournalPosition) -> None:
         """Append a segment. If a process is killed in here, the next tail repeats the rest."""
         self._journal.append(self._entries, mark)
         states = [_known(entry) for entry in self._entries if entry.key is not None]
@@ -238,9 +238,11 @@ class Tail:
 
 def begin_at(files: TailFiles, at: Position | None) -> None:
     """Let a tail begin at *at*, of which *files* know all keys; None: with all that is there."""
-    files.journal.append([], Mark(at=at, listing=at is None, reached=time.time() if at else 0.0))
+    files.journal.append(
+        [], JournalPosition(at=at, listing=at is None, reached=time.time() if at else 0.0)
+    )
 
 
-def _known(entry: Entry) -> Known:
+def _known(entry: JournalRow) -> Known:
     key, row = entry.key or b"", entry.row
     return Known(key, None if row is None else stamp(row.major, row.minor, row.modified))

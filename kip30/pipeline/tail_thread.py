@@ -63,11 +63,11 @@ class TailThread:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the journal grows no more."""
+        """Whether the journal no longer grows."""
         return self._has_ended
 
     def close(self) -> None:
-        """Wait until it has ended; *stop* has to be set."""
+        """Wait until it has ended; *stop* must be set."""
         self._thread.join()
 
     def _run(self) -> None:

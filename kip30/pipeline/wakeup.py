@@ -13,7 +13,7 @@ class Wakeup:
     """A flag that threads can wait for. It has no lock, so a signal's handler may set it."""
 
     def __init__(self) -> None:
-        """Begin unset."""
+        """Start unset."""
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -51,7 +51,7 @@ class Wakeup:
 
 @contextmanager
 def set_by_interrupt(stop: Wakeup) -> Generator[None]:
-    """Have Ctrl-C set *stop*, and raise when the block has ended; the second one raises at once.
+    """Let Ctrl-C set *stop*, and raise when the block has ended; the second one raises at once.
 
     Only the main thread receives signals; in others this does nothing.
 

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kip30.errors import StoreError
-from kip30.pipeline.frames import digest_of, measured
 from kip30.pipeline.manifest import DataFile, Digest, Wave
+from kip30.pipeline.record_digests import digest_of, measured
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.wave_runner import WaveResult
 

@@ -28,7 +28,7 @@ _FINAL = (PositionLostError, AuthenticationError, ConfigError, FencedError, Unsu
 
 
 class WaveResult(NamedTuple):
-    """What a wave brought."""
+    """The results of a wave."""
 
     digest: Digest
     counts: Mapping[str, int]
@@ -40,7 +40,7 @@ RunWave = Callable[[int, Sequence[Span]], WaveResult]
 
 
 def run_waves(run: RunDirectory, run_wave: RunWave, slots: int, progress: Progress) -> None:
-    """Run what is left of the plan of *run*.
+    """Run the rest of the plan of *run*.
 
     A wave whose job fails twice is halved, down to one span.
 

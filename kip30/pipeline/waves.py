@@ -49,7 +49,7 @@ class Waves:
         return taken
 
     def adapt(self, numbers: Sequence[int], seconds: float) -> None:
-        """Take note that the wave of *numbers* took *seconds*."""
+        """Note that the wave of *numbers* took *seconds*."""
         rows = sum(_weight(self._spans[number]) for number in numbers)
         fitting = rows * WAVE_SECONDS / max(seconds, 0.001)
         self._wanted_rows = min(fitting, 4 * rows)

@@ -22,5 +22,5 @@ def inherited_descriptors() -> tuple[int, ...]:
 def _is_passed_on(descriptor: int) -> bool:
     try:
         return os.get_inheritable(descriptor)
-    except OSError:  # the one through which the folder was read
+    except OSError:  # the descriptor through which the folder was read
         return False

@@ -1,4 +1,4 @@
-"""Shell conventions: whether a command can be executed, and what its end is called."""
+"""Shell conventions: whether a command can be executed, and its exit status."""
 
 import errno
 import os

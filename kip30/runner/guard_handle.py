@@ -1,21 +1,23 @@
-"""A guard process as its runner holds it."""
+"""The runner's handle of its guard process."""
 
 import os
 import select
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from typing_extensions import override
 
-from kip30.driver.kit.lifecycle import Closing
-from kip30.runner.guard import deadlines, messages, shared_memory
-from kip30.runner.guard.shared_memory import Page
-from kip30.runner.job import Job
-from kip30.runner.protocols import Term
+from kip30.driver.closeable import Closeable
+from kip30.runner.guard import deadlines, messages, orders, shared_memory
+from kip30.runner.guard.orders import StartOrder
+from kip30.runner.guard.shared_memory import SharedMemory
+from kip30.runner.protocols import UnderLease
+from kip30.runner.sealed_file import sealed
 
 _FOLDER = Path(__file__).parent
 # The runner's package is kept out of the guard's sight, or its start would import all of kip30.
@@ -25,14 +27,36 @@ _START_LIMIT = 5 * _SECOND
 _CLOSE_SECONDS = 2.0
 
 
-class GuardHandle(Closing):
-    """One guard, started ahead of the term it is for. Closing it ends command and guard.
+class CommandSpec(Protocol):
+    """A command and what belongs to it."""
 
-    Not thread-safe.
+    @property
+    def command(self) -> Sequence[str]:
+        """Program and arguments."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str | None]:
+        """Variables to set, or not to pass on if None."""
+        ...
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long the command may take to end after the first signal."""
+        ...
+
+
+class GuardHandle(Closeable):
+    """One guard, good for one start of a command. Closing it ends command and guard.
+
+    It may be started before its command is known. Not thread-safe.
     """
 
-    def __init__(self, job: Job) -> None:
-        """Start a guard that will run the command of *job* on request.
+    def __init__(self, descriptors: Sequence[int]) -> None:
+        """Start a guard that waits for its command.
+
+        Args:
+            descriptors: Open descriptors above 2 that the command gets under the same numbers.
 
         Raises:
             OSError: It cannot be started.
@@ -40,11 +64,15 @@ class GuardHandle(Closing):
         self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._tether, tether = socket.socketpair()
         memory = shared_memory.create()
-        self._page = Page(memory)
-        self._page.grace = _nanoseconds(job.grace_seconds)
+        self._page = SharedMemory(memory)
         passed = [control.fileno(), tether.fileno(), self._tether.fileno(), memory]
         try:
-            self._process = _spawn(passed, job)
+            self._process = _spawn(passed, descriptors)
+        except BaseException:
+            self._control.close()
+            self._tether.close()
+            self._page.close()
+            raise
         finally:
             control.close()
             tether.close()
@@ -53,6 +81,11 @@ class GuardHandle(Closing):
     def fileno(self) -> int:
         """Return a descriptor that is readable once there is a report, or the guard is dead."""
         return self._control.fileno()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the guard; its own until it is closed."""
+        return self._process.pid
 
     @property
     def command_pid(self) -> int:
@@ -75,23 +108,34 @@ class GuardHandle(Closing):
         limit = deadlines.beat_limit(self._page) if self.command_pid else _START_LIMIT
         return shared_memory.now() - self._page.beat > limit
 
-    def start(self, term: Term, shared: int | None) -> None:
-        """Have the command started for *term*.
+    def start(self, command: CommandSpec, leased: UnderLease, shared: int | None) -> None:
+        """Let the guard start *command* for *leased*.
 
         Args:
-            term: The term; `renew` tells of its later deadlines.
+            command: What to start.
+            leased: The term or the share; `renew` tells of its later deadlines.
             shared: A descriptor for the guard to hold until command and descendants are gone.
+
+        Raises:
+            OSError: There is no memory or no descriptor left for the order. Nothing was started.
+            ValueError: The command or its environment has a NUL in it. Nothing was started.
         """
-        self._page.epoch = term.epoch
-        self._page.timeout = _nanoseconds(term.timeout_seconds)
+        order = orders.encode(StartOrder(command.command, command.environment))
+        self._page.grace = _nanoseconds(command.grace_seconds)
+        self._page.timeout = _nanoseconds(leased.timeout_seconds)
         self._page.beat = shared_memory.now()
-        self.renew(term.deadline)
+        self.renew(leased.deadline)
         packet = messages.encode(messages.START)
-        with suppress(ConnectionError):
-            socket.send_fds(self._control, [packet], [] if shared is None else [shared])
+        file = sealed("kip30-order", order)
+        try:
+            with suppress(ConnectionError):
+                passed = [file] if shared is None else [file, shared]
+                socket.send_fds(self._control, [packet], passed)
+        finally:
+            os.close(file)
 
     def renew(self, deadline: float) -> None:
-        """Tell the guard until when the lease lasts, in seconds of the system's clock."""
+        """Let the guard know until when the lease lasts, in seconds of the system's clock."""
         self._page.deadline = _nanoseconds(deadline)
 
     def stop(self, number: int) -> None:
@@ -103,9 +147,9 @@ class GuardHandle(Closing):
         self._order(messages.KILL)
 
     def report(self) -> tuple[str, int] | None:
-        """Return what the guard says of its command's end; None if it died without a word.
+        """Return the guard's report of its command's end; None if it died without a report.
 
-        Blocks until either.
+        Blocks until then.
         """
         packet = self._receive() or self._receive()
         return messages.decode(packet) if packet else None
@@ -116,7 +160,7 @@ class GuardHandle(Closing):
 
     @override
     def close(self) -> None:
-        """End the guard, and what it guards, and wait until it is gone. Idempotent.
+        """End the guard and its command, and wait until the guard is gone. Idempotent.
 
         A guard that is stopped, or cannot get rid of a process, is killed after two seconds.
         """
@@ -133,7 +177,8 @@ class GuardHandle(Closing):
         self._page.close()
 
     def _receive(self) -> bytes:
-        # The first answer of a dead guard that left orders unread is an error, whatever it said.
+        # If a dead guard left orders unread, the first read is an error, even if it had sent a
+        # report.
         with suppress(ConnectionError):
             return self._control.recv(messages.MAX_BYTES)
         return b""
@@ -143,12 +188,11 @@ class GuardHandle(Closing):
             self._control.send(messages.encode(word, number))
 
 
-def _spawn(passed: Sequence[int], job: Job) -> subprocess.Popen[bytes]:
-    words = [str(_FOLDER), *map(str, passed), str(os.getpid()), *job.command]
-    return subprocess.Popen(  # noqa: S603  (what the operator wants run)
+def _spawn(passed: Sequence[int], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
+    words = [str(_FOLDER), *map(str, passed), str(os.getpid())]
+    return subprocess.Popen(  # noqa: S603  (this interpreter)
         [sys.executable, "-I", "-S", "-c", _START, *words],
-        env={**os.environ, **job.environment},
-        pass_fds=[*passed, *job.descriptors],
+        pass_fds=[*passed, *descriptors],
         start_new_session=True,
     )
 

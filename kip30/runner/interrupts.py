@@ -75,26 +75,31 @@ class Interrupts:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Leave the signals as they were."""
+        """Restore the former signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         os.close(self._wake)
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable once a signal was received."""
+        """Return a descriptor that is readable after a signal or `wake`, until `acknowledge`."""
         return self._wake
 
     def acknowledge(self) -> None:
-        """Make it unreadable until the next signal."""
+        """Make it unreadable until the next signal or `wake`."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._wake)
 
+    def wake(self) -> None:
+        """End the present or the next wait for a signal. Any thread may call it in the block."""
+        os.eventfd_write(self._wake, 1)
+
     def wait(self, timeout: float) -> None:
-        """Wait for a signal, for *timeout* seconds at most."""
+        """Wait for a signal or `wake`, for *timeout* seconds at most."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         poll.poll(timeout * 1000)
+        self.acknowledge()  # or each later wait would return at once; `received` keeps the signal
 
     def _catch(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(Interrupt(number, time.monotonic()))
-        os.eventfd_write(self._wake, 1)
+        self.wake()

@@ -1,6 +1,6 @@
-"""What is to be run, and how it came out."""
+"""What a runner runs, and the outcome."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,7 +25,7 @@ class Job:
         candidate: The candidate to lead it as.
         command: Program and arguments.
         once: End when leadership is lost instead of waiting for it again.
-        wait_seconds: How long to wait for leadership each time; None is for ever.
+        wait_seconds: How long to wait for leadership each time; None is without limit.
         grace_seconds: How long the command and its descendants may take to end after the first
             signal, or the descendants after the end of the command. Less if the lease runs out
             sooner; at most a year.
@@ -47,31 +47,54 @@ class Job:
             UsageError: There is no command, the grace is out of range, or a name cannot be put
                 into an environment.
         """
-        if not self.command:
-            raise UsageError("there is no command to run")
-        if not 0 <= self.grace_seconds <= LONGEST_GRACE_SECONDS:
-            raise UsageError(
-                f"a grace of {self.grace_seconds:g} s is not possible:"
-                f" give 0 to {LONGEST_GRACE_SECONDS:.0f} s, which is a year"
-            )
+        check_command(self.command, self.grace_seconds)
         check_id(self.service, "service")
         check_id(self.candidate, "candidate")
         if "\0" in self.service + self.candidate:
             raise InvalidNameError("no NUL in a service or candidate a command is run for")
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the command finds in its environment, besides `KIP30_EPOCH`."""
-        return {"KIP30_SERVICE": self.service, "KIP30_CANDIDATE": self.candidate}
+
+class TermCommand:
+    """The command of a job for one term; a `kip30.runner.guard_handle.CommandSpec`."""
+
+    def __init__(self, job: Job, epoch: int) -> None:
+        """Put what the command is run for into its environment."""
+        self.command: Sequence[str] = job.command
+        self.grace_seconds: float = job.grace_seconds
+        self.environment: Mapping[str, str | None] = {
+            "KIP30_SERVICE": job.service,
+            "KIP30_CANDIDATE": job.candidate,
+            "KIP30_EPOCH": str(epoch),
+        }
+
+
+def check_command(command: Sequence[str], grace_seconds: float) -> None:
+    """Refuse what cannot be started.
+
+    Raises:
+        UsageError: There is no command, it has a NUL in it, or the grace is out of range.
+    """
+    if not command:
+        raise UsageError("there is no command to run")
+    if any("\0" in word for word in command):
+        raise UsageError("no NUL in a command: no program can get one")
+    if not 0 <= grace_seconds <= LONGEST_GRACE_SECONDS:
+        raise UsageError(
+            f"a grace of {grace_seconds:g} s is not possible:"
+            f" give 0 to {LONGEST_GRACE_SECONDS:.0f} s, which is a year"
+        )
 
 
 class Ending(Enum):
-    """Why a run is over."""
+    """Why a run has ended."""
 
     COMMAND_ENDED = "the command ended by itself"
     NOT_EXECUTED = "the command cannot be executed"
     INTERRUPTED = "interrupted by a signal"
     LOST = "leadership was lost"
+    SHARE_LOST = "the share was lost"
+    WANTED_BACK = "the share was wanted back"
+    KILLED = "the command was killed with its guard"
     WAITED = "not elected within the time to wait"
 
 
@@ -80,7 +103,7 @@ class RunOutcome:
     """How a run came out.
 
     Attributes:
-        ending: Why it is over.
+        ending: Why it has ended.
         status: What to exit with: the command's own status whenever it has one.
         error: The errno that tells why the command cannot be executed, else 0.
     """

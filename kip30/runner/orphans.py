@@ -1,8 +1,10 @@
-"""What becomes of a command's processes when their guard is gone: they fall to the runner."""
+"""Ends the processes of a command whose guard has died: the runner inherits them."""
 
 import os
 import signal
 import time
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from typing import Self
 
 from kip30.runner.guard import kernel, processes
@@ -27,32 +29,65 @@ class OrphanReaper:
         self._spared = frozenset(p.identity for p in processes.descendants() if p.parent == me)
         self._was_subreaper = kernel.is_subreaper()
         kernel.set_subreaper(on=True)
-        # Ignored, by inheritance, it would have the kernel throw statuses away, the guard's too.
+        # If it is inherited as ignored, the kernel discards statuses, including the guard's.
         self._handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Adopt no more."""
+        """Stop adopting processes."""
         signal.signal(signal.SIGCHLD, self._handler)
         kernel.set_subreaper(on=self._was_subreaper)
 
-    def clear(self) -> dict[int, int]:
+    def clear(self, guards: Collection[int] = ()) -> dict[int, int]:
         """Kill every adopted process, with all its descendants, and wait until all are gone.
+
+        Args:
+            guards: Guards to spare, as those of `sweep`.
 
         Returns:
             The wait statuses of the reaped, by process id.
         """
         statuses: dict[int, int] = {}
         pauses = processes.pauses()
-        while left := self._descendants():
-            for process in left:
-                process.send(signal.SIGKILL)
-            statuses.update(_reap(left))
+        while left := self._left(guards):
+            statuses.update(_kill(left))
             time.sleep(next(pauses))
         return statuses
 
-    def _descendants(self) -> list[processes.Process]:
-        return processes.descendants(self._spared) if _has_children() else []
+    def sweep(self, guards: Collection[int]) -> bool:
+        """Kill every adopted process, with all its descendants, except those of live guards.
+
+        It does not wait: call it again until it returns true.
+
+        Args:
+            guards: The process ids of guards that are not reaped yet, which keeps the ids theirs.
+                They are spared with all that is below them.
+
+        Returns:
+            Whether none was left to be killed or reaped.
+        """
+        left = self._left(guards)
+        _kill(left)
+        return not left
+
+    def _left(self, guards: Collection[int]) -> list[processes.Process]:
+        found = self._descendants()
+        spared = {process.identity for process in found if process.pid in guards}
+        return self._descendants(spared) if spared else found
+
+    def _descendants(
+        self, also_spared: AbstractSet[processes.Identity] = frozenset()
+    ) -> list[processes.Process]:
+        return processes.descendants(self._spared | also_spared) if _has_children() else []
+
+
+def _kill(left: list[processes.Process]) -> dict[int, int]:
+    """Kill processes, and return the wait statuses of those that are dead children."""
+    for process in left:
+        process.send(signal.SIGKILL)
+    me = os.getpid()
+    ended = [processes.reap(p.pid) for p in left if p.parent == me]
+    return dict(each for each in ended if each)
 
 
 def _has_children() -> bool:
@@ -61,9 +96,3 @@ def _has_children() -> bool:
     except ChildProcessError:
         return False
     return True
-
-
-def _reap(left: list[processes.Process]) -> dict[int, int]:
-    me = os.getpid()
-    ended = [processes.reap(p.pid) for p in left if p.parent == me]
-    return dict(each for each in ended if each)

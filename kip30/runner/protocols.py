@@ -1,19 +1,15 @@
-"""What a runner needs of an election: an object that contests a service for it.
+"""What a runner needs from an election: an object that contests a service for it.
 
 `kip30.election` is adapted to this in the command line; the runner itself knows no store.
+`kip30.runner.share_protocols` has the same for a group that divides work.
 """
 
 import threading
 from typing import Protocol
 
 
-class Term(Protocol):
-    """One leadership, from its gain to its end. Thread-safe."""
-
-    @property
-    def epoch(self) -> int:
-        """The fencing token: greater in every later term of the service."""
-        ...
+class UnderLease(Protocol):
+    """A term or share that a command is run for, held as long as a lease. Thread-safe."""
 
     @property
     def deadline(self) -> float:
@@ -27,11 +23,20 @@ class Term(Protocol):
 
     @property
     def lost(self) -> threading.Event:
-        """Set once the term is known to be over, even before its deadline."""
+        """Set once it is known to have ended, even before its deadline."""
         ...
 
     def is_valid(self) -> bool:
-        """Say whether no other candidate can have been elected yet."""
+        """Say whether no other process can hold it yet."""
+        ...
+
+
+class Term(UnderLease, Protocol):
+    """One leadership, from its gain to its end. Thread-safe."""
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token: greater in every later term of the service."""
         ...
 
 
@@ -39,18 +44,18 @@ class Contest(Protocol):
     """A candidate for one service."""
 
     def wait(self, timeout: float) -> Term | None:
-        """Be a candidate, again after `resign`, and wait for a term.
+        """Become a candidate, again after `resign`, and wait for a term.
 
-        It is called over and over in short turns and returns as soon as there is a term.
+        It is called repeatedly, with a short timeout, and returns as soon as there is a term.
 
         Args:
-            timeout: How long to wait in this turn, in seconds.
+            timeout: How long to wait in this call, in seconds.
 
         Returns:
             The term, or None if there is none yet.
 
         Raises:
-            UnavailableError: The store cannot be reached. The runner says so and asks again.
+            UnavailableError: The store cannot be reached. The runner says so and retries.
             OutcomeUnknownError: The same.
         """
         ...
@@ -59,7 +64,7 @@ class Contest(Protocol):
         """Return a descriptor that keeps the lease of the present term while it is open.
 
         It stays the contest's own: the runner hands a duplicate to the guard and closes
-        nothing. None if a lease ends with its timeout only, or is over.
+        nothing. None if a lease ends with its timeout only, or has ended.
         """
         ...
 

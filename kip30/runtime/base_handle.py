@@ -1,4 +1,4 @@
-"""What the four interfaces have in common: they are handed out, may be listened to, and close."""
+"""What the four interfaces have in common: their lifecycle and their listeners."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -7,19 +7,19 @@ from typing import Any
 
 from typing_extensions import override
 
-from kip30.driver.kit.lifecycle import Closing
+from kip30.driver.closeable import Closeable
 from kip30.driver.records import Target
 from kip30.errors import LifecycleError
-from kip30.runtime.callbacks import check_callback
+from kip30.runtime.future_callbacks import check_callback
 from kip30.runtime.open_store import OpenStore
 from kip30.runtime.subscriptions import Describe, Subscription
 
 
-class Subscriptions:
+class HandleCallbacks:
     """The callbacks of one handle, each counted once per target."""
 
     def __init__(self, store: OpenStore) -> None:
-        """Begin with none."""
+        """Start without callbacks."""
         self._store = store
         self._kept: dict[tuple[Target, Any], Subscription[Any]] = {}
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Subscriptions:
         In a forked child nothing happens: no callback of the parent is called there.
 
         Raises:
-            UsageError: *callback* is nothing that could have been added.
+            UsageError: *callback* could not have been added.
         """
         check_callback(callback)
         if self._store.is_foreign():
@@ -68,24 +68,24 @@ class Subscriptions:
             self._store.unsubscribe(subscription)
 
     def close(self) -> None:
-        """Remove them all, and take no more."""
+        """Remove all callbacks, and accept no more."""
         with self._lock:
             self._closed = True
         for target, callback in list(self._kept):
             self.remove(target, callback)
 
 
-class Handle(Closing):
+class Handle(Closeable):
     """One interface over an open store, shared by any number of threads; a context manager.
 
-    A handle that is dropped without being closed leaves what was claimed and registered
-    through it in place until its locator is closed.
+    If a handle is dropped without being closed, its claims and listeners stay in place until its
+    locator is closed.
     """
 
     def __init__(self, store: OpenStore, owner: object) -> None:
         """Keep *owner* alive: the store stays open while a handle is in use."""
         self._store = store
-        self._subscriptions = Subscriptions(store)
+        self._callbacks = HandleCallbacks(store)
         self._owner = owner
         self._closed = False
 
@@ -93,14 +93,14 @@ class Handle(Closing):
     def close(self) -> None:
         """Give back what was claimed through this handle and remove its listeners. Idempotent.
 
-        Returns by the operation timeout. What the store could not be told by then it is told
-        as soon as it answers. Further calls raise `LifecycleError`. The locator and its other
+        Returns by the operation timeout. Releases that the store has not confirmed by then are
+        retried until it answers. Further calls raise `LifecycleError`. The locator and its other
         handles stay open. In a forked child nothing happens.
         """
         if self._store.is_foreign() or self._closed:
             return
         self._closed = True
-        self._subscriptions.close()
+        self._callbacks.close()
         wait(self._give_back(), self._store.context.operation_timeout_seconds)
 
     def _check(self) -> None:

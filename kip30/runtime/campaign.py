@@ -4,8 +4,8 @@ One task sends all requests, `Campaign._step`. It compares what is wanted (the n
 what is (the newest snapshot, the leases) and takes the next step. Every event only wakes it: a
 nomination, a resignation, a change of leader, the end of a lease, a timer.
 
-A task of its own, `Campaign._watch_terms`, ends the terms that are over, and sends no request:
-on_lost must not queue behind tasks that wait for a silent store.
+A separate task, `Campaign._watch_terms`, ends terms that are no longer valid, and sends no request:
+on_lost must not queue behind tasks that wait for a store that does not respond.
 
     a candidacy     when                                                    becomes
     waiting         a claim is granted                                      leading
@@ -13,7 +13,7 @@ on_lost must not queue behind tasks that wait for a silent store.
     uncertain       the claim with the same nonce is granted, or refused    leading, or waiting
     leading         the lease ends, or the store has another leader         waiting, new nonce
     any of these    resign, or the handle closes                            leaving
-    leaving         the store confirms the release, or the lease is over    gone
+    leaving         the store confirms the release, or the lease has ended  gone
 """
 
 import logging
@@ -21,11 +21,11 @@ import math
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 
-from kip30.driver import Capability, LeaseSharing
 from kip30.driver.kit.futures import Completed, fail, succeed
 from kip30.driver.kit.retry import Retry
-from kip30.driver.records import Claim, Entry, Held, Kind, Target, new_nonce
+from kip30.driver.records import Claim, Held, new_nonce
 from kip30.errors import (
     AlreadyNominatedError,
     AuthenticationError,
@@ -38,26 +38,35 @@ from kip30.errors import (
     StoreError,
 )
 from kip30.runtime.candidacy import Candidacy, Leadership
+from kip30.runtime.candidate_line import CandidateLine
 from kip30.runtime.late_claims import LateClaims
+from kip30.runtime.leader_watch import ServiceWatch
 from kip30.runtime.lost_answers import given_back
 from kip30.runtime.open_store import OpenStore
-from kip30.runtime.subscriptions import Feed
+from kip30.runtime.vacancies import Vacancies
 
 log: logging.Logger = logging.getLogger(__name__)
 
 _LINGER_SECONDS = 10.0
-"""How long a service is watched after the last nomination: another one may follow soon."""
+"""How long a service is watched after the last nomination, because another one may follow soon.
+
+The watch ends earlier if another client leads: otherwise each hand-over of a lock would notify all
+clients that have used it lately.
+"""
 _HOPELESS = (AuthenticationError, StoreError)
 
 
 class Campaign:
-    """Nominations for one service and the task that pursues them."""
+    """Nominations for one service and the task that works on them."""
 
-    def __init__(self, store: OpenStore, service: str) -> None:
-        """Do nothing before the first nomination."""
+    def __init__(self, store: OpenStore, service: str, *, forms_line: bool = True) -> None:
+        """Do nothing before the first nomination.
+
+        Without *forms_line* its candidates join no line, because they already wait in one of their
+        own.
+        """
         self._store = store
         self._driver = store.backend.election
-        self._target = Target(Kind.SERVICE, service)
         self._service = service
         self._task = store.dispatcher.task(
             self._step, f"campaign for {service!r}", waits_for_store=True
@@ -72,24 +81,24 @@ class Campaign:
         self._late_claims = LateClaims(store, service, self._release)
         # Claims to be given back. Any task appends; the campaign's alone removes.
         self._surplus: list[Claim] = []
-        # What is known of the service; None while no candidate needs it. Written under the lock.
-        self._feed: Feed | None = None
-        # Whether no nomination is taken any more. Set once, under the lock.
+        self._watch = ServiceWatch(store, service, self._saw_change)
+        # Whether a request was sent to the store since it was last idle. Written under the lock.
+        self._is_kept = False
+        self._line = CandidateLine(store, service, self._task)
+        self._forms_line = forms_line and self._driver.forms_line
+        self._vacancies = Vacancies(store.context.clock)
+        # Whether nominations are no longer accepted. Set once, under the lock.
         self._retired = False
-        # The order of the answer that refused the newest claim, and when the service may be free
-        # again by that answer (a lock-delay); infinite if it did not say. Written by the task.
-        self._refused_at = -1
-        self._free_at = math.inf
         self._retry = Retry(store.context.clock)
-        # Since when there is nothing to pursue; infinite while there is. Written by the task.
+        # Since when there is nothing to do; infinite while there is. Written by the task.
         self._idle_since = math.inf
-        # When the timer of the task rings that was set last. Written by the task.
+        # When the newest timer of the task fires. Written by the task.
         self._timer = -math.inf
 
-    # -- asked by the portable class
+    # -- called by the portable class
 
     def add(self, candidacy: Candidacy, *, alone: bool = False) -> Candidacy:
-        """Pursue *candidacy* or, if it asks for nothing new, return the one there is.
+        """Start *candidacy* or, if it asks for nothing new, return the existing one.
 
         Raises:
             AlreadyNominatedError: The candidate is nominated with other data or callbacks or, if
@@ -107,9 +116,10 @@ class Campaign:
                 raise AlreadyNominatedError(
                     f"{candidacy.candidate!r} is nominated here already: resign it first"
                 )
-            if self._feed is None:
-                self._feed = self._store.observations.attach(self._target, self._terms)
+            self._watch.begin()
+            if not self._is_kept:
                 self._store.keep(self)
+                self._is_kept = True
             kept = self._candidacies.setdefault(candidacy.candidate, candidacy)
         self._task.wake()
         return kept
@@ -132,14 +142,14 @@ class Campaign:
             term = self._ended_term(candidacy, "resigned")
             if term is not None:
                 candidacy.held = term.claim
-            if self._feed is None:  # nothing was ever asked of the store
+            if not self._is_kept:  # no request was ever sent to the store
                 succeed(resigned, None)
             elif self._task.closed:  # no step will confirm it
                 fail(resigned, ClosedError("closed while resigning"))
             else:
                 self._leaving.append(candidacy)
         candidacy.answer_waiting(None)
-        candidacy.first_try_done()
+        candidacy.first_attempt_done()
         if term is not None:
             candidacy.lost.send(term)
         self._task.wake()
@@ -148,8 +158,8 @@ class Campaign:
     def elected(self, candidate: str) -> Future[Leadership | None]:
         """Return a future of the term of *candidate*, this one or the next one.
 
-        It ends with None once the candidate is not nominated. The term may be over by the time
-        that the caller looks at it. The future is the caller's own, to be cancelled at will.
+        It ends with None once the candidate is not nominated. The term may have ended by the time
+        that the caller looks at it. The future belongs to the caller, who may cancel it.
         """
         with self._lock:
             candidacy = self._candidacies.get(candidate)
@@ -157,17 +167,8 @@ class Campaign:
                 return candidacy.next_term()
             return Completed(None if candidacy is None else candidacy.leadership)
 
-    def share_lease(self, leadership: Leadership) -> int | None:
-        """Return a descriptor that keeps the lease alive, where the store has such a thing."""
-        backend = self._store.backend
-        if Capability.LEASE_SHARING not in backend.capabilities:
-            return None
-        if not isinstance(backend, LeaseSharing):
-            return None
-        return backend.share(leadership.lease)
-
     def retire(self) -> list[Future[None]]:
-        """Withdraw all candidates and take no more; the campaign ends itself when that is done.
+        """Withdraw all candidates and accept no more; the campaign ends itself when that is done.
 
         No listener is called.
         """
@@ -175,13 +176,13 @@ class Campaign:
             self._retired = True
             candidacies = list(self._candidacies.values())
         for candidacy in candidacies:
-            candidacy.silence()
+            candidacy.stop_callbacks()
         resigned = [self.withdraw(candidacy) for candidacy in candidacies]
         self._task.wake()
         return resigned
 
     def close(self) -> None:
-        """Stop claiming, locally and at once; the store hears of it from the open store."""
+        """Stop claiming, locally and at once; the open store informs the store."""
         self._task.close()
         self._terms.close()
         with self._lock:
@@ -190,21 +191,20 @@ class Campaign:
             self._candidacies.clear()
             self._leaving.clear()
         for candidacy in candidacies:
-            self._close_one(candidacy)
-
-    def _close_one(self, candidacy: Candidacy) -> None:
-        candidacy.silence()
-        candidacy.answer_waiting(None)
-        candidacy.first_try_done(ClosedError("closed while nominating"))
-        if candidacy.leadership is not None:
-            candidacy.leadership.end("closed")
-        if candidacy.resigned is not None:
-            fail(candidacy.resigned, ClosedError("closed while resigning"))
+            candidacy.close()
 
     # -- the tasks
 
+    def _saw_change(self) -> None:
+        """Wake the task that must handle a new state, if any: most states concern other clients."""
+        candidacies = list(self._candidacies.values())
+        if any(one.leadership is not None for one in candidacies):
+            self._terms.wake()
+        elif candidacies or self._is_owed() or self._vacancies.is_led(self._watch.latest()):
+            self._task.wake()
+
     def _watch_terms(self) -> None:
-        """End the terms that are over; then the other task goes on, once it gets its turn."""
+        """End the terms that are no longer valid; the other task then does the rest."""
         self._end_lost_terms()
         self._task.wake()
 
@@ -214,8 +214,9 @@ class Campaign:
             self._end_lost_terms()
             self._give_back()
             self._finish_leaving()
-            self._release_late_claims()
+            self._late_claims.release_shown(self._watch.latest())
             self._try_to_lead()
+            self._keep_in_line()
             self._rest_if_idle()
         except Exception as error:
             log.info("retrying campaign for %r after: %s", self._service, str(error))
@@ -228,9 +229,10 @@ class Campaign:
             self._set_timer(begun)
 
     def _set_timer(self, begun: float) -> None:
-        """Have a step follow when the next thing is due after *begun*: one timer for them all."""
+        """Set the one timer to the earliest moment that is due after *begun*."""
         idle_until = self._idle_since + _LINGER_SECONDS
-        moments = (self._retry.due, self._free_at, self._late_claims.due(), idle_until)
+        waits = (*self._vacancies.moments(), self._line.due())
+        moments = (self._retry.due, self._late_claims.due(), idle_until, *waits)
         due = min((moment for moment in moments if moment > begun), default=math.inf)
         if due < math.inf and not begun < self._timer <= due:
             self._timer = due
@@ -242,27 +244,58 @@ class Campaign:
     def _rest_if_idle(self) -> None:
         """Stop watching the service when no candidate needs it: at once if retired, else later.
 
-        Under the lock, so that a nomination finds the watch there is or begins another one.
+        Under the lock, so that a nomination finds the existing watch or begins another one.
         """
         with self._lock:
-            if self._candidacies or self._leaving or self._late_claims or self._surplus:
+            if self._candidacies or self._is_owed() or self._line:
                 self._idle_since = math.inf
                 return
             now = self._now()
             self._idle_since = min(self._idle_since, now)
-            if not self._retired and now < self._idle_since + _LINGER_SECONDS:
+            is_led = self._vacancies.is_led(self._watch.latest())
+            if not (self._retired or is_led) and now < self._idle_since + _LINGER_SECONDS:
                 return
             self._idle_since = math.inf
-            if self._feed is not None:
-                self._feed = None
-                self._store.observations.detach(self._target, self._terms)
+            self._watch.end()
             self._store.drop(self)
+            self._is_kept = False
             if self._retired:
                 self._task.close()
                 self._terms.close()
 
+    def _is_owed(self) -> bool:
+        """Say whether a claim must be given back, or may have to be once the store shows it."""
+        return bool(self._leaving or self._late_claims or self._surplus)
+
+    def _keep_in_line(self) -> None:
+        """Keep a place in the line while a candidate waits, and watch the service if it is near."""
+        candidacies = list(self._candidacies.values())
+        waits = any(one.leadership is None and one.tried.done() for one in candidacies)
+        if not (waits and self._forms_line):
+            self._line.leave()
+            return
+        latest = self._watch.latest()
+        if latest is not None and latest.entries:
+            self._line.saw_leader()
+        self._line.keep()
+        with self._lock:  # lest a nomination meanwhile loses the watch that it needs
+            if self._needs_watch():
+                self._watch.begin()
+            else:
+                self._watch.end()
+        if not self._one_leads():
+            self._try_to_lead()
+
+    def _needs_watch(self) -> bool:
+        candidacies = list(self._candidacies.values())
+        return (
+            self._line.is_near()
+            or self._is_owed()
+            or any(one.leadership or one.uncertain or not one.tried.done() for one in candidacies)
+        )
+
     def _end_lost_terms(self) -> None:
-        """End terms whose lease is over, or which the store gave to someone else."""
+        """End terms whose lease has ended, or whose service the store gave to another candidate."""
         for candidacy in list(self._candidacies.values()):
             term = candidacy.leadership
             if term is None:
@@ -273,15 +306,14 @@ class Campaign:
                 self._lose(candidacy, term, "the store has another leader, or none")
 
     def _taken_away(self, term: Leadership) -> bool:
-        feed = self._feed
-        latest = feed.latest if feed else None
+        latest = self._watch.latest()
         if latest is None or latest.order <= term.claim.order:
             return False
         entry = latest.entries.get(term.candidate)
         return entry is None or entry.nonce != term.claim.entry.nonce
 
     def _lose(self, candidacy: Candidacy, term: Leadership, reason: str) -> None:
-        """End *term*, unless the other task or a resignation has ended it."""
+        """End *term*, unless the other task or a resignation has already ended it."""
         with self._lock:
             if candidacy.leadership is not term:
                 return
@@ -290,7 +322,7 @@ class Campaign:
         candidacy.lost.send(term)
 
     def _ended_term(self, candidacy: Candidacy, reason: str) -> Leadership | None:
-        """End the term there is, locally; under the lock, so that it is done before a release."""
+        """End the present term, locally; under the lock, so that it ends before a release."""
         term, candidacy.leadership = candidacy.leadership, None
         if term is not None:
             term.end(reason)
@@ -299,39 +331,35 @@ class Campaign:
         return term
 
     def _give_back(self) -> None:
-        """Release claims that no candidacy of ours goes by any more."""
+        """Release claims that none of our candidacies uses any longer."""
         while self._surplus:
             self._release(self._surplus[0])
             self._surplus.pop(0)
 
     def _release(self, claim: Claim) -> bool:
-        """Give *claim* back; false if the store did not confirm it, and the lease is over."""
+        """Give *claim* back; false if the store did not confirm it, and the lease has ended."""
         ask = self._store.asking
-        return given_back(lambda: ask()(self._driver.release(self._service, claim)), claim.lease)
+        release = partial(self._driver.release, self._service, claim)
+        is_confirmed = given_back(lambda: ask()(release()), claim.lease)
+        if is_confirmed:
+            self._vacancies.released(claim)
+        return is_confirmed
 
     def _finish_leaving(self) -> None:
-        """Tell those who resigned that the store knows, once it does."""
+        """Complete the futures of resigned candidacies once the store has confirmed the release."""
         while self._leaving:
             candidacy = self._leaving[0]
             if candidacy.uncertain:
                 self._resolve(candidacy)
             self._remember(candidacy)
             self._give_back()
-            is_told = candidacy.held is None or self._release(candidacy.held)
+            is_confirmed = candidacy.held is None or self._release(candidacy.held)
             with suppress(ValueError):  # closed meanwhile
                 self._leaving.remove(candidacy)
             if candidacy.resigned is not None:
-                self._tell(candidacy.resigned, candidacy.candidate, is_told=is_told)
-
-    def _tell(self, resigned: Future[None], candidate: str, *, is_told: bool) -> None:
-        if is_told:
-            succeed(resigned, None)
-            return
-        error = OutcomeUnknownError(
-            f"{candidate!r} has resigned, but the store has not confirmed it: others can lead"
-            f" {self._service!r} when the session is over there"
-        )
-        fail(resigned, error)
+                candidacy.complete_resignation(
+                    candidacy.resigned, self._service, is_confirmed=is_confirmed
+                )
 
     def _resolve(self, candidacy: Candidacy) -> None:
         """Take back a claim whose answer was lost, if it was granted."""
@@ -339,40 +367,32 @@ class Campaign:
         candidacy.uncertain = False
 
     def _remember(self, candidacy: Candidacy) -> None:
-        """Remember the nonce of *candidacy*, which it goes by no more, if that may appear yet."""
-        if candidacy.unheard:
-            candidacy.unheard = False
+        """Remember a nonce that *candidacy* no longer uses, if it may still appear."""
+        if candidacy.lost_answer:
+            candidacy.lost_answer = False
             self._late_claims.remember(candidacy.candidate, candidacy.nonce, candidacy.data)
-
-    def _release_late_claims(self) -> None:
-        self._late_claims.release_shown(self._feed.latest if self._feed is not None else None)
 
     def _try_to_lead(self) -> None:
         for candidacy in list(self._candidacies.values()):
             if self._one_leads():
                 break
             if candidacy.leadership is not None or self._surplus:
-                # A term is over since this step began. It must be ended first, and its claim given
-                # back: its end changes the nonce, which must not happen to a claim under way.
+                # A term has become invalid since this step began. End it and give its claim back
+                # first: this changes the nonce, which must not change while a claim is in flight.
                 self._terms.wake()
                 break
             if not candidacy.tried.done() or candidacy.uncertain or self._seems_free(candidacy):
                 self._attempt(candidacy)
         if self._one_leads():
             for candidacy in list(self._candidacies.values()):
-                candidacy.first_try_done()
+                candidacy.first_attempt_done()
 
     def _one_leads(self) -> bool:
         return any(candidacy.leads() for candidacy in list(self._candidacies.values()))
 
     def _seems_free(self, candidacy: Candidacy) -> bool:
-        latest = self._feed.latest if self._feed else None
-        if latest is None:
-            return False
-        if latest.order <= self._refused_at:
-            return self._now() >= self._free_at
-        holder: Entry | None = next(iter(latest.entries.values()), None)
-        return holder is None or holder.nonce == candidacy.nonce
+        turn = self._line.turn() if self._forms_line else 0
+        return self._vacancies.is_turn_of(candidacy.nonce, self._watch.latest(), turn)
 
     def _attempt(self, candidacy: Candidacy) -> None:
         try:
@@ -385,8 +405,8 @@ class Campaign:
         if isinstance(answer, Claim):
             self._won(candidacy, answer)
         else:
-            self._refused(answer)
-        candidacy.first_try_done()
+            self._vacancies.refused(answer)
+        candidacy.first_attempt_done()
 
     def _ask(self, candidacy: Candidacy) -> Claim | Held:
         was_uncertain, candidacy.uncertain = candidacy.uncertain, True
@@ -399,14 +419,14 @@ class Campaign:
             candidacy.uncertain = was_uncertain
             raise
         except OutcomeUnknownError:
-            candidacy.unheard = True
+            candidacy.lost_answer = True
             raise
         candidacy.uncertain = False
         return answer
 
     def _drop(self, candidacy: Candidacy, error: Kip30Error) -> None:
-        """Withdraw a candidate that the store will not take, and say so to who nominated it."""
-        candidacy.first_try_done(error)
+        """Withdraw a candidate that the store refuses: its nomination raises *error*."""
+        candidacy.first_attempt_done(error)
         self.withdraw(candidacy)
 
     def _won(self, candidacy: Candidacy, claim: Claim) -> None:
@@ -414,21 +434,18 @@ class Campaign:
             self._service, claim, candidacy.data, self._terms.wake, self._store.future
         )
         self._store.sessions.adopt(claim.lease)
+        self._line.served()
+        self._vacancies.granted()
         with self._lock:
             kept = self._candidacies.get(candidacy.candidate) is candidacy
             if kept:
                 candidacy.leadership = term
-                candidacy.elected.send(term)  # before anything can send that it is lost
+                candidacy.elected.send(term)  # before anything can send its loss
         if kept:
             candidacy.answer_waiting(term)
-            self._terms.wake()  # it may be over by now: until here nothing knew of it
+            # The term may have ended by now: `_saw_change` wakes this task only for terms it knows.
+            self._terms.wake()
         else:
             term.end("resigned")
             self._surplus.append(claim)
             self._task.wake()
-
-    def _refused(self, held: Held) -> None:
-        self._refused_at = held.by.order
-        self._free_at = math.inf
-        if held.retry_after_seconds is not None:
-            self._free_at = self._now() + held.retry_after_seconds

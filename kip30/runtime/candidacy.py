@@ -8,9 +8,15 @@ from typing_extensions import override
 
 from kip30.driver.kit.futures import fail, succeed
 from kip30.driver.records import Claim, new_nonce
-from kip30.errors import DefiniteError, Kip30Error, LeadershipLostError
+from kip30.errors import (
+    ClosedError,
+    DefiniteError,
+    Kip30Error,
+    LeadershipLostError,
+    OutcomeUnknownError,
+)
 from kip30.runtime.dispatcher import Delivery, Dispatcher
-from kip30.runtime.lease_bound import LeaseBound
+from kip30.runtime.leased import LeaseBound
 
 
 class Leadership(LeaseBound):
@@ -53,10 +59,10 @@ class Candidacy:
 
     Attributes:
         waiting: Futures of the next term, one for each call that waits for it; guarded by the
-            lock of the campaign, but a future that is done removes itself.
+            lock of the campaign, but a future that completes removes itself.
         uncertain: Whether the newest claim was not answered.
-        unheard: Whether any claim under the present nonce was not answered.
-        held: What is to be given back when it leaves.
+        lost_answer: Whether the answer to any claim under the present nonce was lost.
+        held: The claim to be given back when it leaves.
     """
 
     def __init__(
@@ -68,7 +74,7 @@ class Candidacy:
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
     ) -> None:
-        """Tell both listeners by *dispatcher*, neither waiting for the other."""
+        """Notify both listeners through *dispatcher*; neither waits for the other."""
         self.candidate = candidate
         self.data = data
         self.callbacks: tuple[LeadershipListener | None, LeadershipListener | None] = (
@@ -80,7 +86,7 @@ class Candidacy:
         # What claims of the next term carry. The campaign draws a new one when a term ends, so no
         # later claim is taken for an earlier one.
         self.nonce: str = new_nonce()
-        # The term that is led, perhaps over already. Written under the lock of the campaign.
+        # The newest term, which may have ended already. Written under the lock of the campaign.
         self.leadership: Leadership | None = None
         # Done once the first claim was answered, or the candidate is withdrawn: `nominate` waits.
         self.tried: Future[None] = Future()
@@ -90,7 +96,7 @@ class Candidacy:
         # These three are written by the campaign's task, `held` also when a term ends.
         self.held: Claim | None = None
         self.uncertain = False
-        self.unheard = False
+        self.lost_answer = False
 
     def leads(self) -> bool:
         """Say whether the candidate leads at this moment."""
@@ -107,7 +113,7 @@ class Candidacy:
     def next_term(self) -> Future[Leadership | None]:
         """Return a future of the next term, or of None if the candidate is withdrawn before.
 
-        A future that is cancelled is forgotten. The caller holds the lock of the campaign.
+        A cancelled future is dropped. The caller holds the lock of the campaign.
         """
         future: Future[Leadership | None] = Future()
         self.waiting.add(future)
@@ -115,16 +121,41 @@ class Candidacy:
         return future
 
     def answer_waiting(self, term: Leadership | None) -> None:
-        """End the futures of `next_term`. The caller does not hold the lock of the campaign."""
+        """Complete the futures of `next_term`. The caller must not hold the campaign's lock."""
         for future in list(self.waiting):
             succeed(future, term)
 
-    def silence(self) -> None:
-        """Start no call of either listener any more."""
+    def complete_resignation(
+        self, resigned: Future[None], service: str, *, is_confirmed: bool
+    ) -> None:
+        """Complete *resigned*; with *is_confirmed* the store has confirmed the resignation."""
+        if is_confirmed:
+            succeed(resigned, None)
+            return
+        error = OutcomeUnknownError(
+            f"{self.candidate!r} has resigned, but the store has not confirmed it: others can lead"
+            f" {service!r} when the session is over there"
+        )
+        fail(resigned, error)
+
+    def close(self) -> None:
+        """End it and its term locally. The caller does not hold the lock of the campaign."""
+        self.stop_callbacks()
+        self.answer_waiting(None)
+        # Its own on_elected may close the handle before the nomination is answered.
+        is_granted = self.leadership is not None
+        self.first_attempt_done(None if is_granted else ClosedError("closed while nominating"))
+        if self.leadership is not None:
+            self.leadership.end("closed")
+        if self.resigned is not None:
+            fail(self.resigned, ClosedError("closed while resigning"))
+
+    def stop_callbacks(self) -> None:
+        """Start no further call of either listener."""
         self.elected.close()
         self.lost.close()
 
-    def first_try_done(self, error: Kip30Error | None = None) -> None:
+    def first_attempt_done(self, error: Kip30Error | None = None) -> None:
         """Let `nominate` return, or raise *error*."""
         if error is None:
             succeed(self.tried, None)

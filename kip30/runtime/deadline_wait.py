@@ -1,4 +1,4 @@
-"""Waiting for a driver's futures until a deadline, and what it means if none of them comes."""
+"""Waiting for a driver's futures until a deadline, and the error if they do not complete."""
 
 import time
 from concurrent.futures import CancelledError, Future
@@ -13,7 +13,7 @@ from kip30.runtime.lost_answers import Wait
 T = TypeVar("T")
 
 SLACK = 1.05
-"""How much longer than a driver's own deadline to wait: its error says more than a timeout."""
+"""How much longer than a driver's own deadline to wait: the driver's error says more than ours."""
 
 
 class DeadlineWait(Wait):
@@ -34,8 +34,8 @@ class DeadlineWait(Wait):
 
         Args:
             store: The name of the store, for the message of *late*.
-            seconds: What the message says was the limit.
-            late: What is raised for a future that is not done in time.
+            seconds: The limit that the message names.
+            late: The error to raise for a future that is not done in time.
             slack: See `SLACK`.
         """
         self._store = store
@@ -51,7 +51,7 @@ class DeadlineWait(Wait):
             ClosedError: It was cancelled, as all are when a store is closed.
             Kip30Error: *late*: it was not done in time.
         """
-        if isinstance(future, Completed):  # as all are of the store that is quickest
+        if isinstance(future, Completed):  # as all futures of the fastest store are
             answer: T = future.result()
             return answer
         return self._result(future)
@@ -67,7 +67,7 @@ class DeadlineWait(Wait):
             raise ClosedError("closed while waiting for the store") from error
         except TimeoutError as error:
             if not self.is_over():
-                raise  # by a signal handler of the program: it says nothing about the store
+                raise  # raised by a signal handler of the program, not by the store
             if future.done():
                 return future.result()
             future.cancel()

@@ -1,15 +1,13 @@
-"""Runs the library's own work and the users' callbacks, on threads that come and go.
+"""Runs the library's own work and the users' callbacks, on threads started on demand.
 
-A task never runs twice at once, and a wake-up during a run is not lost: it runs
-once more. A task that blocks holds one thread and delays no other task. An idle
-task costs no thread, and neither does one that waits for an event loop: its run
-returns a `Suspended`.
+A task never runs twice at once, and a wake-up during a run is not lost: the task runs once more. A
+task that blocks holds one thread and delays no other task. An idle task costs no thread, and
+neither does one that waits for an event loop: its run returns a `Suspended`.
 
 Tasks that wait for the store are the exception: at most `STORE_WORKERS` of them
-run at once and the others queue for their turn, first come, first served. When
-the store stands still, a thousand of them block eight threads, and when it
-comes back they do not all ask at the same moment. Callbacks and timers never
-queue behind them.
+run at once and the others queue for their turn, first come, first served. When the store is
+stalled, a thousand of them block eight threads, and when it recovers they do not all send requests
+at the same moment. Callbacks and timers never queue behind them.
 """
 
 import heapq
@@ -24,7 +22,7 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from kip30.driver.clock import Clock
-from kip30.driver.kit.threads import started
+from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
 
 E = TypeVar("E")
@@ -38,19 +36,19 @@ _READY_WORKERS = 4
 _IDLE_SECONDS = 2.0
 _STARVED_SECONDS = 0.005
 _REFUSED_SECONDS = 0.05
-"""How long to wait before another worker is tried when the system had no thread to spare."""
+"""How long to wait before retrying to start a worker when the system had no thread to spare."""
 
 
 class Suspended(Future[None]):
-    """What a callback returns that goes on elsewhere, such as in an event loop.
+    """Returned by a callback that continues elsewhere, such as in an event loop.
 
-    The task that called it counts as running until this is done, and holds no thread. One that
-    is never done holds nothing either: its task just does not run again.
+    The task that called it counts as running until this is done, and holds no thread. If it is
+    never done, its task never runs again, and holds no thread either.
     """
 
 
 class Task:
-    """Something to be run now and then. Made by `Dispatcher.task`."""
+    """Work that runs whenever it is woken. Made by `Dispatcher.task`."""
 
     __slots__ = (
         "_dispatcher",
@@ -71,7 +69,7 @@ class Task:
         *,
         waits_for_store: bool = False,
     ) -> None:
-        """Belong to *dispatcher*; the flags are its own."""
+        """Run on *dispatcher*, which alone uses the flags."""
         self.name: str = name
         self.waits_for_store: bool = waits_for_store
         self.queued: bool = False
@@ -82,11 +80,11 @@ class Task:
         self._run = run
 
     def wake(self) -> None:
-        """Have the task run soon, after this call. Any thread may call; never blocks."""
+        """Make the task run soon, after this call. Any thread may call; never blocks."""
         self._dispatcher.enqueue(self)
 
     def wake_at(self, moment: float) -> None:
-        """Have the task run when the dispatcher's clock reaches *moment*, in seconds."""
+        """Make the task run when the dispatcher's clock reaches *moment*, in seconds."""
         self._dispatcher.schedule(moment, self)
 
     def close(self) -> None:
@@ -94,7 +92,7 @@ class Task:
         self.closed = True
 
     def run(self) -> Suspended | None:
-        """Run unless closed; what the task raises is logged. Return what the run waits for."""
+        """Run unless closed; log an exception of the task. Return what the run waits for."""
         if self.closed:
             return None
         try:
@@ -105,7 +103,7 @@ class Task:
 
 
 class _Admission:
-    """Lets at most so many tasks run at once, in the order in which they came.
+    """Limits how many tasks run at once, first come, first served.
 
     The dispatcher's lock protects it.
     """
@@ -124,7 +122,7 @@ class _Admission:
         return True
 
     def finish(self) -> Task | None:
-        """Give one place back; return the queued task that has it now, if there is one."""
+        """Free one place; return the queued task that gets it, if there is one."""
         if self._waiting:
             return self._waiting.popleft()
         self._free += 1
@@ -150,33 +148,34 @@ class Dispatcher:
         self._timers: list[tuple[float, int, Task]] = []
         self._ticket = itertools.count()
         self._threads: set[threading.Thread] = set()
-        self._keeper: threading.Thread | None = None
+        self._timer_thread: threading.Thread | None = None
         self._idle = 0
         self._taken = 0
         self._closed = False
         self._refused = False
-        """Whether the system had no thread to spare for the last worker; written under the lock."""
+        """Whether the system had no thread to spare for the newest worker; written under the
+        lock."""
 
     def start(self) -> None:
-        """Start the timer thread, on which everything relies that is late for want of a thread.
+        """Start the timer thread, which also retries workers that the system could not start.
 
         Raises:
-            UnavailableError: The system has none to spare.
+            UnavailableError: The system has no thread to spare.
         """
         with self._lock:
-            self._need_keeper()
-            if self._keeper is None:
+            self._need_timer_thread()
+            if self._timer_thread is None:
                 raise UnavailableError("the system has no thread to spare: nothing was opened")
 
     def task(self, run: Callable[[], object], name: str, *, waits_for_store: bool = False) -> Task:
-        """Return a task that calls *run*; *name* stands in the log if it fails.
+        """Return a task that calls *run*; *name* appears in the log if it fails.
 
-        A task that *waits_for_store* must run no user code: it holds one of few places.
+        A task that *waits_for_store* must run no user code: it takes one of few places.
         """
         return Task(self, run, name, waits_for_store=waits_for_store)
 
     def enqueue(self, task: Task) -> None:
-        """Put *task* in line; if it runs just now it will run again."""
+        """Queue *task*; if it is running now, it will run again."""
         with self._lock:
             self._enqueue(task)
 
@@ -186,7 +185,7 @@ class Dispatcher:
             if self._closed:
                 return
             heapq.heappush(self._timers, (moment, next(self._ticket), task))
-            self._need_keeper()
+            self._need_timer_thread()
             if self._timers[0][0] == moment:
                 self._alarm.notify()
 
@@ -199,7 +198,7 @@ class Dispatcher:
             self._timers.clear()
             self._work.notify_all()
             self._alarm.notify_all()
-            threads = [*self._threads, *([self._keeper] if self._keeper else [])]
+            threads = [*self._threads, *([self._timer_thread] if self._timer_thread else [])]
         until = time.monotonic() + timeout_seconds
         for thread in threads:
             if thread is not threading.current_thread():
@@ -208,7 +207,7 @@ class Dispatcher:
     def owns_this_thread(self) -> bool:
         """Say whether the calling thread is one of the pool's."""
         with self._lock:
-            return threading.current_thread() in {*self._threads, self._keeper}
+            return threading.current_thread() in {*self._threads, self._timer_thread}
 
     def _enqueue(self, task: Task) -> None:
         if self._closed or task.queued:
@@ -227,23 +226,23 @@ class Dispatcher:
         elif len(self._threads) < _READY_WORKERS:
             self._start_worker()
         else:
-            self._need_keeper()
+            self._need_timer_thread()
             self._alarm.notify()
 
     def _start_worker(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"{self._name}-worker", daemon=True)
         self._refused = not started(thread)
         if self._refused:
-            self._need_keeper()
-            self._alarm.notify()  # which tries again
+            self._need_timer_thread()
+            self._alarm.notify()  # which retries
         else:
             self._threads.add(thread)
 
-    def _need_keeper(self) -> None:
-        if self._keeper is None:
+    def _need_timer_thread(self) -> None:
+        if self._timer_thread is None:
             name = f"{self._name}-timer"
-            keeper = threading.Thread(target=self._keep, name=name, daemon=True)
-            self._keeper = keeper if started(keeper) else None
+            thread = threading.Thread(target=self._run_timers, name=name, daemon=True)
+            self._timer_thread = thread if started(thread) else None
 
     def _serve(self) -> None:
         while task := self._next():
@@ -276,15 +275,15 @@ class Dispatcher:
         with self._lock:
             task.running = False
             if task.waits_for_store and (admitted := self._store_tasks.finish()):
-                # The calling worker takes a task next, so this one needs no other worker.
+                # The calling worker takes a task next, so this task needs no other worker.
                 self._ready.append(admitted)
-            # After those that wait already, lest a task that is woken often takes every turn.
+            # Behind those that wait already, lest a task that is woken often starves them.
             if task.woken:
                 task.woken = False
                 self._enqueue(task)
 
-    def _keep(self) -> None:
-        """Ring timers, and add a worker whenever work waits and no worker takes any."""
+    def _run_timers(self) -> None:
+        """Fire timers, and add a worker whenever work waits and no worker takes it."""
         with self._lock:
             while not self._closed:
                 self._ring_timers()
@@ -294,7 +293,7 @@ class Dispatcher:
                     self._start_worker()
 
     def _starved(self) -> bool:
-        """Say whether more tasks wait than there are workers on their way to them."""
+        """Say whether more tasks wait than workers are starting or about to take one."""
         return len(self._ready) > self._idle
 
     def _ring_timers(self) -> None:
@@ -308,7 +307,7 @@ class Dispatcher:
 
 
 class Delivery(Generic[E]):
-    """Events for one callback, one after the other and none left out."""
+    """Delivers events to one callback, one after the other, skipping none."""
 
     def __init__(
         self, dispatcher: Dispatcher, callback: Callable[[E], object] | None, name: str
@@ -319,7 +318,7 @@ class Delivery(Generic[E]):
         self._task = dispatcher.task(self._deliver, name)
 
     def send(self, event: E) -> None:
-        """Have the callback called with *event* after all that were sent before."""
+        """Queue a call of the callback with *event*, after all events sent before."""
         if self._callback is not None:
             self._events.append(event)
             self._task.wake()
@@ -344,7 +343,7 @@ class Delivery(Generic[E]):
 
 
 def suspended(result: object) -> Suspended | None:
-    """Return what a callback has returned if it goes on elsewhere; else its result means nothing.
+    """Return the result of a callback if it continues elsewhere; any other result is ignored.
 
     Other futures are the user's own: a callback may submit work to a pool and return its future.
     """

@@ -11,7 +11,7 @@ from collections.abc import (
     Mapping,
     ValuesView,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from typing_extensions import override
@@ -22,6 +22,56 @@ from kip30.driver.records import Entry, Snapshot, Version
 T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger(__name__)
+
+
+class Incarnations(Mapping[str, Version]):
+    """The incarnations of the members in *entries*.
+
+    They are looked up when they are read, because most listeners of a large group never read them.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        """Read *entries*, which must not change."""
+        self._entries = entries
+
+    @override
+    def __reduce__(self) -> tuple[type[dict[str, Version]], tuple[dict[str, Version]]]:
+        """Pickle as a plain dict of incarnations, without the data of the members."""
+        return dict, (self._all(),)
+
+    @override
+    def __getitem__(self, member_id: str) -> Version:
+        return self._entries[member_id].version
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @override
+    def __contains__(self, member_id: object) -> bool:
+        return member_id in self._entries
+
+    # From a dict that is built in one go: the views of `Mapping` look up each item separately.
+    @override
+    def values(self) -> ValuesView[Version]:
+        return self._all().values()
+
+    @override
+    def items(self) -> ItemsView[str, Version]:
+        return self._all().items()
+
+    @override
+    def __repr__(self) -> str:
+        return f"Incarnations({self._all()!r})"
+
+    def _all(self) -> dict[str, Version]:
+        return {name: entry.version for name, entry in self._entries.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -35,12 +85,15 @@ class Members(Mapping[str, T]):
             members, but not in this mapping.
         unreadable: The names of records in the group that this kip30 cannot read: another
             program's, a newer kip30's, or damaged ones. They are not in this mapping either.
+        incarnations: The incarnation of each member by id, decodable or not: sorted by it, the
+            members are in the order in which they joined.
     """
 
     _data: Mapping[str, T]
     order: int
     undecodable: frozenset[str] = frozenset()
     unreadable: frozenset[str] = frozenset()
+    incarnations: Mapping[str, Version] = field(default_factory=dict[str, Version])
 
     @override
     def __getitem__(self, member_id: str) -> T:
@@ -58,7 +111,7 @@ class Members(Mapping[str, T]):
     def __contains__(self, member_id: object) -> bool:
         return member_id in self._data
 
-    # The views of the dict itself: those of `Mapping` look each item up on its own.
+    # The views of the dict itself: those of `Mapping` look up each item separately.
     @override
     def keys(self) -> KeysView[str]:
         return self._data.keys()
@@ -82,8 +135,9 @@ class MembershipChange(Generic[T]):
     """What changed in a group, and all of its members now.
 
     *updated* are members with new data or a new incarnation. All three sets name members whose
-    data can be decoded: one whose data no longer can be has left. They are all empty if only
-    ``members.undecodable`` or ``members.unreadable`` has changed.
+    data can be decoded: a member whose data can no longer be decoded counts as having left. They
+    are all empty if only ``members.unreadable``, ``members.undecodable`` or the incarnation of such
+    a member has changed.
     """
 
     group: str
@@ -91,6 +145,11 @@ class MembershipChange(Generic[T]):
     left: frozenset[str]
     updated: frozenset[str]
     members: Members[T]
+
+    @property
+    def incarnations(self) -> Mapping[str, Version]:
+        """The incarnation of each member by id, decodable or not: those of `members`."""
+        return self.members.incarnations
 
 
 _Record = tuple[Version, str]
@@ -110,7 +169,7 @@ class _Decoded(Mapping[str, T]):
 
     @override
     def __reduce__(self) -> tuple[type[dict[str, T]], tuple[dict[str, T]]]:
-        """Go to other processes as what it stands for: codecs do not travel."""
+        """Pickle as a plain dict of the decoded data: codecs need not be picklable."""
         return dict, (dict(self),)
 
     @override
@@ -121,7 +180,7 @@ class _Decoded(Mapping[str, T]):
             if member_id in self.hidden:
                 raise
             decoded = self.codec.decode(self.entries[member_id].data)
-            # Of two threads, both get the same object.
+            # Two threads get the same object.
             return self._data.setdefault(member_id, decoded)
 
     @override
@@ -147,23 +206,22 @@ class GroupViews(Generic[T]):
         self.group = group
         self._codec = codec
         self._lock = threading.Lock()
-        # The newest state with which warnings were compared, and the records warned of that are
-        # in it. Both are written under the lock.
+        # The newest state that was searched for failures, and its records that were logged. Both
+        # are written under the lock.
         self._order = -1
         self._warned: dict[str, _Record] = {}
-        # The entries decoded last as a whole, and the ids that could not be: a thousand listeners
-        # begin with the same state. One attribute, so that the two belong together.
+        # The last completely decoded state, and the ids that could not be decoded: a thousand
+        # listeners begin with the same state. One attribute, so that the two always match.
         self._hidden: tuple[Mapping[str, Entry], frozenset[str]] = ({}, frozenset())
 
     def members(self, snapshot: Snapshot) -> Members[T]:
         """Return the members that can be decoded, and the ids of the others."""
         decode, entries = self._codec.decode, snapshot.entries
-        unreadable = frozenset(snapshot.unreadable)
         try:
             decoded = {name: decode(entry.data) for name, entry in entries.items()}
         except Exception:  # noqa: BLE001  a user's codec may raise anything
             return self._without_undecodable(snapshot)
-        return Members(decoded, snapshot.order, unreadable=unreadable)
+        return _members(snapshot, decoded, frozenset())
 
     def undecodable(self, snapshot: Snapshot) -> frozenset[str]:
         """Return the ids in *snapshot* whose data cannot be decoded."""
@@ -176,9 +234,9 @@ class GroupViews(Generic[T]):
     def members_after(
         self, snapshot: Snapshot, changed: Iterable[str], undecodable: frozenset[str]
     ) -> Members[T]:
-        """Return what `members` does, knowing that only *changed* may differ from a former state.
+        """Return what `members` does, when only *changed* may differ from an earlier state.
 
-        *undecodable* are the ids that could not be decoded in that one.
+        *undecodable* are the ids that could not be decoded in that state.
         """
         entries = snapshot.entries
         present = {name: entries[name] for name in changed if name in entries}
@@ -186,16 +244,13 @@ class GroupViews(Generic[T]):
         hidden = frozenset(failures) | undecodable.difference(changed)
         if hidden:
             self._warn(snapshot, failures, hidden)
-        return Members(
-            _Decoded(entries, hidden, self._codec, decoded),
-            *(snapshot.order, hidden, frozenset(snapshot.unreadable)),
-        )
+        return _members(snapshot, _Decoded(entries, hidden, self._codec, decoded), hidden)
 
     def _without_undecodable(self, snapshot: Snapshot) -> Members[T]:
         decoded, failures = self._decoded(snapshot.entries)
         hidden = frozenset(failures)
         self._warn(snapshot, failures, hidden)
-        return Members(decoded, snapshot.order, hidden, frozenset(snapshot.unreadable))
+        return _members(snapshot, decoded, hidden)
 
     def _decoded(self, entries: Mapping[str, Entry]) -> tuple[dict[str, T], dict[str, Exception]]:
         decoded: dict[str, T] = {}
@@ -210,7 +265,7 @@ class GroupViews(Generic[T]):
     def _warn(
         self, snapshot: Snapshot, failures: Mapping[str, Exception], hidden: frozenset[str]
     ) -> None:
-        """Log each of *failures* once, however often it is read or delivered.
+        """Log each of *failures* once, however often the record is read or delivered.
 
         *hidden* are all ids of the state that cannot be decoded.
         """
@@ -228,19 +283,19 @@ class GroupViews(Generic[T]):
 
 
 class Changes(Generic[T]):
-    """Describes changes to one listener. Only one thread at a time may call."""
+    """Computes the events of one listener. Only one thread at a time may call."""
 
     def __init__(self, views: GroupViews[T]) -> None:
-        """Have described nothing yet."""
+        """Start without a state."""
         self._views = views
-        # The state described last, and the ids in it that could not be decoded.
+        # The last state passed in, and the ids in it that could not be decoded.
         self._last: Snapshot | None = None
         self._undecodable: frozenset[str] = frozenset()
 
     def __call__(
         self, old: Snapshot | None, new: Snapshot, names: frozenset[str] | None
     ) -> MembershipChange[T] | None:
-        """Return what *new* changes about *old*; None if it is nothing.
+        """Return the event of the step from *old* to *new*; None if nothing has changed.
 
         *names* are where the two may differ; None if that is not known.
         """
@@ -271,11 +326,15 @@ class Changes(Generic[T]):
         hidden: frozenset[str],
         members: Members[T],
     ) -> MembershipChange[T] | None:
-        were_there: Collection[str] = old.entries if old else ()
+        were_there: Mapping[str, Entry] = old.entries if old else {}
         before = {name for name in changed if name in were_there and name not in hidden}
         after = {name for name in changed if name in members}
         is_news = old is None or before or after or members.undecodable != hidden
-        if not is_news and old is not None and old.unreadable.keys() == new.unreadable.keys():
+        if (
+            not is_news
+            and (old is not None and old.unreadable.keys() == new.unreadable.keys())
+            and not _has_new_incarnation(changed, were_there, new.entries)
+        ):
             return None
         return MembershipChange(
             group=self._views.group,
@@ -284,6 +343,23 @@ class Changes(Generic[T]):
             updated=frozenset(before & after),
             members=members,
         )
+
+
+def _members(snapshot: Snapshot, data: Mapping[str, T], hidden: frozenset[str]) -> Members[T]:
+    """Return the view of *snapshot* with *data*, which lacks that of *hidden*."""
+    unreadable, incarnations = frozenset(snapshot.unreadable), Incarnations(snapshot.entries)
+    return Members(data, snapshot.order, hidden, unreadable, incarnations)
+
+
+def _has_new_incarnation(
+    names: Iterable[str], before: Mapping[str, Entry], after: Mapping[str, Entry]
+) -> bool:
+    """Say whether a member of both states, among *names*, has a new incarnation."""
+    return any(
+        before[name].version != after[name].version
+        for name in names
+        if name in before and name in after
+    )
 
 
 def _changed(old: Snapshot | None, new: Snapshot, names: frozenset[str] | None) -> Collection[str]:
@@ -302,5 +378,5 @@ def _differ(one: Entry | None, other: Entry | None) -> bool:
 
 
 def _record(entry: Entry) -> _Record:
-    """Return what tells one incarnation, and one record of it, from the next."""
+    """Return what distinguishes incarnations, and successive records of one."""
     return entry.version, entry.nonce

@@ -1,8 +1,8 @@
-"""Claims to lead that were never answered, once no candidate goes by them any more.
+"""Claims to lead that were never answered and that no candidate uses any longer.
 
-A delayed request may be applied after a later one with the same nonce was answered or refused. The
-claim that it is granted would be kept alive by this client's session with no candidate behind it.
-So its nonce is remembered for `LATE_SECONDS`, and the claim is released if it appears.
+A delayed request may be applied after a later one with the same nonce was answered or refused. This
+client's session would then keep a claim alive that belongs to no candidate. So its nonce is
+remembered for `LATE_SECONDS`, and the claim is released if it appears.
 """
 
 import math
@@ -14,16 +14,16 @@ from kip30.driver.records import Claim, Kind, Snapshot, Target
 from kip30.runtime.open_store import OpenStore
 
 LATE_SECONDS = 600.0
-"""How late a request may arrive: longer than servers stand still that clients go on to count on."""
+"""How late a request may still be applied: longer than any stall of a server still in use."""
 
 
 def forget_at(context: Context) -> float:
-    """Return until when a request may arrive that was sent by now, and not answered."""
+    """Return until when a request may still be applied that was sent by now and not answered."""
     return context.clock.now() + max(LATE_SECONDS, context.session_timeout_seconds)
 
 
 class LateClaim(NamedTuple):
-    """A claim without an answer, and until when it may appear."""
+    """A claim whose answer was lost, and until when it may appear."""
 
     candidate: str
     nonce: str
@@ -35,22 +35,22 @@ class LateClaims:
     """The late claims of one service."""
 
     def __init__(self, store: OpenStore, service: str, release: Callable[[Claim], object]) -> None:
-        """Give back with *release* what was granted after all."""
+        """Call *release* for claims that were granted after all."""
         self._store = store
         self._service = service
         self._release = release
         self._late: list[LateClaim] = []
 
     def __len__(self) -> int:
-        """Return how many may appear yet."""
+        """Return how many may still appear."""
         return len(self._late)
 
     def remember(self, candidate: str, nonce: str, data: bytes) -> None:
-        """Take back what is granted under *nonce* from now on."""
+        """Release a claim that is granted under *nonce* from now on."""
         self._late.append(LateClaim(candidate, nonce, data, forget_at(self._store.context)))
 
     def release_shown(self, latest: Snapshot | None) -> None:
-        """Release the claims that *latest* shows, and forget those that can appear no more."""
+        """Release the claims that *latest* shows, and forget those that can no longer appear."""
         for late in list(self._late):
             if latest is not None and _shows(latest, late.nonce):
                 self.take_back(late.candidate, late.nonce, late.data)
@@ -58,13 +58,13 @@ class LateClaims:
                 self._late.remove(late)
 
     def due(self) -> float:
-        """Return when the next one is to be forgotten; infinite if there is none."""
+        """Return when to forget the next one; infinite if there is none."""
         return min((late.forget_at for late in self._late), default=math.inf)
 
     def take_back(self, candidate: str, nonce: str, data: bytes) -> None:
-        """Take back what was granted under *nonce*, if the store shows it now.
+        """Release the claim that was granted under *nonce*, if the store shows it now.
 
-        What a watch delivered last may be from before a release: then the look-up, which is a claim
+        The last state of a watch may be older than a release: then the look-up, which is a claim
         with the same nonce, would claim again.
         """
         if not _shows(self._read(), nonce):

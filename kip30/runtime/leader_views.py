@@ -1,4 +1,4 @@
-"""What a reader or a listener sees of a service: its leader, decoded, and that it has changed."""
+"""What a reader or a listener sees of a service: its decoded leader, and changes of leader."""
 
 import logging
 import threading
@@ -26,7 +26,7 @@ class Leader(Generic[T]):
     __match_args__ = ("id", "data", "epoch")
 
     def __init__(self, id: str, data: T | CodecError, epoch: int) -> None:  # noqa: A002  its name
-        """Be the leader *id*; *data* is an error if it cannot be decoded."""
+        """Describe the leader *id*; *data* is an error if it cannot be decoded."""
         self._id = id
         self._data = data
         self._epoch = epoch
@@ -43,13 +43,13 @@ class Leader(Generic[T]):
 
     @property
     def data(self) -> T:
-        """What the candidate was nominated with.
+        """The data with which the candidate was nominated.
 
         Raises:
-            CodecError: The codec in use cannot decode it. The candidate leads all the same.
+            CodecError: The codec in use cannot decode it. The candidate leads nevertheless.
         """
         if isinstance(self._data, CodecError):
-            # Each `raise` would add to the traceback that the error has already.
+            # Each `raise` would extend the traceback that the error already has.
             raise self._data.with_traceback(None)
         return self._data
 
@@ -99,7 +99,7 @@ class LeaderViews(Generic[T]):
         """Return the leader in *snapshot*, or None.
 
         Raises:
-            StoreError: What is there is not a record that this kip30 can read.
+            StoreError: This kip30 cannot read the record.
         """
         for reason in snapshot.unreadable.values():
             raise StoreError(f"the leader of {self.service!r} cannot be read: {reason}")
@@ -108,7 +108,7 @@ class LeaderViews(Generic[T]):
     def change(
         self, old: Snapshot | None, new: Snapshot, names: frozenset[str] | None
     ) -> LeaderChange[T] | None:
-        """Return what *new* changes about *old*; None if it has the same leader."""
+        """Return the event of the step from *old* to *new*; None if both have the same leader."""
         del names  # a service has one entry at most
         if old is not None and _term(old) == _term(new):
             return None
@@ -144,6 +144,6 @@ def _wrapped(error: Exception) -> CodecError:
 
 
 def _term(snapshot: Snapshot) -> _Term | None:
-    """Return what no other term has, also if the store came back empty and counts from 1."""
+    """Return what identifies a term, even if the store came back empty and counts from 1."""
     entries = snapshot.entries.values()
     return next(((entry.version.major, entry.nonce) for entry in entries), None)

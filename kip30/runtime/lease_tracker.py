@@ -1,4 +1,4 @@
-"""The leases a client lives by: each is ended by its own clock, and listeners are notified."""
+"""The leases of a client: each expires by the local clock, which notifies listeners."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from kip30.runtime.dispatcher import Delivery, Dispatcher, Task
 class SessionLost(NamedTuple):
     """A lease of this client ended although it was not closed.
 
-    Members re-join and candidates are nominated again by themselves.
+    Members re-join and candidates are nominated again automatically.
     """
 
     reason: str
@@ -21,7 +21,7 @@ SessionListener = Callable[[SessionLost], object]
 
 
 class LeaseTracker:
-    """All leases of one connection and who wants to hear of their loss."""
+    """All leases of one connection, and the listeners for their loss."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         """Use *dispatcher* for timers and callbacks."""
@@ -32,7 +32,7 @@ class LeaseTracker:
         self._closed = False
 
     def adopt(self, lease: Lease) -> None:
-        """Have *lease* end by its own clock, and listeners notified of its loss."""
+        """End *lease* by its own clock, and notify listeners of its loss."""
         with self._lock:
             if lease in self._leases or lease.ended is not None or self._closed:
                 return
@@ -48,14 +48,14 @@ class LeaseTracker:
             self._listeners.setdefault(listener, delivery)
 
     def remove_listener(self, listener: SessionListener) -> None:
-        """Start no call of *listener* any more; nothing happens if it is not there."""
+        """Start no further call of *listener*; do nothing if it is not there."""
         with self._lock:
             delivery = self._listeners.pop(listener, None)
         if delivery is not None:
             delivery.close()
 
     def close(self) -> None:
-        """Notify of nothing that ends from now on."""
+        """Send no further notifications."""
         with self._lock:
             self._closed = True
 

@@ -1,13 +1,13 @@
-"""What became of a write whose answer was lost: the nonce in the record shows it.
+"""Settles a write whose answer was lost: the nonce in the record shows what happened.
 
-A write is never simply repeated: the repetition could meet its own first
-success and report a false conflict. The record is read again instead:
+A write is never simply repeated: the retry could conflict with its own first success and report a
+false conflict. The record is read again instead:
 
 * It carries the write's nonce: the write happened.
-* The record still has the version that the write expected: repeating the *same* write, nonce
-  and all, is safe. If the first one arrives late after all, only one of the two finds that
-  version, for a version never comes back. (That a key is absent proves nothing of the sort: it
-  may have been created, seen, and deleted.)
+* The record still has the version that the write expected: repeating the *same* write, with its
+  nonce, fence and guards, is safe. If the first one arrives late after all, only one of the two
+  finds that version, because a version never comes back. (That a key is absent proves nothing of
+  the sort: it may have been created, seen, and deleted.)
 * A write without a condition (`Storage.set`) is never sent a second time. If its nonce is not in
   the record, it may have been applied and then replaced by another client, whose newer value the
   repetition would overwrite; or it may still be on its way.
@@ -35,11 +35,11 @@ from kip30.errors import (
 T = TypeVar("T")
 
 _ATTEMPTS = 3
-_TOLD_NOTHING = (UnavailableError, ClosedError, StoreError, AuthenticationError)
+_LOOKUP_FAILURES = (UnavailableError, ClosedError, StoreError, AuthenticationError)
 
 
 class Wait(Protocol):
-    """Waits for a driver's answers, all by the deadline of the call they serve."""
+    """Waits for a driver's answers, all by the deadline of one call."""
 
     def __call__(self, future: Future[T]) -> T:
         """Return the result, or raise one of kip30's errors."""
@@ -51,11 +51,10 @@ class Wait(Protocol):
 
 
 def insist(ask: Callable[[], T], wait: Wait, attempts: int = _ATTEMPTS) -> T:
-    """Repeat a request that meets its own success (same nonce) while its outcome is unknown.
+    """Retry an idempotent request (same nonce) while its outcome is unknown.
 
     Raises:
-        OutcomeUnknownError: It still is. That a repetition was not done says nothing of the
-            first request.
+        OutcomeUnknownError: It still is. A refused retry says nothing about the first request.
     """
     try:
         return ask()
@@ -64,15 +63,15 @@ def insist(ask: Callable[[], T], wait: Wait, attempts: int = _ATTEMPTS) -> T:
             raise
         try:
             return insist(ask, wait, attempts - 1)
-        except _TOLD_NOTHING as error:
+        except _LOOKUP_FAILURES as error:
             raise lost from error
 
 
 def given_back(release: Callable[[], object], lease: Lease) -> bool:
-    """Have a claim under *lease* released; false if that is not confirmed, but the lease is over.
+    """Release a claim under *lease*; false if that is not confirmed, but the lease has ended.
 
     Raises:
-        Kip30Error: It is not confirmed, and the lease goes on.
+        Kip30Error: It is not confirmed, and the lease has not ended.
     """
     try:
         release()
@@ -97,7 +96,7 @@ def write_and_settle(driver: StorageDriver, write: Write, wait: Wait) -> Version
 
 
 def settle(driver: StorageDriver, write: Write, wait: Wait, error: OutcomeUnknownError) -> Version:
-    """Find out what became of *write*, whose answer was lost with *error*.
+    """Settle *write*, whose answer was lost with *error*.
 
     Raises:
         OutcomeUnknownError: The record does not show it, or the store does not answer.
@@ -108,7 +107,7 @@ def settle(driver: StorageDriver, write: Write, wait: Wait, error: OutcomeUnknow
             return entry.version
         if not _may_repeat(write, entry):
             break
-        # A refusal may come from the first write, arriving late: the next look tells.
+        # The first write, arriving late, may have caused a refusal: the next read shows it.
         with contextlib.suppress(OutcomeUnknownError, DefiniteError):
             return wait(driver.write(write))
         if wait.is_over():

@@ -1,4 +1,4 @@
-"""One incarnation of a member, and the callbacks that hear of one ending and the next beginning."""
+"""One incarnation of a member, and the callbacks for its end and for the next one."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +9,7 @@ from typing_extensions import override
 from kip30.driver.records import Version
 from kip30.errors import DefiniteError, NotMemberError
 from kip30.runtime.dispatcher import Delivery, Dispatcher
-from kip30.runtime.lease_bound import LeaseBound
+from kip30.runtime.leased import LeaseBound
 
 
 class Member(LeaseBound):
@@ -24,7 +24,10 @@ class Member(LeaseBound):
 
     @property
     def incarnation(self) -> Version:
-        """A token that grows with every new life of this id, and not with its data."""
+        """A token of this incarnation: greater than those of all that joined the group before.
+
+        It does not change with the data.
+        """
         return self.claim.entry.version
 
     @property

@@ -1,4 +1,4 @@
-"""The requests of one member to the store, and what is known of those without an answer."""
+"""The requests of one member to the store, and the state of those whose answer was lost."""
 
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -13,14 +13,14 @@ _SEARCH_PAUSE = 1.0
 
 
 class Granted(NamedTuple):
-    """A claim; *shows_data* is false if its record may be an earlier request's, with other data."""
+    """A claim; *shows_data* is false if its record may have an earlier request's data."""
 
     claim: Claim
     shows_data: bool
 
 
 class _Attempt(NamedTuple):
-    """What a claim was requested with."""
+    """The content of a claim request."""
 
     nonce: str
     data: bytes
@@ -35,23 +35,23 @@ class MemberClaims:
         self._driver = store.backend.membership
         self._group = group
         self._id = member_id
-        # The newest claim, while the store may have granted it without an answer.
+        # The newest claim, while the store may have granted it and its answer was lost.
         self._unresolved: _Attempt | None = None
-        # A claim with a request that was never answered: it may arrive late, also
-        # after later requests were answered, so it is never forgotten.
-        self._unheard: _Attempt | None = None
+        # A claim of which a request was never answered: that request may arrive late, even after
+        # later ones were answered, so it is never forgotten.
+        self._unanswered: _Attempt | None = None
         # Until when a late claim is searched for, on the lease clock; set by the first search.
         self._forget_at: float | None = None
 
     def claim(self, data: bytes) -> Granted:
-        """Claim the id until the answer is known; the same nonce meets its own success.
+        """Claim the id until the answer is known; a retry finds its own success by the nonce.
 
         Raises:
             MemberExistsError: Another live claim holds the id.
             DefiniteError: This request was not granted; an earlier one may have been.
             OutcomeUnknownError: It may have been granted.
         """
-        earlier = self._unresolved or self._unheard
+        earlier = self._unresolved or self._unanswered
         attempt = _Attempt(earlier.nonce if earlier else new_nonce(), data)
         was_resolved = self._unresolved is None
         self._unresolved = attempt
@@ -59,16 +59,16 @@ class MemberClaims:
         try:
             claim = insist(lambda: self._request(attempt, wait), wait)
         except MemberExistsError:
-            self._unresolved = self._unheard
+            self._unresolved = self._unanswered
             raise
         except DefiniteError:
-            self._unresolved = self._unheard if was_resolved else self._unresolved
+            self._unresolved = self._unanswered if was_resolved else self._unresolved
             raise
         self._unresolved = None
         return Granted(claim, shows_data=earlier is None)
 
     def replace(self, claim: Claim, data: bytes, wait: Wait) -> Claim:
-        """Give *claim* a record with *data*; if the answer is lost, look whether it is there.
+        """Give *claim* a record with *data*; if the answer is lost, read whether it is there.
 
         Raises:
             NotMemberError: The store knows no such claim.
@@ -82,19 +82,19 @@ class MemberClaims:
             return self._look_up(claim, nonce, wait, error)
 
     def release(self, claim: Claim) -> bool:
-        """Give the id up; false if the store did not confirm it, and the lease is over anyway."""
+        """Release the id; false if the store did not confirm it, but the lease has ended anyway."""
         ask = self._store.asking
         return given_back(lambda: ask()(self._driver.release(self._group, claim)), claim.lease)
 
     def take_back_late(self) -> float | None:
-        """Release a claim that was granted without an answer; no other claim may follow.
+        """Release a claim that was granted but whose answer was lost; no other claim may follow.
 
-        A request that was delayed on its way may arrive yet (`kip30.runtime.late_claims`). So this
-        returns the pause in seconds before the next search, or None if nothing can arrive any more.
+        A delayed request may still arrive (`kip30.runtime.late_claims`). So this returns the pause
+        in seconds before the next search, or None if nothing can arrive any longer.
         """
         if self._forget_at is None:
             self._forget_at = forget_at(self._store.context)
-        late = self._unresolved = self._unresolved or self._unheard
+        late = self._unresolved = self._unresolved or self._unanswered
         if late is None:
             return None
         wait = self._store.asking()
@@ -107,7 +107,7 @@ class MemberClaims:
         try:
             return wait(self._send(attempt))
         except OutcomeUnknownError:
-            self._unheard = attempt
+            self._unanswered = attempt
             raise
 
     def _send(self, attempt: _Attempt) -> Future[Claim]:

@@ -21,21 +21,25 @@ from kip30.runtime.lost_answers import Wait
 from kip30.runtime.member import Member, MemberCallbacks, MemberListener
 from kip30.runtime.member_claims import MemberClaims
 from kip30.runtime.member_phases import MemberPhases, Phase, Update
-from kip30.runtime.member_watch import MemberWatch
 from kip30.runtime.open_store import OpenStore
+from kip30.runtime.own_record_watch import OwnRecordWatch
 
 __all__ = ["Member", "MemberCallbacks", "MemberLifecycle", "MemberListener"]
 
 log: logging.Logger = logging.getLogger(__name__)
 
+_REASONS = {
+    Phase.EVICTED: ": another client has taken the id",
+    Phase.ENDED: ": its session was lost, and it joined with rejoin=False",
+}
+
 
 class MemberLifecycle:
     """Keeps one id in one group; `kip30.runtime.member_phases` has the table of its phases.
 
-    Callers join and update on their own threads; one task re-joins, leaves, and publishes data
-    that was given while the session was lost. That a session is lost is found out by a task of its
-    own, which asks the store nothing: on_lost must not queue behind the tasks that wait for a
-    store that is silent.
+    Callers join and update on their own threads; one task re-joins, releases, and publishes data
+    that was passed while the session was lost. Another task detects a lost session without a
+    request, so that on_lost never queues behind tasks that wait for a store that does not respond.
     """
 
     def __init__(
@@ -43,10 +47,10 @@ class MemberLifecycle:
         store: OpenStore,
         group: str,
         member_id: str,
-        data: bytes,
+        phases: MemberPhases,
         callbacks: MemberCallbacks,
     ) -> None:
-        """Hold nothing before `join`."""
+        """Claim nothing before `join`. *phases* is this member's alone, with its first data."""
         self._store = store
         self._group = group
         self._id = member_id
@@ -58,8 +62,8 @@ class MemberLifecycle:
         self._incarnations = store.dispatcher.task(
             self._watch_incarnation, f"incarnations of {member_id!r}"
         )
-        self._watch = MemberWatch(store, group, member_id, self._incarnations)
-        self._phases = MemberPhases(data)
+        self._watch = OwnRecordWatch(store, group, member_id, self._incarnations)
+        self._phases = phases
         self._claims = MemberClaims(store, group, member_id)
         # Held during every request, so that requests of one member never overlap.
         self._busy = threading.RLock()
@@ -67,16 +71,22 @@ class MemberLifecycle:
         # Written under _busy, and an incarnation begins and is lost under _turning.
         self.member: Member | None = None
         self._turning = threading.Lock()
-        # Ends when the store has confirmed that the member left, or with why it will not.
+        # Done when the store has confirmed that the member left; fails with the reason if it will
+        # not.
         self._left: Future[None] = Future()
-        # The newest incarnation whose record was found removed. Set before that is ended.
+        # The newest incarnation whose record was found removed. Set before that incarnation is
+        # ended.
         self._removed: Member | None = None
         # Whether the claim was released with those of other members. Written by `released`.
         self._is_released = False
         self._retry = Retry(store.context.clock)
 
     def is_over(self) -> bool:
-        """Say whether the id has been left, or lost to another client."""
+        """Say whether the id has been left, or lost for good, by the clock and at this moment.
+
+        The clock may show this to the caller before the task notices.
+        """
+        self._end_if_late()
         return self._phases.is_over()
 
     def join(self) -> Member:
@@ -86,7 +96,7 @@ class MemberLifecycle:
         with self._busy:
             try:
                 # Under _busy: the task that withdraws what was claimed waits for it. If it has
-                # finished already, it would release no later claim.
+                # already finished, it would not release a later claim.
                 self._check_is_wanted()
                 member = self._claim(newest)
             except BaseException:
@@ -104,7 +114,7 @@ class MemberLifecycle:
             raise LifecycleError(f"{self._id!r} has left, or its handle was closed, while joining")
 
     def update(self, data: bytes) -> None:
-        """Replace the record, or have the re-join carry *data*; see `GroupMembership.update`."""
+        """Replace the record, or let the re-join write *data*; see `GroupMembership.update`."""
         until = time.monotonic() + self._store.context.operation_timeout_seconds
         lifecycle = self._phases
         is_joined = self._is_joined()
@@ -113,7 +123,7 @@ class MemberLifecycle:
             self._update_by_rejoin(update, until)
 
     def leave(self) -> Future[None]:
-        """Stop being a member, locally at once; the future ends when the store knows."""
+        """Stop being a member, locally at once; the future ends when the store confirms it."""
         self._callbacks.close()
         if self._phases.enter(Phase.LEAVING):
             if self.member is not None:
@@ -124,34 +134,35 @@ class MemberLifecycle:
     def begin_leave(self) -> Claim | None:
         """Leave as `leave` does, but let the caller release the claim; then call `released`.
 
-        None if a request is under way: then this member releases its claim itself.
+        None if a request is in flight: then this member releases its claim itself.
         """
         self._callbacks.close()
         if not self._phases.enter(Phase.LEAVING):
             return None
-        # No request begins in this phase but to release the claim, which the task does when woken.
+        # The only request that begins in this phase releases the claim; the task sends it when
+        # woken.
         claim = self._quiet_claim()
         if self.member is not None:
             self.member.end("left")
         if claim is None:
             self._task.wake()
-        else:  # lest a release that is never answered keeps the member
+        else:  # a release that is never answered must not keep the member
             self._task.wake_at(self._now() + self._store.context.operation_timeout_seconds)
         return claim
 
     def _quiet_claim(self) -> Claim | None:
-        """Return the claim that is held; None if there is none, or a request is under way."""
+        """Return the held claim; None if there is none, or a request is in flight."""
         if not self._busy.acquire(blocking=False):
             return None
         try:
-            # Read here: the request that ended last may have been a re-join.
+            # Read here: the last request may have been a re-join.
             member = self.member
             return None if member is None or member is self._removed else member.claim
         finally:
             self._busy.release()
 
     def released(self, release: Future[None]) -> None:
-        """Go on with leaving: *release* is the outcome of releasing what `begin_leave` returned.
+        """Continue leaving: *release* is the release of the claim that `begin_leave` returned.
 
         If it failed, this member releases its claim itself.
         """
@@ -179,7 +190,7 @@ class MemberLifecycle:
         return is_joined and member is not None and member.is_valid()
 
     def _update_record(self, data: bytes, until: float) -> Update | None:
-        """Replace the record; if the session turns out to be lost, return what must wait."""
+        """Replace the record; if the session is found to be lost, return what must wait."""
         wait = self._store.asking()
         if not self._busy.acquire(timeout=self._store.context.operation_timeout_seconds):
             raise UnavailableError(f"{self._id!r} is waiting for the store: nothing was changed")
@@ -197,7 +208,7 @@ class MemberLifecycle:
         return None if is_shown or unanswered else update
 
     def _update_again(self, update: Update, until: float, error: OutcomeUnknownError) -> None:
-        """Have the task replace the record again, for newer data or a lost session may follow."""
+        """Let the task replace the record again: newer data or a lost session may follow."""
         self._task.wake()
         if not self._phases.wait_until_shown(update, until):
             raise error
@@ -218,8 +229,7 @@ class MemberLifecycle:
         )
 
     def _not_a_member(self) -> NotMemberError:
-        is_evicted = self._phases.phase is Phase.EVICTED
-        reason = ": another client has taken the id" if is_evicted else ""
+        reason = _REASONS.get(self._phases.phase, "")
         return NotMemberError(f"{self._id!r} is not a member of {self._group!r}{reason}")
 
     def _claim(self, update: Update, *, is_rejoin: bool = False) -> Member:
@@ -278,7 +288,7 @@ class MemberLifecycle:
 
     def _advance(self) -> None:
         phase = self._phases.phase
-        if phase is Phase.LEAVING:
+        if phase in {Phase.LEAVING, Phase.ENDED}:
             self._withdraw()
         elif phase is Phase.EVICTED:
             self._take_back_late_claim()
@@ -326,13 +336,15 @@ class MemberLifecycle:
 
     def _rejoin(self, member: Member) -> None:
         self._lose(member, "not renewed in time")
+        if self._phases.is_over():
+            return  # it has left meanwhile, or is not to re-join: the next step releases it
         self._release(member)
         self._claim(self._phases.newest(), is_rejoin=True)
 
     def _give_up(self, error: MemberExistsError) -> None:
-        """Stay out; the next step searches for a claim that was never answered.
+        """Do not re-join; the next step searches for a claim that was never answered.
 
-        If the member is leaving, the next step goes on with that.
+        If the member is leaving, the next step continues with that.
         """
         self._task.wake()
         if self.member is not None and self._phases.enter(Phase.EVICTED):
@@ -341,19 +353,23 @@ class MemberLifecycle:
             fail(self._left, self._not_a_member())
 
     def _watch_incarnation(self) -> None:
-        """End an incarnation that is over; then the other task goes on, once it gets its turn."""
+        """End an incarnation that is no longer valid; the other task then does the rest."""
+        self._end_if_late()
+        member = self.member
+        if member is not None and member.is_valid() and self._watch.shows_loss_of(member.claim):
+            self._lose_removed(member)
+        self._task.wake()
+
+    def _end_if_late(self) -> None:
         member = self.member
         if member is not None and not member.is_valid():
             self._lose(member, "not renewed in time")
-        elif member is not None and self._watch.shows_loss_of(member.claim):
-            self._lose_removed(member)
-        self._task.wake()
 
     def _release(self, member: Member) -> bool:
         """Release the claim of *member*; false if the store did not confirm it.
 
-        What was removed has no claim left. By now another client may hold the id, and a store that
-        can only compare how often a record was written would take that one away.
+        A removed record has no claim left. By now another client may hold the id, and a store that
+        can only compare how often a record was written would remove that client's record.
         """
         return member is self._removed or self._claims.release(member.claim)
 
@@ -365,13 +381,16 @@ class MemberLifecycle:
     def _lose(self, member: Member, reason: str) -> None:
         """End *member*, unless another thread has; on_lost is queued before the next on_rejoined.
 
-        Only the present incarnation is lost: by the time the lock is free there may be another.
+        Only the present incarnation is lost: by the time the lock is acquired there may be another.
         """
         with self._turning:
-            if self.member is not member or not self._phases.enter(Phase.LOST):
+            phase = self._phases.lose() if self.member is member else None
+            if phase is None:
                 return
             member.end(reason)
             self._callbacks.lost(member)
+        if phase is Phase.ENDED:
+            fail(self._left, self._not_a_member())
         self._task.wake()
 
     def _now(self) -> float:

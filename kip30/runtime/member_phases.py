@@ -1,14 +1,16 @@
-"""The phases of one member, and the data that its record must show. Talks to no store.
+"""The phases of one member, and the data that its record must show. Sends no request.
 
     from                    when                                                to
     JOINING                 the store grants the first claim                    JOINED
     JOINED                  the lease ends, or the store has no such member     LOST
+    JOINED                  the same, and the member is not to re-join          ENDED
     LOST                    the store grants the claim of the re-join           JOINED
     LOST                    another client holds the id                         EVICTED
     JOINING, JOINED, LOST   leave, the handle closes, or the join fails         LEAVING
     all but CLOSED          the locator closes                                  CLOSED
 
-LEAVING, EVICTED and CLOSED are final: no callback and no re-join follows.
+ENDED, LEAVING, EVICTED and CLOSED are final: no re-join follows, and no callback but that of the
+change itself. In ENDED and LEAVING the claim is released in the store.
 
 Each `update` gets a number, so that the newest data wins in a re-join: data with a smaller number
 never replaces data with a greater one.
@@ -28,6 +30,7 @@ class Phase(Enum):
     JOINING = "joining"
     JOINED = "joined"
     LOST = "lost"
+    ENDED = "ended"
     LEAVING = "left"
     EVICTED = "evicted"
     CLOSED = "closed"
@@ -35,8 +38,9 @@ class Phase(Enum):
 
 _NEXT: Mapping[Phase, frozenset[Phase]] = {
     Phase.JOINING: frozenset({Phase.JOINED, Phase.LEAVING, Phase.CLOSED}),
-    Phase.JOINED: frozenset({Phase.LOST, Phase.LEAVING, Phase.CLOSED}),
+    Phase.JOINED: frozenset({Phase.LOST, Phase.ENDED, Phase.LEAVING, Phase.CLOSED}),
     Phase.LOST: frozenset({Phase.JOINED, Phase.EVICTED, Phase.LEAVING, Phase.CLOSED}),
+    Phase.ENDED: frozenset({Phase.CLOSED}),
     Phase.LEAVING: frozenset({Phase.CLOSED}),
     Phase.EVICTED: frozenset({Phase.CLOSED}),
     Phase.CLOSED: frozenset(),
@@ -58,14 +62,15 @@ class MemberPhases:
     All attributes are written under the lock, by the methods of this class alone.
     """
 
-    def __init__(self, data: bytes) -> None:
-        """Be about to join with *data*."""
+    def __init__(self, data: bytes, *, rejoins: bool = True) -> None:
+        """Start in JOINING with *data*; *rejoins* says whether a re-join follows a lost session."""
+        self._rejoins = rejoins
         self._changed = threading.Condition()
         # Where the member is; `enter` changes it.
         self._phase = Phase.JOINING
         self._numbers = itertools.count(1)
-        # What a re-join carries: the newest data that was acknowledged, that may have been
-        # written, or that waits for the re-join.
+        # What a re-join writes: the newest data that was acknowledged, that may have been written,
+        # or that waits for the re-join.
         self._newest = Update(0, data)
         # The update that the record of the present incarnation shows for certain.
         self._shown = _NOT_SHOWN
@@ -92,12 +97,17 @@ class MemberPhases:
             self._changed.notify_all()
             return True
 
+    def lose(self) -> Phase | None:
+        """Go to LOST or ENDED, because the session is lost; return which, None if neither."""
+        phase = Phase.LOST if self._rejoins else Phase.ENDED
+        return phase if self.enter(phase) else None
+
     def number(self, data: bytes) -> Update:
         """Return *data* as an update newer than all before."""
         return Update(next(self._numbers), data)
 
     def keep(self, update: Update) -> bool:
-        """Have a re-join carry *update* unless it has newer data; false if there will be none."""
+        """Let a re-join write *update* unless it has newer data; false if none follows."""
         with self._changed:
             if self._phase not in _STAYING:
                 return False
@@ -105,14 +115,14 @@ class MemberPhases:
             return True
 
     def newest(self) -> Update:
-        """Return what a re-join has to carry."""
+        """Return the update that a re-join must write."""
         return self._newest
 
     def acknowledge(self, update: Update) -> None:
         """Note that the store shows *update*, and wake the calls that wait for it."""
         with self._changed:
             self._newest = max(self._newest, update)
-            if self._phase is Phase.JOINED:  # else it was the record of a lost incarnation
+            if self._phase is Phase.JOINED:  # otherwise it was the record of a lost incarnation
                 self._shown = max(self._shown, update.number)
             self._acknowledged = max(self._acknowledged, update.number)
             self._changed.notify_all()

@@ -1,6 +1,6 @@
 """One open store with everything the portable classes share: deadlines, threads, leases.
 
-Internal: users meet it as the `PluginLocator` that made it.
+Internal: users see only the `PluginLocator` that made it.
 """
 
 import atexit
@@ -11,8 +11,9 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, Protocol, TypeVar
 
-from kip30.driver import Backend, Capability, Context
+from kip30.driver import Backend, Capability, Context, LeaseSharing
 from kip30.driver.kit.futures import Completed, Handed
+from kip30.driver.lease import Lease
 from kip30.driver.records import Target
 from kip30.errors import (
     ClosedError,
@@ -23,9 +24,9 @@ from kip30.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
-from kip30.runtime.callbacks import Callbacks
 from kip30.runtime.deadline_wait import SLACK, DeadlineWait
 from kip30.runtime.dispatcher import Dispatcher
+from kip30.runtime.future_callbacks import Callbacks
 from kip30.runtime.lease_tracker import LeaseTracker
 from kip30.runtime.lost_answers import Wait
 from kip30.runtime.subscriptions import Describe, Subscription, Subscriptions
@@ -36,7 +37,7 @@ E = TypeVar("E")
 
 
 class Pursuit(Protocol):
-    """Something that is held or sought in the store until it is closed."""
+    """A claim, or an attempt to get one, that lasts until it is closed."""
 
     def close(self) -> None:
         """Stop, locally and at once."""
@@ -47,7 +48,7 @@ class OpenStore:
     """An open backend and what surrounds it. Thread-safe; unusable in a forked child."""
 
     def __init__(self, backend: Backend, context: Context) -> None:
-        """Own *backend* from now on.
+        """Take ownership of *backend*.
 
         Raises:
             UnavailableError: The system has no thread to spare. *backend* is closed.
@@ -93,8 +94,20 @@ class OpenStore:
         if capability not in self.backend.capabilities:
             raise UnsupportedError(f"store {self.backend.name!r} does not offer {capability.value}")
 
+    def share_lease(self, lease: Lease) -> int:
+        """Return a descriptor that keeps *lease* for as long as a process has it open.
+
+        Raises:
+            UnsupportedError: The store has no such thing.
+            UsageError: *lease* has ended.
+        """
+        self.require(Capability.LEASE_SHARING)
+        if not isinstance(self.backend, LeaseSharing):
+            raise UnsupportedError(f"store {self.backend.name!r} declares what it cannot do")
+        return self.backend.share(lease)
+
     def fit(self, data: bytes) -> bytes:
-        """Return *data* if the store takes that many bytes.
+        """Return *data* if the store accepts that many bytes.
 
         Raises:
             ValueTooLargeError: It does not. Nothing was sent.
@@ -121,7 +134,7 @@ class OpenStore:
         return Handed(self.callbacks.call)
 
     def asking(self) -> Wait:
-        """Return what waits for writes, all of them by *one* operation timeout.
+        """Return a wait for writes, all of them within *one* operation timeout.
 
         It raises `OutcomeUnknownError` for a write that was not answered in time, and
         `ClosedError` if closed meanwhile.
@@ -140,7 +153,7 @@ class OpenStore:
         *,
         initial: bool,
     ) -> Subscription[E]:
-        """Take note of what *describe* makes of changes to *target* from now on.
+        """Deliver the events that *describe* makes of changes to *target* from now on.
 
         *callback* is called once the subscription is started.
 
@@ -175,7 +188,7 @@ class OpenStore:
             self._pursuits.add(pursuit)
 
     def drop(self, pursuit: Pursuit) -> None:
-        """Undo `keep`; nothing happens if it is not there."""
+        """Undo `keep`; do nothing if it is not there."""
         with self._lock:
             self._pursuits.discard(pursuit)
 
@@ -187,7 +200,7 @@ class OpenStore:
         """End all that was claimed, every listener, thread and the store. Idempotent.
 
         Every call returns after the end, except one made from a listener, which must not
-        wait for itself. In a forked child nothing happens: the parent goes on.
+        wait for itself. In a forked child nothing happens: the parent's store stays open.
         """
         if self.is_foreign():
             return

@@ -14,14 +14,14 @@ from kip30.driver.kit import fork_safety
 from kip30.driver.scanning import ScanDriver, View
 from kip30.errors import ConfigError, DefiniteError, UnsupportedError, UsageError
 from kip30.names import check_id
-from kip30.runtime.registry import Choice, NotLoadedError, choose, names
+from kip30.runtime.backend_registry import Choice, NotLoadedError, choose, names
 
 Configuration = str | Path | Mapping[str, Written] | Properties | None
-"""A properties file, a mapping of its keys, what `kip30.config.load` made of it, or nothing."""
+"""A properties file, a mapping of its keys, the result of `kip30.config.load`, or None."""
 
 
 class Resolved(NamedTuple):
-    """A configuration without mistakes that can be found before the store is opened."""
+    """A configuration that was checked as far as is possible without opening the store."""
 
     choice: Choice
     context: Context
@@ -61,7 +61,7 @@ class Resolved(NamedTuple):
 def resolve(
     config: Configuration, clock: Clock | None = None, *, load_plugins: bool = True
 ) -> Resolved:
-    """Find the store that *config* means and build its settings, without opening it.
+    """Find the store that *config* chooses and build its settings, without opening it.
 
     Raises:
         ConfigError: A setting is wrong; the message names it.
@@ -97,13 +97,13 @@ class Checked:
 
 
 def check(config: Configuration = None, *, load_plugins: bool = False) -> Checked:
-    """Find every mistake in *config* that can be found without opening the store it means.
+    """Find every mistake in *config* that can be found without opening the store.
 
     Args:
         config: As for `PluginLocator.startup`.
         load_plugins: Whether to import what ``plugin.locator.classname`` names, and what is in
-            ``plugin.additional.paths``. Without it none of that code runs, and settings that
-            only this code knows are not checked.
+            ``plugin.additional.paths``. Otherwise none of that code runs, and settings that only
+            this code knows are not checked.
 
     Raises:
         ConfigError: A setting is wrong; the message names it.
@@ -117,7 +117,7 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
 
 
 def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence[str]:
-    """Return the statements with which an administrator prepares the store that *config* means.
+    """Return the statements with which an administrator prepares the store that *config* chooses.
 
     Args:
         config: As for `PluginLocator.startup`.
@@ -137,7 +137,7 @@ def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence
 def scanner(
     config: Configuration = None, view: View | None = None, *, request_seconds: float | None = None
 ) -> ScanDriver:
-    """Open the store that *config* means for reading in bulk. Nothing is claimed or made.
+    """Open the store that *config* chooses for reading in bulk. Nothing is claimed or created.
 
     Args:
         config: As for `PluginLocator.startup`.
@@ -163,7 +163,7 @@ def scanner(
 
 @contextmanager
 def _explaining(choice: Choice) -> Generator[None]:
-    """Let an error say why this store was to be opened, if no setting says so."""
+    """Add to an error why this store was chosen, if no setting chose it."""
     try:
         yield
     except (ConfigError, DefiniteError) as error:

@@ -1,4 +1,4 @@
-"""One watch per target, however many listeners it has, and what each has received.
+"""Shares one watch per target among its listeners, and tracks what each has received.
 
 Delivery is level-triggered: a subscription compares the newest state with the
 last one it delivered, so states in between may be merged and the final one
@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from kip30.driver import ObserveDriver, Watch
 from kip30.driver.records import Delta, Kind, Snapshot, Target
@@ -20,29 +20,29 @@ E = TypeVar("E")
 log: logging.Logger = logging.getLogger(__name__)
 
 Describe = Callable[[Snapshot | None, Snapshot, frozenset[str] | None], E | None]
-"""Makes an event of the state delivered last, None before the first, and of the newest state.
+"""Makes an event from the last delivered state, None before the first, and the newest state.
 
-The names are those where the two may differ; None if that is not known. It answers None if nothing
-has happened that concerns its callback.
+The names are those where the two may differ; None if that is not known. It returns None if nothing
+has changed that concerns its callback.
 """
 
 _NAMES_KEPT = 1000
-"""How many changed names a feed remembers, and steps, for listeners that are behind."""
+"""How many changed names and steps a feed remembers for listeners that lag behind."""
 
 
 class Deltas:
     """Where the newest state of a target differs from those before it. Not thread-safe."""
 
     def __init__(self) -> None:
-        """Know of no state."""
-        # Without a gap: each begins at the latest with the state at which the one before it ends.
+        """Start without a state."""
+        # Without a gap: each begins no later than with the state at which the previous one ends.
         self._kept: deque[Delta] = deque()
-        # How many names they have, and one more for each: a step may have none.
+        # The number of their names, plus one for each step: a step may have no names.
         self._size = 0
         self._order = -1
 
     def note(self, snapshot: Snapshot) -> None:
-        """Take *snapshot* for the newest state."""
+        """Record *snapshot* as the newest state."""
         delta = snapshot.delta
         if delta is None or delta.since > self._order:
             self._kept.clear()
@@ -67,21 +67,28 @@ class Deltas:
         return None
 
 
+class FeedReader(Protocol):
+    """A task that is notified of a new state, and then reads it."""
+
+    def wake(self) -> None:
+        """Look at the newest state soon. Any thread calls; must not block."""
+
+
 class Feed:
-    """The newest known state of one target, shared by all who look at it."""
+    """The newest known state of one target, shared by all its readers."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start without a state."""
         # The newest state. Written with `_deltas`, under the lock, by `take` alone.
         self.latest: Snapshot | None = None
         self.watch: Watch | None = None
         # A dict for its order: a thousand listeners of one target come and go.
-        self.tasks: dict[Task, None] = {}
+        self.tasks: dict[FeedReader, None] = {}
         self._deltas = Deltas()
         self._lock = threading.Lock()
 
     def take(self, snapshot: Snapshot) -> None:
-        """Accept a state from the driver unless a newer one is known, and wake who looks."""
+        """Accept a state from the driver unless a newer one is known, and wake the readers."""
         with self._lock:
             if self.latest is not None and snapshot.order < self.latest.order:
                 return
@@ -99,7 +106,7 @@ class Feed:
     def shared(self, state: Snapshot, kind: Kind) -> Snapshot:
         """Return *state*, with the entries of the newest state if those are the same.
 
-        Each of a thousand listeners reads the state that it begins with, and would keep a copy.
+        Otherwise each of a thousand listeners would keep its own copy of its first state.
         """
         latest = self.latest
         if latest is None or latest.entries is state.entries:
@@ -111,12 +118,12 @@ class Feed:
         )
         return state._replace(entries=latest.entries) if is_same else state
 
-    def add(self, task: Task) -> None:
+    def add(self, task: FeedReader) -> None:
         """Wake *task* from now on."""
         with self._lock:
             self.tasks[task] = None
 
-    def remove(self, task: Task) -> bool:
+    def remove(self, task: FeedReader) -> bool:
         """Stop waking *task*; say whether no task is left."""
         with self._lock:
             self.tasks.pop(task, None)
@@ -132,7 +139,7 @@ class Subscriptions:
         self._feeds: dict[Target, Feed] = {}
         self._lock = threading.Lock()
 
-    def attach(self, target: Target, task: Task) -> Feed:
+    def attach(self, target: Target, task: FeedReader) -> Feed:
         """Wake *task* at every new state of *target*, beginning with the current one."""
         with self._lock:
             feed = self._feeds.get(target)
@@ -152,8 +159,8 @@ class Subscriptions:
             del self._feeds[target]
             raise
 
-    def detach(self, target: Target, task: Task) -> None:
-        """Undo `attach`; the last one to leave ends the watch."""
+    def detach(self, target: Target, task: FeedReader) -> None:
+        """Undo `attach`; when the last task leaves, the watch ends."""
         with self._lock:
             feed = self._feeds.get(target)
             if feed is None or not feed.remove(task):
@@ -164,7 +171,7 @@ class Subscriptions:
 
 
 class Subscription(Generic[E]):
-    """One callback on one target, which hears of what *describe* makes of its states."""
+    """One callback on one target, called with the events that *describe* makes of its states."""
 
     def __init__(
         self,
@@ -174,7 +181,7 @@ class Subscription(Generic[E]):
         callback: Callable[[E], object],
         unreadable: UnreadableLog,
     ) -> None:
-        """Deliver nothing until `prepare` and `start`; log by *unreadable* what is left out."""
+        """Deliver nothing until `prepare` and `start`; log skipped records through *unreadable*."""
         self.target = target
         self.failures: int = 0
         self._describe = describe
@@ -186,9 +193,9 @@ class Subscription(Generic[E]):
         self.task: Task = dispatcher.task(self._deliver, f"listener of {target.kind.value}")
 
     def prepare(self, feed: Feed, baseline: Snapshot, *, initial: bool) -> None:
-        """Be about to deliver what differs from *baseline*, and that itself if *initial*."""
+        """Prepare to deliver changes since *baseline*, and *baseline* itself if *initial*."""
         self._feed = feed
-        # The newest state known: the feed may not have got as far yet.
+        # The newest known state: the feed may still lag behind it.
         self._newest = feed.shared(baseline, self.target.kind)
         self._delivered = None if initial else self._newest
 
@@ -198,7 +205,7 @@ class Subscription(Generic[E]):
         self.task.wake()
 
     def _deliver(self) -> Suspended | None:
-        """Deliver the newest state; if the callback goes on elsewhere, return what ends then."""
+        """Deliver the newest state; if the callback continues elsewhere, return its future."""
         if not self._started or self._feed is None:
             return None
         newest, names = self._feed.newest(self._delivered)
@@ -215,7 +222,7 @@ class Subscription(Generic[E]):
     def _call(self, event: E) -> Suspended | None:
         try:
             return suspended(self._callback(event))
-        except BaseException:  # the next states must be delivered all the same
+        except BaseException:  # later states must still be delivered
             self.failures += 1
             log.exception("a listener of %s raised", self.target)
             return None

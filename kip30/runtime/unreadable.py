@@ -1,7 +1,7 @@
 """Records that this kip30 cannot read: left out of every list and change, and logged once each.
 
 They are another program's, a newer kip30's or damaged; a rolling upgrade makes some. One of them
-must not hide all others, nor fill the log of every client that looks at the same place.
+must not hide all others, nor fill the log of every client that reads the same place.
 """
 
 import logging
@@ -15,20 +15,20 @@ from kip30.driver.records import Kind, Target
 log: logging.Logger = logging.getLogger(__name__)
 
 _PLACES = 4096
-"""Of how many namespaces, groups and services it is remembered what was logged."""
+"""For how many namespaces, groups and services the log remembers its lines."""
 _EACH = 100
 """How many records of one of them are logged: a tree of another program may have any number."""
 
 _CONTAINER = {Kind.VALUE: Kind.NAMESPACE, Kind.MEMBER: Kind.GROUP}
-"""What is one record, and what it stands in: it is logged once, whichever way it is met."""
+"""Identifies a record and its place: it is logged once, whichever way it is read."""
 
 
 class UnreadableLog:
-    """What one connection has logged of unreadable records. Thread-safe."""
+    """The unreadable records that one connection has logged. Thread-safe."""
 
     def __init__(self) -> None:
-        """Have logged nothing."""
-        # By place, the one looked at last at the end: the reason logged for each name.
+        """Start with nothing logged."""
+        # By place, the most recently used last: the reason logged for each name.
         self._logged: OrderedDict[tuple[Kind, str], dict[str, str]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -53,7 +53,7 @@ class UnreadableLog:
     def _take_new(
         self, place: tuple[Kind, str], unreadable: Mapping[str, str]
     ) -> tuple[Mapping[str, str], bool]:
-        """Return what is to be logged, and whether the place reaches its limit with it."""
+        """Return what to log, and whether the place thereby reaches its limit."""
         known = self._logged.setdefault(place, {})
         self._logged.move_to_end(place)
         if len(self._logged) > _PLACES:

@@ -6,7 +6,7 @@ import pytest
 
 from kip30_conformance.all_suites import suite_classes
 from kip30_conformance.servers import SIZES, start
-from kip30_conformance.servers.harness import ServerHarness
+from kip30_conformance.servers.server_harness import ServerHarness
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda nodes: f"nodes-{nodes}")

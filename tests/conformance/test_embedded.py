@@ -10,43 +10,63 @@ from typing_extensions import override
 
 from kip30 import PluginLocator
 from kip30.config import Written
-from kip30_conformance.clients.arena import Arena
-from kip30_conformance.faults.commit_faults import CommitFaultTests
-from kip30_conformance.faults.election_faults import ElectionFaultTests
-from kip30_conformance.faults.fork_faults import ForkTests
-from kip30_conformance.faults.frozen_faults import FrozenServerTests
-from kip30_conformance.faults.link_faults import LinkFaultTests
-from kip30_conformance.faults.listener_faults import ListenerFaultTests
-from kip30_conformance.faults.membership_faults import MembershipFaultTests
-from kip30_conformance.faults.membership_rejoins import MembershipRejoinTests
-from kip30_conformance.faults.membership_removals import MembershipRemovalTests
-from kip30_conformance.faults.missed_changes import MissedChangeTests
-from kip30_conformance.faults.node_faults import NodeFaultTests
-from kip30_conformance.faults.partition_faults import PartitionFaultTests
-from kip30_conformance.faults.recovery import RecoveryTests
-from kip30_conformance.faults.runner_faults import RunnerFaultTests
-from kip30_conformance.faults.storage_faults import StorageFaultTests
-from kip30_conformance.faults.termination import TerminationTests
-from kip30_conformance.faults.thread_faults import ThreadFaultTests
+from kip30_conformance.clients.run_processes import Arena
+from kip30_conformance.fault_suites.commit_faults import CommitFaultTests
+from kip30_conformance.fault_suites.controller_faults import ControllerFaultTests
+from kip30_conformance.fault_suites.coordinator_crashes import CoordinatorWriteTests
+from kip30_conformance.fault_suites.coordinator_faults import CoordinatorFaultTests
+from kip30_conformance.fault_suites.election_faults import ElectionFaultTests
+from kip30_conformance.fault_suites.fork_faults import ForkTests
+from kip30_conformance.fault_suites.frozen_faults import FrozenServerTests
+from kip30_conformance.fault_suites.kafka_elector_faults import ElectorFaultTests
+from kip30_conformance.fault_suites.link_faults import LinkFaultTests
+from kip30_conformance.fault_suites.listener_faults import ListenerFaultTests
+from kip30_conformance.fault_suites.membership_faults import MembershipFaultTests
+from kip30_conformance.fault_suites.membership_rejoins import MembershipRejoinTests
+from kip30_conformance.fault_suites.membership_removals import MembershipRemovalTests
+from kip30_conformance.fault_suites.membership_without_rejoin import WithoutRejoinTests
+from kip30_conformance.fault_suites.missed_changes import MissedChangeTests
+from kip30_conformance.fault_suites.node_faults import NodeFaultTests
+from kip30_conformance.fault_suites.partition_faults import PartitionFaultTests
+from kip30_conformance.fault_suites.recipe_faults import RecipeFaultTests
+from kip30_conformance.fault_suites.recovery import RecoveryTests
+from kip30_conformance.fault_suites.runner_faults import RunnerFaultTests
+from kip30_conformance.fault_suites.share_faults import ShareFaultTests
+from kip30_conformance.fault_suites.storage_faults import StorageFaultTests
+from kip30_conformance.fault_suites.termination import TerminationTests
+from kip30_conformance.fault_suites.thread_faults import ThreadFaultTests
+from kip30_conformance.fault_suites.vacancy_faults import VacancyFaultTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
 from kip30_conformance.suite import Evidence
+from kip30_conformance.suites.controller import ControllerTests
+from kip30_conformance.suites.coordinate_command import ShareTests
+from kip30_conformance.suites.coordinator_crowds import CoordinatorCrowdTests
+from kip30_conformance.suites.coordinator_fencing import CoordinatorFencingTests
+from kip30_conformance.suites.coordinator_rounds import CoordinatorRoundTests
+from kip30_conformance.suites.coordinator_static import StaticMemberTests
 from kip30_conformance.suites.driver_rules import DriverTests
 from kip30_conformance.suites.election import ElectionTests
+from kip30_conformance.suites.error_taxonomy import TaxonomyTests
 from kip30_conformance.suites.event_loops import EventLoopTests
 from kip30_conformance.suites.fence_races import FenceRaceTests
 from kip30_conformance.suites.fencing import FencingTests
+from kip30_conformance.suites.foreign_records import NeighbourTests
 from kip30_conformance.suites.groups import GroupTests
-from kip30_conformance.suites.isolation import IsolationTests, TaxonomyTests
+from kip30_conformance.suites.guard_races import GuardRaceTests
+from kip30_conformance.suites.incarnations import IncarnationTests
+from kip30_conformance.suites.kafka_elector import ElectorTests
 from kip30_conformance.suites.leases import LeaseTests
 from kip30_conformance.suites.lifecycle import LifecycleTests
+from kip30_conformance.suites.line_recipes import LineRecipeTests
 from kip30_conformance.suites.listener_callbacks import ListenerCallbackTests
 from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.suites.membership import MembershipTests
 from kip30_conformance.suites.membership_views import MembershipViewTests
-from kip30_conformance.suites.neighbours import NeighbourTests
+from kip30_conformance.suites.namespace_isolation import IsolationTests
 from kip30_conformance.suites.nominations import NominationTests
 from kip30_conformance.suites.pruning import PruningTests
+from kip30_conformance.suites.recipes import RecipeTests
 from kip30_conformance.suites.round_trips import RoundTripTests
 from kip30_conformance.suites.run_command import RunnerTests
 from kip30_conformance.suites.scanning import ScanningTests
@@ -58,6 +78,9 @@ from kip30_conformance.suites.storage_races import StorageRaceTests
 from kip30_conformance.suites.storage_set import StorageSetTests
 from kip30_conformance.suites.storage_versions import StorageVersionTests
 from kip30_conformance.suites.terms import TermTests
+from kip30_conformance.suites.tooz_locks import ToozLockTests
+from kip30_conformance.suites.vacancies import VacancyTests
+from kip30_conformance.suites.write_guards import GuardTests
 from tests.late_answers import late_answers
 
 _NOBODY_LEADS = """
@@ -76,10 +99,6 @@ INSERT INTO change (root, kind, scope, name) SELECT root.id, 2, ?, ? FROM root W
 
 
 class EmbeddedHarness(Harness):
-    # SQLite closes no descriptor of the file while another connection of the process has it
-    # open; the next connection takes one of those over.
-    kept_descriptors = 3
-
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.open(self.unique_root()).close()
@@ -227,6 +246,10 @@ class TestMembership(MembershipTests):
     """Membership of the embedded store."""
 
 
+class TestIncarnations(IncarnationTests):
+    """The order of joins on the embedded store."""
+
+
 class TestGroups(GroupTests):
     """Groups of the embedded store."""
 
@@ -241,6 +264,10 @@ class TestMembershipRejoins(MembershipRejoinTests):
 
 class TestMembershipRemovals(MembershipRemovalTests):
     """Members of the embedded store whose record is removed."""
+
+
+class TestWithoutRejoin(WithoutRejoinTests):
+    """Members of the embedded store that are over with their session."""
 
 
 class TestMembershipViews(MembershipViewTests):
@@ -275,8 +302,32 @@ class TestFenceRace(FenceRaceTests):
     """Fences and the next leader at once."""
 
 
+class TestGuards(GuardTests):
+    """Guards on the embedded store."""
+
+
+class TestGuardRace(GuardRaceTests):
+    """Guards and what changes them at once."""
+
+
 class TestElectionFaults(ElectionFaultTests):
     """Elections on the embedded store under faults."""
+
+
+class TestElector(ElectorTests):
+    """Kafka's elector on the embedded store."""
+
+
+class TestElectorFaults(ElectorFaultTests):
+    """Kafka's elector on the embedded store under faults."""
+
+
+class TestController(ControllerTests):
+    """The controller of the documents on the embedded store."""
+
+
+class TestControllerFaults(ControllerFaultTests):
+    """The controller of the documents when brokers of the embedded store fail."""
 
 
 class TestRunner(RunnerTests):
@@ -297,6 +348,14 @@ class TestRunnerFaults(RunnerFaultTests):
             evidence.saw("dead runner", runner.pid)
         assert arena.start("true").wait() == 0
         assert harness.session_files() == []
+
+
+class TestShares(ShareTests):
+    """`kip30 coordinate` on the embedded store."""
+
+
+class TestShareFaults(ShareFaultTests):
+    """`kip30 coordinate` on the embedded store, under faults."""
 
 
 class TestTermination(TerminationTests):
@@ -349,3 +408,51 @@ class TestKeySetListenersByPolling(KeySetListenerTests):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> PollingHarness:
         return PollingHarness(tmp_path / "state")
+
+
+class TestVacancies(VacancyTests):
+    """Vacancies on the embedded store."""
+
+
+class TestVacancyFaults(VacancyFaultTests):
+    """Vacancies under faults on the embedded store."""
+
+
+class TestRecipes(RecipeTests):
+    """Recipes on the embedded store."""
+
+
+class TestLineRecipes(LineRecipeTests):
+    """Recipes that wait in a line on the embedded store."""
+
+
+class TestToozLocks(ToozLockTests):
+    """Tooz's tests of locks on the embedded store."""
+
+
+class TestRecipeFaults(RecipeFaultTests):
+    """Recipes under faults on the embedded store."""
+
+
+class TestCoordinatorRounds(CoordinatorRoundTests):
+    """Rounds of groups on the embedded store."""
+
+
+class TestCoordinatorFencing(CoordinatorFencingTests):
+    """Writes of members of groups on the embedded store."""
+
+
+class TestStaticMembers(StaticMemberTests):
+    """Static members of groups on the embedded store."""
+
+
+class TestCoordinatorCrowds(CoordinatorCrowdTests):
+    """Large groups on the embedded store."""
+
+
+class TestCoordinatorWrites(CoordinatorWriteTests):
+    """Members of groups on the embedded store that are struck at each write."""
+
+
+class TestCoordinatorFaults(CoordinatorFaultTests):
+    """Groups on the embedded store under faults."""

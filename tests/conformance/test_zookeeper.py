@@ -6,7 +6,7 @@ import pytest
 
 from kip30_conformance.all_suites import suite_classes
 from kip30_conformance.servers import SIZES, start
-from kip30_conformance.servers.harness import ServerHarness
+from kip30_conformance.servers.server_harness import ServerHarness
 
 UNSYNCED = "forceSync=no"
 """Processes are killed here, not machines. One sync of a disk that all servers share was seen to

@@ -4,10 +4,11 @@ import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import closing
+from typing import Any
 
 from kip30.driver import Context
 from kip30.driver.kit.futures import Completed, mapped
-from kip30.driver.records import Claim, Entry, Held, Version
+from kip30.driver.records import Claim, Entry, Held, Kind, Snapshot, Target, Version
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate
@@ -79,7 +80,7 @@ class MemberForEver(EmbeddedBackend):
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
-        mutate(self._engine.peers, "is_alive", lambda *_: True)
+        mutate(self._resources.peers, "is_alive", lambda *_: True)
 
 
 class LeavesLate(EmbeddedBackend):
@@ -88,3 +89,30 @@ class LeavesLate(EmbeddedBackend):
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
         mutate(self.membership, "release", lambda *_: Completed(None))
+
+
+class MembersAllAsOld(EmbeddedBackend):
+    """Gives all members of a group one incarnation, so each candidate is the first in the line."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.membership, "claim", self._claim)
+        mutate(self.observe, "snapshot", self._snapshot)
+
+    def _claim(self, claim: Callable[..., Future[Claim]], *member: Any) -> Future[Claim]:
+        return mapped(claim(*member), lambda answer: answer._replace(entry=_ageless(answer.entry)))
+
+    def _snapshot(
+        self, snapshot: Callable[[Target], Future[Snapshot]], target: Target
+    ) -> Future[Snapshot]:
+        read = snapshot(target)
+        return mapped(read, _all_ageless) if target.kind is Kind.GROUP else read
+
+
+def _all_ageless(read: Snapshot) -> Snapshot:
+    entries = {name: _ageless(entry) for name, entry in read.entries.items()}
+    return read._replace(entries=entries)
+
+
+def _ageless(entry: Entry) -> Entry:
+    return entry._replace(version=Version(1))

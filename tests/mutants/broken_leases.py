@@ -31,7 +31,7 @@ class FenceComparedFirst(EmbeddedBackend):
         return write(one._replace(fence=None))
 
     def _epoch(self, service: str) -> int:
-        newest: int = self._engine.database.read(
+        newest: int = self._resources.database.read(
             lambda connection: connection.execute(_EPOCH, (service.encode(),)).fetchone()[0]
         )
         return newest

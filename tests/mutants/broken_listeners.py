@@ -1,5 +1,6 @@
 """Embedded stores whose watches tell too little, too much, or in the wrong order."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,6 +15,7 @@ SoundWatch = Callable[[Target, Sink], Watch]
 Retelling = Callable[[Snapshot | None, Snapshot], Iterator[Snapshot]]
 
 _PAUSE = 0.01
+_POLL_SECONDS = 5.0
 
 
 class DropsLastEvent(EmbeddedBackend):
@@ -46,6 +48,32 @@ class KeySetMissesRemove(EmbeddedBackend):
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
         mutate(self.observe, "watch", _retold(_unless_something_went))
+
+
+class SubscribesAfterReading(EmbeddedBackend):
+    """Reads first and subscribes then, and finds what changed in between at its next poll."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.observe, "watch", self._watch)
+
+    def _watch(self, sound: SoundWatch, target: Target, sink: Sink) -> Watch:
+        sink(self.observe.snapshot(target).result())
+        is_first = True
+
+        def deliver(now: Snapshot) -> None:
+            nonlocal is_first
+            if is_first:
+                # The sound watch begins with the state as of the subscription, which the wrong one
+                # would not know yet: no notification tells of a change before that.
+                is_first = False
+                poll = threading.Timer(_POLL_SECONDS, sink, [now])
+                poll.daemon = True
+                poll.start()
+            else:
+                sink(now)
+
+        return sound(target, deliver)
 
 
 def _retold(retell: Retelling) -> Callable[[SoundWatch, Target, Sink], Watch]:

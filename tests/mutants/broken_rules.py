@@ -6,8 +6,12 @@ from concurrent.futures import Future
 from contextlib import closing
 from typing import Any
 
+from typing_extensions import override
+
 from kip30.driver import Context, Watch
+from kip30.driver.kit.future_chaining import copy
 from kip30.driver.kit.futures import Completed, failed, mapped
+from kip30.driver.kit.lazy_future import LazyFuture
 from kip30.driver.lease import Lease
 from kip30.driver.records import (
     Claim,
@@ -58,6 +62,32 @@ class StaleReadsOfMany(EmbeddedBackend):
             return read(keys)
         known = tuple(keys)
         return mapped(read(keys), lambda entries: self._cache.setdefault(known, entries))
+
+
+class _SentForWaiting(LazyFuture[Any]):
+    """A future whose request is sent only by a caller that waits."""
+
+    def __init__(self, work: Callable[[], Future[Any]]) -> None:
+        super().__init__()
+        self._work = work
+
+    @override
+    def send(self) -> None: ...
+
+    @override
+    def send_here(self, timeout: float | None) -> None:
+        copy(self._work(), self)
+
+
+class NeverSentUnlessWaitedFor(EmbeddedBackend):
+    """Forgets writes of callers that do not wait, but poll or add a callback."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.storage, "write", self._write)
+
+    def _write(self, write: SoundWrite, wanted: Write) -> Future[Version]:
+        return _SentForWaiting(lambda: write(wanted))
 
 
 class ListsTenThousand(EmbeddedBackend):
@@ -139,7 +169,7 @@ class UpdatedForEver(EmbeddedBackend):
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
         self._file = self.describe()["file"]
-        mutate(self._engine.peers, "is_alive", self._is_alive)
+        mutate(self._resources.peers, "is_alive", self._is_alive)
 
     def _is_alive(self, is_alive: Callable[..., bool], *given: Any) -> bool:
         return is_alive(*given) or any(map(self._was_updated, given))

@@ -5,18 +5,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from random import Random
+from typing import Any
 
 from kip30.driver import Context
 from kip30.driver.kit.futures import failed, mapped
 from kip30.driver.records import Condition, Entry, Version, Write
-from kip30.errors import FencedError, OutcomeUnknownError
+from kip30.errors import FencedError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate
 
 SoundWrite = Callable[[Write], Future[Version]]
-_PAUSE = 0.3
+_PAUSE = 0.4
 _REFUSED = 0.1
 
 SoundRead = Callable[[Sequence[Key]], Future[list[Entry | None]]]
@@ -79,11 +80,11 @@ class SetIgnoresFence(EmbeddedBackend):
 
 
 class SetIsRepeated(EmbeddedBackend):
-    """Never says that the outcome of a set is unknown, but writes again."""
+    """Sends each set that creates its key once more, as after a lost answer."""
 
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
-        mutate(self.storage, "write", _set_again)
+        mutate(self.storage, "write", partial(_set_again, self.storage.read))
 
 
 class MinorIgnored(EmbeddedBackend):
@@ -157,9 +158,11 @@ def _set_unfenced(write: SoundWrite, one: Write) -> Future[Version]:
     return write(one._replace(fence=None) if one.condition is Condition.ANY else one)
 
 
-def _set_again(write: SoundWrite, one: Write) -> Future[Version]:
+def _set_again(read: Any, write: SoundWrite, one: Write) -> Future[Version]:
+    creates = one.condition is Condition.ANY and read([one.key]).result() == [None]
     done = write(one)
-    if one.condition is Condition.ANY and isinstance(done.exception(), OutcomeUnknownError):
+    if creates:
+        done.exception()
         time.sleep(_PAUSE)  # for another client to write meanwhile
         return write(one)
     return done

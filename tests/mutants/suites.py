@@ -10,21 +10,24 @@ from typing_extensions import override
 
 from kip30 import PluginLocator
 from kip30.config import Written
-from kip30_conformance.faults.election_faults import ElectionFaultTests
-from kip30_conformance.faults.fork_faults import ForkTests
-from kip30_conformance.faults.membership_faults import MembershipFaultTests
+from kip30_conformance.fault_suites.election_faults import ElectionFaultTests
+from kip30_conformance.fault_suites.fork_faults import ForkTests
+from kip30_conformance.fault_suites.membership_faults import MembershipFaultTests
+from kip30_conformance.fault_suites.membership_without_rejoin import WithoutRejoinTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
 from kip30_conformance.suites.driver_rules import DriverTests
 from kip30_conformance.suites.election import ElectionTests
 from kip30_conformance.suites.fence_races import FenceRaceTests
 from kip30_conformance.suites.fencing import FencingTests
+from kip30_conformance.suites.foreign_records import NeighbourTests
+from kip30_conformance.suites.guard_races import GuardRaceTests
+from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.leases import LeaseTests
 from kip30_conformance.suites.lifecycle import LifecycleTests
 from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.suites.membership import MembershipTests
 from kip30_conformance.suites.membership_views import MembershipViewTests
-from kip30_conformance.suites.neighbours import NeighbourTests
 from kip30_conformance.suites.scanning import ScanningTests
 from kip30_conformance.suites.storage import StorageTests
 from kip30_conformance.suites.storage_histories import StorageHistoryTests
@@ -32,6 +35,8 @@ from kip30_conformance.suites.storage_races import StorageRaceTests
 from kip30_conformance.suites.storage_set import StorageSetTests
 from kip30_conformance.suites.storage_versions import StorageVersionTests
 from kip30_conformance.suites.terms import TermTests
+from kip30_conformance.suites.vacancies import VacancyTests
+from kip30_conformance.suites.write_guards import GuardTests
 from tests.late_answers import late_answers
 
 
@@ -85,8 +90,20 @@ class TestFork(ForkTests):
     """Forks."""
 
 
+class TestGuards(GuardTests):
+    """Guards."""
+
+
+class TestGuardRace(GuardRaceTests):
+    """Guards under races."""
+
+
 class TestKeySetListeners(KeySetListenerTests):
     """Key-set listeners."""
+
+
+class TestIncarnations(IncarnationTests):
+    """The order of joins."""
 
 
 class TestLease(LeaseTests):
@@ -141,5 +158,13 @@ class TestTerms(TermTests):
     """Terms."""
 
 
+class TestWithoutRejoin(WithoutRejoinTests):
+    """Members that are over with their session."""
+
+
 class TestValueListeners(ValueListenerTests):
     """Value listeners."""
+
+
+class TestVacancies(VacancyTests):
+    """Vacancies."""

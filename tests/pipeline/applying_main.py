@@ -11,14 +11,15 @@ from contextlib import ExitStack
 
 from kip30 import PluginLocator
 from kip30.driver.records import Fence
-from kip30.pipeline.applier import Applier, Record
-from kip30.pipeline.run_lock import RunLeader
+from kip30.pipeline.applier import Applier, NewRecord
+from kip30.pipeline.run_leader import RunLeader
 
 
-def records(begin: int, end: int) -> list[Record]:
+def records(begin: int, end: int) -> list[NewRecord]:
     """Return the same records in every process."""
     return [
-        Record(f"n/{number:04d}", b"data %d" % number, str(number)) for number in range(begin, end)
+        NewRecord(f"n/{number:04d}", b"data %d" % number, str(number))
+        for number in range(begin, end)
     ]
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from kip30 import BYTES, PluginLocator, Storage
 from kip30.driver.records import Version
 from kip30.driver.scanning import Layout, Position, View
-from kip30.pipeline.journal import Journal
+from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.journal_rows import journal_schema
 from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.tail import SegmentSize, Tail, TailFiles, begin_at

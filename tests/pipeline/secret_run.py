@@ -11,11 +11,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from kip30.pipeline import snapshot
-from kip30.pipeline.cluster import shipped
 from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
 from kip30.pipeline.report_files import write_report
 from kip30.pipeline.session import running_session
 from kip30.pipeline.source import FORMAT, ScanOptions
+from kip30.pipeline.worker_config import shipped
 
 
 def main(file: str, out: Path, events: str) -> None:

@@ -12,8 +12,8 @@ from kip30 import BYTES, NotElectedError, PluginLocator
 from kip30.config import Written
 from kip30.driver.records import Entry
 from kip30.names import parse_key
-from kip30.pipeline.applier import Applied, Applier, Outcome, Record
-from kip30.pipeline.run_lock import RunLeader
+from kip30.pipeline.applier import Applied, Applier, NewRecord, WriteOutcome
+from kip30.pipeline.run_leader import RunLeader
 from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.etcd.admin import Admin, encoded
 from tests.unit.pipeline.requests import Requests
@@ -34,12 +34,12 @@ def count(applied: list[Applied]) -> dict[str, int]:
     return dict(Counter(one.outcome.value for one in applied))
 
 
-def entries(client: PluginLocator, given: list[Record]) -> list[Entry | None]:
+def entries(client: PluginLocator, given: list[NewRecord]) -> list[Entry | None]:
     keys = [parse_key(one.key) for one in given]
     return client.backend.storage.read(keys).result(SECONDS)
 
 
-def data(client: PluginLocator, given: list[Record]) -> list[bytes | None]:
+def data(client: PluginLocator, given: list[NewRecord]) -> list[bytes | None]:
     return [entry and entry.data for entry in entries(client, given)]
 
 
@@ -77,12 +77,12 @@ def test_every_record_has_the_outcome_it_deserves(target: Target) -> None:
     client = target.open_client()
     limit = client.backend.limits.value_bytes
     client.storage(BYTES).put_many({MANY[3].key: b"theirs", MANY[5].key: MANY[5].data})
-    bad = [Record("n/", b"", "1"), Record("n/large", bytes(limit + 1), "1")]
-    given = [*MANY[:10], *bad, MANY[0], Record(MANY[1].key, b"other", "9")]
+    bad = [NewRecord("n/", b"", "1"), NewRecord("n/large", bytes(limit + 1), "1")]
+    given = [*MANY[:10], *bad, MANY[0], NewRecord(MANY[1].key, b"other", "9")]
     for _ in range(2):
         applied = applier(client).create(given)
         assert [one.key for one in applied] == [one.key for one in given]
-        assert [one.outcome for one in applied[3:6:2]] == [Outcome.CONFLICT, Outcome.SAME]
+        assert [one.outcome for one in applied[3:6:2]] == [WriteOutcome.CONFLICT, WriteOutcome.SAME]
         assert [one.outcome.value for one in applied[10:]] == [
             *("rejected", "rejected", "same", "conflict")
         ]
@@ -94,7 +94,7 @@ def test_every_record_has_the_outcome_it_deserves(target: Target) -> None:
 def test_the_largest_values_arrive(target: Target) -> None:
     client = target.open_client()
     limit = client.backend.limits.value_bytes
-    large = [Record(f"large/{number}", bytes([number]) * limit, "1") for number in range(9)]
+    large = [NewRecord(f"large/{number}", bytes([number]) * limit, "1") for number in range(9)]
     assert count(applier(client).create(large)) == {"written": 9}
     assert data(client, large) == [one.data for one in large]
     assert count(applier(client).create(large)) == {"written": 9}
@@ -126,7 +126,7 @@ def test_a_raced_key_conflicts_alone(target: Target) -> None:
     applied = writer.create(MANY[:100])
     assert requests.counted() == ([100, 1], [100])
     assert count(applied) == {"written": 99, "conflict": 1}
-    assert applied[7].outcome is Outcome.CONFLICT
+    assert applied[7].outcome is WriteOutcome.CONFLICT
     assert data(client, [MANY[7]]) == [b"raced"]
 
 

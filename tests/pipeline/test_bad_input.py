@@ -20,7 +20,7 @@ from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.snapshot import JOB
 from kip30.pipeline.snapshot_files import SnapshotFiles
-from kip30_conformance.clients.signals import heeded
+from kip30_conformance.clients.default_signals import heeded
 
 from .store import embedded, fill, lines, write_properties
 

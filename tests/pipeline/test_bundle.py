@@ -12,12 +12,12 @@ from kip30.pipeline.bundle import write_bundle
 
 _LOOK = """
 import kip30, kip30_backends.embedded
-from kip30.runtime import registry
-from kip30.pipeline.report import Ending, Report
+from kip30.runtime import backend_registry
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.report_files import html
 print(kip30.__file__)
-print(*sorted(registry.names()))
-print(len(html(Report(job="snapshot", run="r", ending=Ending.DONE), [])))
+print(*sorted(backend_registry.names()))
+print(len(html(Report(job="snapshot", run="r", ending=JobEnding.DONE), [])))
 """
 
 

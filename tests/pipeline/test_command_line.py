@@ -15,7 +15,7 @@ from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.snapshot import JOB, SnapshotOptions
 from kip30.pipeline.view_reader import ViewReader
-from kip30_conformance.clients.signals import heeded
+from kip30_conformance.clients.default_signals import heeded
 from kip30_conformance.servers import start
 from tests.unit.etcd.admin import Admin
 

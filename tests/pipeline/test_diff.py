@@ -19,9 +19,9 @@ from kip30.pipeline.comparison import comparable
 from kip30.pipeline.diff import DiffOptions
 from kip30.pipeline.difference_files import read_differences
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, parse_endpoint, store_endpoint
-from kip30.pipeline.frames import with_digest
 from kip30.pipeline.progress import NoProgress, WaveProgress
-from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.record_digests import with_digest
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.schemas import RECORDS, spark_schema
 
@@ -99,7 +99,7 @@ def test_planted_differences_are_found_and_no_others(
     """P17, of values of one length, and of empty values against missing keys."""
     report, found = compared(spark, live(left), live(right), tmp_path / "run")
     assert found == PLANTED
-    assert report.ending is Ending.FINDINGS
+    assert report.ending is JobEnding.FINDINGS
     assert {finding["key"]: finding["outcome"] for finding in report.findings} == PLANTED
     assert report.counts["left_rows"] == len(SAME) + len(PLANTED_LEFT)
     assert report.counts["right_rows"] == len(SAME) + len(PLANTED_RIGHT)
@@ -244,7 +244,7 @@ def test_what_changes_after_it_was_read_is_unsettled(
     )
     changed = ("n0/changed", "right-empty", "n2/right", "left-empty")
     assert found == PLANTED | dict.fromkeys(changed, "unsettled")
-    assert (report.ending, report.counts["unsettled"]) == (Ending.FINDINGS, len(changed))
+    assert (report.ending, report.counts["unsettled"]) == (JobEnding.FINDINGS, len(changed))
 
 
 def test_no_key_that_writers_change_is_called_different(
@@ -313,7 +313,7 @@ def test_equal_stores_have_no_differences(
     other = stores.config("embedded", f"equal-{full}")
     fill(other, dict(reversed((SAME | PLANTED_LEFT).items())))
     report, found = compared(spark, live(left), live(other), tmp_path / "run", full=full)
-    assert (report.ending, found, report.findings) == (Ending.DONE, {}, [])
+    assert (report.ending, found, report.findings) == (JobEnding.DONE, {}, [])
 
 
 def test_parts_are_compared(spark: SparkSession, left: Path, right: Path, tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_parts_are_compared(spark: SparkSession, left: Path, right: Path, tmp_pa
     report, found = compared(spark, part, live(right, "n1"), tmp_path / "a")
     assert (found, report.counts["right_rows"]) == ({"n1/left": "only_left"}, 20)
     report, found = compared(spark, live(left, "none"), live(right, "none"), tmp_path / "b")
-    assert (report.ending, found) == (Ending.DONE, {})
+    assert (report.ending, found) == (JobEnding.DONE, {})
 
 
 def test_layouts_that_cannot_be_compared(

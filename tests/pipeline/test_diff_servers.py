@@ -15,7 +15,7 @@ from kip30.pipeline.difference_files import read_differences
 from kip30.pipeline.endpoints import parse_endpoint
 from kip30.pipeline.manifest import Manifest
 from kip30.pipeline.progress import NoProgress
-from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import read_manifest
 
 from .stores import Stores, fill, stores_in
@@ -80,7 +80,7 @@ def test_etcd_with_zookeeper(
     fill(right, SAME | {"changed": b"new!", "n2/right": b"", "foreign": b"x"})
     expected = {"changed": "differs", "n1/left": "only_left", "n2/right": "only_right"}
     report, found = compared(spark, str(left), str(right), tmp_path / "a")
-    assert (report.ending, found) == (Ending.FINDINGS, expected)
+    assert (report.ending, found) == (JobEnding.FINDINGS, expected)
     assert not report.counts["left_rejected"] + report.counts["right_rejected"]
 
     kazoo.set("/pair/kv/=/foreign", b"written by something else")
@@ -106,7 +106,7 @@ def test_a_tree_with_the_keys_it_became(
     fill(imported, keys | {"other/key": b"of no concern"})
     raw, target = f"raw:{stores.config('zookeeper', 'x')}#/app", f"{imported}#taken"
     report, found = compared(spark, raw, target, tmp_path / "a", into="taken")
-    assert (report.ending, found) == (Ending.DONE, {})
+    assert (report.ending, found) == (JobEnding.DONE, {})
     assert report.counts["left_skipped"] == 3  # two directories, one ephemeral node
 
     kazoo.set("/app/topics/t1", b"other")
@@ -121,7 +121,7 @@ def test_a_tree_with_the_keys_it_became(
 def test_two_trees_as_they_are(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:
     """Without a mapping the keys are paths, as bytes."""
     raw = f"raw:{stores.config('zookeeper', 'x')}#/app"
-    assert compared(spark, raw, raw, tmp_path / "a")[0].ending is Ending.DONE
+    assert compared(spark, raw, raw, tmp_path / "a")[0].ending is JobEnding.DONE
     _, found = compared(spark, f"{raw}/topics", raw, tmp_path / "b")
     assert set(found.values()) == {"only_right"}
     assert b"/app/empty" in {bytes(cast("bytes", key)) for key in found}

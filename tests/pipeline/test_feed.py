@@ -24,7 +24,7 @@ from kip30.pipeline import feed, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
 from kip30.pipeline.feed_options import FeedOptions
 from kip30.pipeline.progress import FeedProgress, NoProgress
-from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wakeup import Wakeup
 from kip30_conformance.polling import TIME_SCALE, eventually
@@ -130,7 +130,7 @@ def test_files_by_day(spark: SparkSession, etcd: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fill(etcd, VALUES)
     report = once(spark, etcd, run)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     assert report.facts["completeness"] == "every-change"
     assert report.counts["changes"] == len(VALUES)
     assert report.counts["waiting"] == 0
@@ -157,7 +157,7 @@ def test_p25_a_store_into_another(
     fill(config, VALUES)
     fill(target, {"n1/k001": b"other"})
     report = once(spark, config, tmp_path / "run", target=target)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     assert report.counts["written"] == len(VALUES)
     assert all_of(target) == VALUES
     with storage_of(config) as storage:
@@ -238,7 +238,7 @@ def test_p24_a_gap_after_a_snapshot_is_repaired(
         storage.delete("n1/k001")
     stores.ensemble("etcd").compact()
     report = once(spark, etcd, tmp_path / "run", after=tmp_path / "taken")
-    assert report.ending is Ending.FINDINGS
+    assert report.ending is JobEnding.FINDINGS
     assert report.counts["gaps"] == 1
     rows = out_rows(tmp_path / "run")
     assert rows[0]["kind"] == "gap"
@@ -343,7 +343,7 @@ def test_p23_once_ends_while_writers_go_on(spark: SparkSession, etcd: Path, tmp_
         finally:
             over.set()
         written = [writer.result() for writer in writers]
-    assert {report.ending for report in reports} == {Ending.DONE}
+    assert {report.ending for report in reports} == {JobEnding.DONE}
     assert min(written) > len(reports)
     once(spark, etcd, tmp_path / "run")
     rows = out_rows(tmp_path / "run")
@@ -377,7 +377,7 @@ def test_a_feed_follows_and_says_how_far_it_is(
             lambda: progress.states[-1].waiting == 0 and progress.states[-1].seconds < 5,
             within=30,
         )
-    assert reports[0].ending is Ending.INCOMPLETE
+    assert reports[0].ending is JobEnding.INCOMPLETE
     assert reports[0].counts["waiting"] == 0
     with following(spark, options(etcd, tmp_path / "run", target, resume=True)):
         with storage_of(etcd) as storage:

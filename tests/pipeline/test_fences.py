@@ -9,10 +9,10 @@ from pyspark.sql import SparkSession
 
 from kip30 import PluginLocator
 from kip30.driver.records import Fence
-from kip30.pipeline import diff, feed, repair, restore
+from kip30.pipeline import diff, feed, repair, restore_and_migrate
 from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
-from kip30.pipeline.report import Ending, Report
-from kip30.pipeline.run_lock import RunLeader
+from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.run_leader import RunLeader
 
 from .stores import Stores, contents, fill, stores_in
 
@@ -31,7 +31,9 @@ def fed(spark: SparkSession, source: Path, target: Path, out: Path) -> Report:
 
 
 def migrated(spark: SparkSession, source: Path, target: Path, out: Path) -> Report:
-    return restore.run(spark, restore.RestoreOptions(**_ends(source, target), out=out))
+    return restore_and_migrate.run(
+        spark, restore_and_migrate.RestoreOptions(**_ends(source, target), out=out)
+    )
 
 
 def repaired(spark: SparkSession, source: Path, target: Path, out: Path) -> Report:
@@ -58,7 +60,7 @@ def test_tasks_of_a_former_driver_write_nothing(
     replaced_at_its_fence(target, monkeypatch)
     report = job(spark, source, target, tmp_path / "run")
     assert contents(target, list(VALUES)) == {}
-    assert report.ending is Ending.INCOMPLETE
+    assert report.ending is JobEnding.INCOMPLETE
     assert report.reason
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import dataframes, diff, restore, snapshot
+from kip30.pipeline import dataframes, diff, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.report import Ending
+from kip30.pipeline.report import JobEnding
 
 from .corpus import corpus
 from .kafka_broker import broker_on
@@ -42,7 +42,7 @@ def snapshots(
         source = target_endpoint(parse_endpoint(str(config)))
         options = snapshot.SnapshotOptions(source=source, out=folder / store, span_rows=200)
         report = snapshot.run(spark, options)
-        assert (report.ending, report.counts["rows"]) == (Ending.DONE, len(CORPUS)), report
+        assert (report.ending, report.counts["rows"]) == (JobEnding.DONE, len(CORPUS)), report
         taken[store] = SnapshotEndpoint(store, folder / store, "")
     return taken
 
@@ -60,14 +60,14 @@ def test_a_snapshot_of_one_store_is_restored_in_another(  # noqa: PLR0913, PLR09
     """P01."""
     config = stores.config(target, f"from-{source}")
     endpoint = target_endpoint(parse_endpoint(str(config)))
-    options = restore.RestoreOptions(
+    options = restore_and_migrate.RestoreOptions(
         source=snapshots[source], target=endpoint, out=tmp_path / "restore"
     )
-    report = restore.run(spark, options)
-    assert report.ending is Ending.DONE, report
+    report = restore_and_migrate.run(spark, options)
+    assert report.ending is JobEnding.DONE, report
     assert report.counts["written"] == report.counts["rows"] == len(CORPUS)
     compared = diff.DiffOptions(left=snapshots[source], right=endpoint, out=tmp_path / "diff")
-    assert diff.run(spark, compared).ending is Ending.DONE
+    assert diff.run(spark, compared).ending is JobEnding.DONE
     if source == target:  # once, by the storage that users have
         assert contents(config, sorted(CORPUS)) == CORPUS
 
@@ -115,30 +115,30 @@ def test_the_tree_of_a_kafka_is_taken_over(
     """P41."""
     source = parse_endpoint(f"raw:{kafka}#/config")
     endpoint = target_endpoint(parse_endpoint(str(stores.config(target, "kafka"))))
-    options = restore.RestoreOptions(
+    options = restore_and_migrate.RestoreOptions(
         source=source, target=endpoint, into="kafka", out=tmp_path / "run"
     )
-    report = restore.run(spark, options)
-    assert report.ending is Ending.DONE, report
+    report = restore_and_migrate.run(spark, options)
+    assert report.ending is JobEnding.DONE, report
     topics = contents(stores.config(target, "kafka"), ["kafka/topics/t1", "kafka/users/alice"])
     assert json.loads(topics["kafka/topics/t1"])["config"] == {"retention.ms": "60000"}
     assert b"SCRAM-SHA-256" in topics["kafka/users/alice"]
     assert report.counts["directory"] > 3
     compared = diff.DiffOptions(left=source, right=endpoint, into="kafka", out=tmp_path / "diff")
-    assert diff.run(spark, compared).ending is Ending.DONE
+    assert diff.run(spark, compared).ending is JobEnding.DONE
 
 
 def test_ephemeral_nodes_of_a_kafka_are_skipped(
     spark: SparkSession, stores: Stores, kafka: Path, tmp_path: Path
 ) -> None:
     """P41: its brokers and its controller are there as long as their sessions."""
-    options = restore.RestoreOptions(
+    options = restore_and_migrate.RestoreOptions(
         source=parse_endpoint(f"raw:{kafka}"),
         target=target_endpoint(parse_endpoint(str(stores.config("embedded", "whole")))),
         into="kafka",
         out=tmp_path / "run",
     )
-    report = restore.run(spark, options)
-    assert (report.ending, report.counts["ephemeral"]) == (Ending.DONE, 2), report
+    report = restore_and_migrate.run(spark, options)
+    assert (report.ending, report.counts["ephemeral"]) == (JobEnding.DONE, 2), report
     found = contents(stores.config("embedded", "whole"), ["kafka/controller", "kafka/cluster/id"])
     assert found.keys() == {"kafka/cluster/id"}

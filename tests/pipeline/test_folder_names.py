@@ -13,9 +13,9 @@ from kip30.pipeline.feed import run as feed
 from kip30.pipeline.feed_options import FeedOptions
 from kip30.pipeline.repair import RepairOptions
 from kip30.pipeline.repair import run as repair
-from kip30.pipeline.report import Ending
-from kip30.pipeline.restore import RestoreOptions
-from kip30.pipeline.restore import run as migrate
+from kip30.pipeline.report import JobEnding
+from kip30.pipeline.restore_and_migrate import RestoreOptions
+from kip30.pipeline.restore_and_migrate import run as migrate
 
 from .feeding import storage_of
 from .snapshots import embedded
@@ -34,7 +34,7 @@ def test_all_jobs_in_folders_of_any_name(spark: SparkSession, tmp_path: Path, na
     source = store_endpoint(parse_endpoint(str(source_file)))
     target = target_endpoint(parse_endpoint(str(target_file)))
     moved = migrate(spark, RestoreOptions(source=source, target=target, out=folder / "moved"))
-    assert moved.ending is Ending.DONE
+    assert moved.ending is JobEnding.DONE
     assert dataframes.outcomes(spark, folder / "moved").count() == 0
     with storage_of(source_file) as storage:
         storage.set("n/k1", b"changed")
@@ -42,11 +42,11 @@ def test_all_jobs_in_folders_of_any_name(spark: SparkSession, tmp_path: Path, na
     options = FeedOptions(
         source=source, after=folder / "moved", target=target, out=folder / "fed", once=True
     )
-    assert feed(spark, options).ending is Ending.DONE
+    assert feed(spark, options).ending is JobEnding.DONE
     with storage_of(target_file) as storage:
         storage.set("n/k2", b"by another")
     compared = diff(spark, DiffOptions(left=source, right=target, out=folder / "compared"))
-    assert (compared.ending, compared.counts["differs"]) == (Ending.FINDINGS, 1)
+    assert (compared.ending, compared.counts["differs"]) == (JobEnding.FINDINGS, 1)
     repair(spark, RepairOptions(diff=folder / "compared", out=folder / "repaired", apply=True))
     expected = VALUES | {"n/k1": b"changed", "n/later": b""}
     assert contents(target_file, list(expected)) == expected

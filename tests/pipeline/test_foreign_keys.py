@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30.errors import UsageError
-from kip30.pipeline import dataframes, restore, snapshot
+from kip30.pipeline import dataframes, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
     parse_endpoint,
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.mapping import Mapping, Skipped
-from kip30.pipeline.report import Ending
+from kip30.pipeline.path_mapping import Mapping, Skipped
+from kip30.pipeline.report import JobEnding
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.consul.admin import Admin as ConsulAdmin
@@ -109,14 +109,14 @@ def test_paths_alike_do_not_become_one_key(
         admin.put(path, value)
     file = write_properties(tmp_path / "etcd.properties", etcd.settings())
     target = embedded(tmp_path, 0)
-    options = restore.RestoreOptions(
+    options = restore_and_migrate.RestoreOptions(
         source=parse_endpoint(f"raw:{file}#{under}"),
         target=target_endpoint(parse_endpoint(str(target))),
         into="n",
         out=tmp_path / "run",
     )
-    report = restore.run(spark, options)
-    assert report.ending is Ending.FINDINGS, report
+    report = restore_and_migrate.run(spark, options)
+    assert report.ending is JobEnding.FINDINGS, report
     inside = {path for path in values if path.startswith(under)}
     accepted = {f"{top}/{rest}" for rest in _ACCEPTED}
     assert {one["key"] for one in report.findings} == inside - accepted

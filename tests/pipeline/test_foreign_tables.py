@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from kip30.cli._exit_codes import Status
 from kip30.cli.program import program
-from kip30.pipeline import diff, feed, restore, snapshot
+from kip30.pipeline import diff, feed, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint, target_endpoint
-from kip30.pipeline.report import Ending
-from kip30_conformance.clients.signals import heeded
+from kip30.pipeline.report import JobEnding
+from kip30_conformance.clients.default_signals import heeded
 from tests.unit.cassandra.admin import Admin
 
 from .stores import Stores, contents, stores_in
@@ -85,11 +85,11 @@ def test_a_table_is_taken_over(  # noqa: PLR0913, PLR0917  fixtures
     values = {f"in/here/{key}": value for key, value in _TABLES[table].items()}
     source = store_endpoint(parse_endpoint(f"raw:{seed}{table}"))
     endpoint = _endpoint(stores, target, f"of{table.replace('#', '-')}")
-    options = restore.RestoreOptions(
+    options = restore_and_migrate.RestoreOptions(
         source=source, target=endpoint, into="in/here", out=tmp_path / "run", span_rows=2
     )
-    report = restore.run(spark, options)
-    assert report.ending is Ending.DONE, report
+    report = restore_and_migrate.run(spark, options)
+    assert report.ending is JobEnding.DONE, report
     assert report.counts["written"] == report.counts["rows"] == len(values)
     config = stores.config(target, f"of{table.replace('#', '-')}")
     assert contents(config, [*values, "in/here"]) == values
@@ -99,7 +99,7 @@ def test_a_table_is_taken_over(  # noqa: PLR0913, PLR0917  fixtures
             left=left, right=endpoint, into="in/here", out=tmp_path / f"diff-{number}"
         )
         found = diff.run(spark, compared)
-        assert found.ending is Ending.DONE, found
+        assert found.ending is JobEnding.DONE, found
         assert found.counts["left_rows"] == found.counts["right_rows"] == len(values)
 
 
@@ -109,9 +109,11 @@ def test_keys_that_cannot_be_are_rejected(
     """P41: the others arrive."""
     endpoint = _endpoint(stores, "embedded", "odd")
     source = parse_endpoint(f"raw:{seed}#odd")
-    options = restore.RestoreOptions(source=source, target=endpoint, into="n", out=tmp_path / "run")
-    report = restore.run(spark, options)
-    assert (report.ending, report.counts["rejected"]) == (Ending.FINDINGS, len(_ODD)), report
+    options = restore_and_migrate.RestoreOptions(
+        source=source, target=endpoint, into="n", out=tmp_path / "run"
+    )
+    report = restore_and_migrate.run(spark, options)
+    assert (report.ending, report.counts["rejected"]) == (JobEnding.FINDINGS, len(_ODD)), report
     assert report.counts["written"] == len(_BLOBS)
     details = {one["key"]: one["detail"] for one in report.findings}
     assert "not UTF-8" in details["not utf-8 \\xff"]
@@ -125,13 +127,13 @@ def test_part_of_a_snapshot_of_a_table(
     options = snapshot.SnapshotOptions(
         source=store_endpoint(parse_endpoint(f"raw:{seed}#blobs")), out=tmp_path / "taken"
     )
-    assert snapshot.run(spark, options).ending is Ending.DONE
+    assert snapshot.run(spark, options).ending is JobEnding.DONE
     part, endpoint = f"{tmp_path / 'taken'}#app/", _endpoint(stores, "embedded", "part")
-    restored = restore.RestoreOptions(
+    restored = restore_and_migrate.RestoreOptions(
         source=parse_endpoint(part), target=endpoint, into="n", out=tmp_path / "restore"
     )
-    report = restore.run(spark, restored)
-    assert report.ending is Ending.DONE, report
+    report = restore_and_migrate.run(spark, restored)
+    assert report.ending is JobEnding.DONE, report
     values = {"n/k": b"\xff\x00", "n/empty": b""}
     assert report.counts["rows"] == len(values)
     assert contents(stores.config("embedded", "part"), list(values)) == values
@@ -142,7 +144,7 @@ def test_part_of_a_snapshot_of_a_table(
             out=tmp_path / f"diff-{rows}",
         )
         found = diff.run(spark, compared)
-        assert (found.ending, found.counts["left_rows"]) == (Ending.DONE, rows or 4)
+        assert (found.ending, found.counts["left_rows"]) == (JobEnding.DONE, rows or 4)
 
 
 @pytest.mark.parametrize("job", ["snapshot", "migrate", "diff", "feed"])
@@ -190,7 +192,7 @@ def test_a_feed_goes_on_from_a_snapshot_of_a_table(
     _insert(admin, "moving", {"changed": "2"})
     admin.tell("DELETE FROM seed.moving WHERE key = 'deleted'")
     options = feed.FeedOptions(source=source, out=tmp_path / "feed", after=taken, once=True)
-    assert feed.run(spark, options).ending is Ending.DONE
+    assert feed.run(spark, options).ending is JobEnding.DONE
     rows = ds.dataset(tmp_path / "feed" / "out", format="parquet").to_table().to_pylist()
     changes = {row["key"]: row["value"] for row in rows}
     assert changes == {b"changed": b"2", b"deleted": None}

@@ -9,10 +9,10 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import restore, snapshot, waves
+from kip30.pipeline import restore_and_migrate, snapshot, waves
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
-from kip30.pipeline.report import Ending, Report
-from kip30.pipeline.restore import RestoreOptions
+from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.restore_and_migrate import RestoreOptions
 
 from .snapshots import take
 from .stores import Stores, contents, stores_in
@@ -31,7 +31,7 @@ def small_waves() -> Iterator[None]:
     """Let each span be a wave."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(waves, "WAVE_SECONDS", 0.0)
-        for job in (snapshot, restore):
+        for job in (snapshot, restore_and_migrate):
             patch.setattr(job, "slots", lambda _: 1)
         yield
 
@@ -74,7 +74,7 @@ def imported(
             into=into,
             out=tmp_path / "run",
         )
-        return restore.run(spark, options), config
+        return restore_and_migrate.run(spark, options), config
 
     return run
 
@@ -91,7 +91,7 @@ def test_a_tree_is_taken_over_wave_by_wave(
     assert counts == [len(expected), 3, 1, 1]
     others = ["k/d", "k/closed", "k/closed/secret", "k/held"]
     assert contents(config, [*expected, *others]) == expected
-    assert report.ending is Ending.FINDINGS
+    assert report.ending is JobEnding.FINDINGS
     (finding,) = report.findings
     assert (finding["key"], finding["outcome"]) == ("/app/closed/secret", "rejected")
 
@@ -101,6 +101,6 @@ def test_a_part_of_a_tree_begins_where_it_is_cut(
 ) -> None:
     """Without the sibling whose name begins like that of the part."""
     report, config = imported("/app/d", "part")
-    assert (report.ending, report.counts["written"]) == (Ending.DONE, 2)
+    assert (report.ending, report.counts["written"]) == (JobEnding.DONE, 2)
     expected = {"part/c0": b"/d/c0", "part/c1": b"/d/c1"}
     assert contents(config, [*expected, "part/d/c0", "part/-after"]) == expected

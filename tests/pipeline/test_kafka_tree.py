@@ -13,7 +13,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 
 from kip30 import BYTES, PluginLocator
 from kip30.driver.scanning import Row
-from kip30.pipeline.mapping import Kind, Mapping, Skipped, kind_of
+from kip30.pipeline.path_mapping import Lifetime, Mapping, Skipped, kind_of
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.zookeeper.alice import alice_on, hiding
@@ -199,7 +199,7 @@ def test_nodes_of_every_kind(zookeeper: Ensemble, kazoo: Any, foreign: str, logs
     }
     assert _paths(result.skipped, Skipped.EPHEMERAL) == {path.encode() for path in ephemeral}
     kinds = {row.key.decode(): kind_of(row) for row in found.rows}
-    assert {path for path, kind in kinds.items() if kind is Kind.EPHEMERAL} == ephemeral
+    assert {path for path, kind in kinds.items() if kind is Lifetime.EPHEMERAL} == ephemeral
 
 
 class _Creation(NamedTuple):

@@ -15,7 +15,7 @@ from kip30.pipeline.diff import DiffOptions
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, parse_endpoint, store_endpoint
 from kip30.pipeline.manifest import MANIFEST_NAME, Manifest
 from kip30.pipeline.repair import RepairOptions
-from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import read_manifest
 from kip30.runtime.resolution import scanner
 
@@ -77,7 +77,7 @@ def test_a_dry_run_and_what_it_planned(
     before = position(right)
     dry = repaired(spark, of, tmp_path / "dry")
     assert position(right) == before
-    assert dry.ending is Ending.FINDINGS
+    assert dry.ending is JobEnding.FINDINGS
     assert counted(dry, "create", "update", "delete", "unsettled") == [2, 2, 2, 0]
     assert {one["key"]: one["outcome"] for one in dry.findings} == {
         **dict.fromkeys(("n1/left", "left-empty"), "create"),
@@ -87,16 +87,16 @@ def test_a_dry_run_and_what_it_planned(
 
     kept = repaired(spark, of, tmp_path / "kept", apply=True)
     assert counted(kept, "written", "extra", "conflict") == [4, 2, 0]
-    assert (kept.ending, contents(right, KEYS)) == (Ending.FINDINGS, RIGHT | LEFT)
+    assert (kept.ending, contents(right, KEYS)) == (JobEnding.FINDINGS, RIGHT | LEFT)
 
     planned = {"apply": True, "delete_extra": True, "plan": tmp_path / "dry"}
     whole = repaired(spark, of, tmp_path / "whole", **planned)
     assert counted(whole, "written", "same", "extra") == [2, 4, 0]
-    assert (whole.ending, contents(right, KEYS)) == (Ending.DONE, LEFT)
+    assert (whole.ending, contents(right, KEYS)) == (JobEnding.DONE, LEFT)
     options = DiffOptions(
         left=parse_endpoint(str(left)), right=parse_endpoint(str(right)), out=tmp_path / "after"
     )
-    assert diff.run(spark, options).ending is Ending.DONE
+    assert diff.run(spark, options).ending is JobEnding.DONE
 
 
 def test_what_changed_since_is_refused(
@@ -117,7 +117,7 @@ def test_what_changed_since_is_refused(
     assert counted(report, "written", "same", "conflict") == [2, 0, 4]
     refused = ["changed", "n1/left", "n2/right", "é/ü"]
     assert {finding["key"] for finding in report.findings} == set(refused)
-    assert report.ending is Ending.FINDINGS
+    assert report.ending is JobEnding.FINDINGS
     changed = {"changed": b"newer", "n1/left": b"mine", "n2/right": b"newer", "é/ü": b"r"}
     assert contents(right, KEYS) == SAME | changed | {"left-empty": b""}
 
@@ -147,7 +147,7 @@ def test_from_etcd_into_zookeeper(spark: SparkSession, stores: Stores, tmp_path:
     assert counted(repaired(spark, of, tmp_path / "dry"), "create", "update", "delete") == [2, 2, 2]
     planned = {"apply": True, "delete_extra": True, "plan": tmp_path / "dry"}
     report = repaired(spark, of, tmp_path / "run", **planned)
-    assert (report.ending, contents(right, KEYS)) == (Ending.DONE, LEFT)
+    assert (report.ending, contents(right, KEYS)) == (JobEnding.DONE, LEFT)
 
 
 def test_repairs_that_cannot_be(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.report_files import charts, html, write_report
 
 HOSTILE = (
@@ -30,7 +30,7 @@ def _report(**more: object) -> Report:
         "findings": [{"key": k, "outcome": "rejected", "detail": k} for k in HOSTILE],
         "reason": HOSTILE[1],
     }
-    return Report(job="snapshot", run="r", ending=Ending.FINDINGS, **{**given, **more})  # type: ignore[arg-type]
+    return Report(job="snapshot", run="r", ending=JobEnding.FINDINGS, **{**given, **more})  # type: ignore[arg-type]
 
 
 def test_no_key_is_markup_and_nothing_is_evaluated() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30 import BYTES, KeyExistsError, PluginLocator, StoreError, UsageError
-from kip30.pipeline import dataframes, restore, snapshot
+from kip30.pipeline import dataframes, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
     StoreEndpoint,
@@ -18,7 +18,7 @@ from kip30.pipeline.endpoints import (
     store_endpoint,
     target_endpoint,
 )
-from kip30.pipeline.report import Ending, Report
+from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import read_manifest
 from kip30_conformance.polling import TIME_SCALE, eventually
 
@@ -61,20 +61,22 @@ def restored(
     spark: SparkSession, taken: SnapshotEndpoint, target: Path, out: Path, **more: object
 ) -> Report:
     options = {"source": taken, "target": endpoint(target), "out": out, **more}
-    return restore.run(spark, restore.RestoreOptions(**options))  # type: ignore[arg-type]
+    return restore_and_migrate.run(spark, restore_and_migrate.RestoreOptions(**options))  # type: ignore[arg-type]
 
 
 def test_a_store_is_migrated(
     spark: SparkSession, source: Path, target: Path, tmp_path: Path
 ) -> None:
-    options = restore.RestoreOptions(
+    options = restore_and_migrate.RestoreOptions(
         source=endpoint(source), target=endpoint(target), out=tmp_path / "run", span_rows=10
     )
-    report = restore.run(spark, options)
-    assert report.ending is Ending.DONE
+    report = restore_and_migrate.run(spark, options)
+    assert report.ending is JobEnding.DONE
     assert report.counts["written"] == report.counts["rows"] == len(VALUES)
     assert contents(target, list(VALUES)) == VALUES
-    position = read_manifest(tmp_path / "run" / restore.SNAPSHOT_FOLDER).source["position"]
+    position = read_manifest(tmp_path / "run" / restore_and_migrate.SNAPSHOT_FOLDER).source[
+        "position"
+    ]
     assert read_manifest(tmp_path / "run").source["position"] == position
 
 
@@ -84,7 +86,7 @@ def test_other_values_stay_and_are_named(
     """P10."""
     fill(target, {"n0/k000": b"other", "n1/k001": VALUES["n1/k001"], "mine": b"stays"})
     report = restored(spark, taken, target, tmp_path / "run")
-    assert report.ending is Ending.FINDINGS
+    assert report.ending is JobEnding.FINDINGS
     assert (report.counts["conflict"], report.counts["same"]) == (1, 1)
     assert report.counts["written"] == len(VALUES) - 2
     (finding,) = report.findings
@@ -169,17 +171,17 @@ def test_a_namespace_without_need_of_one(
 _DRIVER = """
 import sys
 from pathlib import Path
-from kip30.pipeline import restore
+from kip30.pipeline import restore_and_migrate
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
 from kip30.pipeline.session import open_session
 taken, target, out = sys.argv[1:]
-options = restore.RestoreOptions(
+options = restore_and_migrate.RestoreOptions(
     source=SnapshotEndpoint("s", Path(taken), ""),
     target=target_endpoint(parse_endpoint(target)),
     out=Path(out),
     rate=20.0,
 )
-restore.run(open_session("local[2]"), options)
+restore_and_migrate.run(open_session("local[2]"), options)
 """
 
 
@@ -201,7 +203,7 @@ def test_a_killed_driver_is_resumed(
     before = contents(target, list(VALUES))
     assert 5 < len(before) < len(VALUES)
     report = restored(spark, taken, target, tmp_path / "run", resume=True, rate=20.0)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     assert report.counts["written"] == len(VALUES)
     assert contents(target, list(VALUES)) == VALUES
 
@@ -210,7 +212,7 @@ def test_a_run_without_a_fence(
     spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
 ) -> None:
     report = restored(spark, taken, target, tmp_path / "run", fence=False)
-    assert (report.ending, report.counts["written"]) == (Ending.DONE, len(VALUES))
+    assert (report.ending, report.counts["written"]) == (JobEnding.DONE, len(VALUES))
     with PluginLocator().startup(target) as locator, pytest.raises(KeyExistsError):
         locator.storage(BYTES).put("n0/k000", b"")
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kip30.pipeline import restore
+from kip30.pipeline import restore_and_migrate
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
-from kip30.pipeline.report import Ending, Report
-from kip30.pipeline.restore import RestoreOptions
+from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.restore_and_migrate import RestoreOptions
 from kip30.pipeline.store_config import StoreConfig
 from kip30_conformance.polling import eventually
 from tests.unit.consul.admin import Admin
@@ -49,7 +49,7 @@ def restored(
     endpoint = target_endpoint(parse_endpoint(str(target)))
     out = source.folder.with_name("run")
     options = RestoreOptions(source=source, target=endpoint, out=out, **more)  # type: ignore[arg-type]
-    return restore.run(spark, options)
+    return restore_and_migrate.run(spark, options)
 
 
 def test_what_the_target_does_not_take_is_a_finding(
@@ -62,7 +62,7 @@ def test_what_the_target_does_not_take_is_a_finding(
     source = taken(spark, stores, tmp_path, rows=50, store="consul")
     target = stores.config("embedded", "foreign")
     report = restored(spark, source, target)
-    assert report.ending is Ending.FINDINGS
+    assert report.ending is JobEnding.FINDINGS
     counted = [report.counts[name] for name in ("written", "rejected", "conflict")]
     assert counted == [len(VALUES), 1, 0]
     assert [(one["key"], one["outcome"]) for one in report.findings] == [(foreign, "rejected")]
@@ -83,7 +83,7 @@ def test_writes_without_an_answer_are_decided_again(
         report = restored(spark, source, target, rate=40.0, fence=False)
         freezing.result()
     (wave,) = report.waves
-    assert (report.ending, wave["attempts"]) == (Ending.DONE, 2)
+    assert (report.ending, wave["attempts"]) == (JobEnding.DONE, 2)
     assert [report.counts[name] for name in ("written", "unknown")] == [len(VALUES), 0]
     assert contents(target, list(VALUES)) == VALUES
 

@@ -21,7 +21,7 @@ from kip30 import BYTES, PluginLocator, Storage, StoreError, UsageError
 from kip30.pipeline import snapshot, view_reader
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.manifest import FORMAT, MANIFEST_NAME, Digest
-from kip30.pipeline.report import Ending
+from kip30.pipeline.report import JobEnding
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.polling import eventually
@@ -61,7 +61,7 @@ def test_every_record_is_there_once(spark: SparkSession, source: Path, tmp_path:
     out = tmp_path / "out"
     report = take(spark, source, out, span_rows=50)
     assert values_of(spark, out) == VALUES
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     assert report.counts == {
         "rows": len(VALUES),
         "moving": 0,
@@ -119,7 +119,7 @@ def test_a_store_that_is_empty(spark: SparkSession, tmp_path: Path) -> None:
     fill(file, {})
     out = tmp_path / "out"
     report = take(spark, file, out)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     assert report.counts["rows"] == 0
     manifest = read_manifest(out)
     assert (manifest.planned, manifest.waves, manifest.done) == (0, [], True)
@@ -152,7 +152,7 @@ def test_folders_of_any_name(spark: SparkSession, tmp_path: Path, name: str) -> 
     fill(file, {"n/a": b"1", "n/b": b"2"})
     out = tmp_path / name
     report = take(spark, file, out)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     files = SnapshotFiles(spark, SnapshotEndpoint(str(out), out, ""))
     files.verify()
     assert {row.key: bytes(row.value) for row in files.rows().collect()} == {
@@ -235,7 +235,7 @@ def test_a_resume_after_a_crash(
     report = take(spark, source, out, span_rows=40, resume=True)
     after = read_manifest(out)
     assert after.waves[: len(before.waves)] == before.waves
-    assert (after.run, after.done, report.ending) == (before.run, True, Ending.DONE)
+    assert (after.run, after.done, report.ending) == (before.run, True, JobEnding.DONE)
     later = point == "plan"  # before there is a position
     expected = VALUES | ({"later": b""} if later else {})
     assert values_of(spark, out) == expected
@@ -285,11 +285,11 @@ def test_another_store_at_the_same_place(spark: SparkSession, source: Path, tmp_
 
     out = tmp_path / "out"
     report = take(spark, source, out, Hooks(waved=replace_it), span_rows=10)
-    assert report.ending is Ending.INCOMPLETE
+    assert report.ending is JobEnding.INCOMPLETE
     assert "another database" in report.reason
     assert b"other" not in values_of(spark, out).values()
     again = take(spark, source, out, span_rows=10, resume=True)
-    assert again.ending is Ending.INCOMPLETE
+    assert again.ending is JobEnding.INCOMPLETE
     assert "another database" in again.reason
 
 
@@ -424,7 +424,7 @@ def test_nothing_stays_behind(
 def test_a_folder_that_is_removed(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     report = take(spark, source, out, Hooks(waved=lambda: shutil.rmtree(out)), span_rows=50)
-    assert report.ending is Ending.INCOMPLETE
+    assert report.ending is JobEnding.INCOMPLETE
 
 
 def test_ctrl_c_cancels_the_job(spark: SparkSession, source: Path, tmp_path: Path) -> None:
@@ -435,5 +435,5 @@ def test_ctrl_c_cancels_the_job(spark: SparkSession, source: Path, tmp_path: Pat
     tracker = spark.sparkContext.statusTracker()
     eventually(lambda: not tracker.getActiveJobsIds(), what="no job runs")
     report = take(spark, source, out, span_rows=10, resume=True)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     assert values_of(spark, out) == VALUES

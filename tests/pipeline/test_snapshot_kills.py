@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip30 import UsageError
-from kip30.pipeline.report import Ending
+from kip30.pipeline.report import JobEnding
 from kip30.pipeline.run_directory import read_manifest
 from kip30_conformance.polling import TIME_SCALE
 
@@ -90,7 +90,7 @@ def test_a_killed_driver_is_resumed(
     fill(config, {"n1/later": b"not in the snapshot"})
     done = {file.name for wave in read_manifest(out).waves for file in wave.files}
     report = take(spark, config, out, span_rows=30, resume=True)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     assert values_of(spark, out) == VALUES
     unharmed = stores.config(store, f"unharmed-{point}")
     fill(unharmed, VALUES)

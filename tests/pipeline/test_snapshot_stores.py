@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from kip30 import BYTES, PluginLocator
 from kip30.pipeline.manifest import Digest
-from kip30.pipeline.report import Ending
+from kip30.pipeline.report import JobEnding
 from kip30.pipeline.run_directory import read_manifest
 from tests.unit.etcd.admin import Admin
 
@@ -49,7 +49,7 @@ def test_writers_between_the_plan_and_the_waves(
     marked = {row.key for row in rows_of(spark, out, ["key", "moving"]) if row.moving}
     assert marked == (set() if is_exact else set(MOVING))
     assert report.counts["moving"] == len(marked)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
 
 
 @pytest.mark.parametrize("store", ["zookeeper", "consul", "cassandra"])
@@ -67,7 +67,7 @@ def test_everything_is_deleted_between_the_plan_and_the_waves(
 
     out = tmp_path / "out"
     report = take(spark, config, out, Hooks(delete), span_rows=20)
-    assert report.ending is Ending.DONE
+    assert report.ending is JobEnding.DONE
     assert report.counts["rows"] == 0
     assert values_of(spark, out) == {}
 
@@ -84,12 +84,12 @@ def test_a_compaction_ends_the_run(spark: SparkSession, stores: Stores, tmp_path
     for name, hooks in (("first", Hooks(compact)), ("second", Hooks(waved=compact))):
         out = tmp_path / name
         report = take(spark, config, out, hooks, span_rows=10)
-        assert report.ending is Ending.INCOMPLETE
+        assert report.ending is JobEnding.INCOMPLETE
         assert "compact" in report.reason
         assert not report.reason.startswith("span")
         assert values_of(spark, out).items() <= VALUES.items()
         again = take(spark, config, out, span_rows=10, resume=True)
-        assert (again.ending, again.reason) == (Ending.INCOMPLETE, report.reason)
+        assert (again.ending, again.reason) == (JobEnding.INCOMPLETE, report.reason)
         assert not read_manifest(out).done
     assert len(values_of(spark, tmp_path / "second")) > 0
 
@@ -106,7 +106,7 @@ def test_an_empty_cluster_at_the_same_address(
         fill(config, {"n0/k000": b"other"})
 
     report = take(spark, config, tmp_path / "out", Hooks(empty), span_rows=10)
-    assert report.ending is Ending.INCOMPLETE
+    assert report.ending is JobEnding.INCOMPLETE
     assert values_of(spark, tmp_path / "out") == {}
 
 
@@ -119,7 +119,7 @@ def test_what_is_rejected_is_found(spark: SparkSession, stores: Stores, tmp_path
         admin.put(key, b"not of kip30")
     out = tmp_path / "out"
     report = take(spark, config, out, span_rows=10)
-    assert report.ending is Ending.FINDINGS
+    assert report.ending is JobEnding.FINDINGS
     assert (report.counts["rejected"], report.counts["rows"]) == (3, len(VALUES))
     assert {one["key"] for one in report.findings} == foreign
     assert all(one["detail"].startswith("foreign") for one in report.findings)

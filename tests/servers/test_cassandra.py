@@ -9,7 +9,7 @@ import pytest
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority
-from kip30_conformance.servers.cql import serves
+from kip30_conformance.servers.cql_probe import serves
 from kip30_conformance.servers.needing import needed
 
 from .talking import others

@@ -8,19 +8,28 @@ import pytest
 from typing_extensions import override
 
 from kip30.config import Written
+from kip30_conformance.fault_suites.membership_without_rejoin import WithoutRejoinTests
 from kip30_conformance.harness import Harness
+from kip30_conformance.suites.coordinator_fencing import CoordinatorFencingTests
+from kip30_conformance.suites.coordinator_rounds import CoordinatorRoundTests
+from kip30_conformance.suites.coordinator_static import StaticMemberTests
 from kip30_conformance.suites.driver_rules import DriverTests
 from kip30_conformance.suites.election import ElectionTests
+from kip30_conformance.suites.error_taxonomy import TaxonomyTests
 from kip30_conformance.suites.fence_races import FenceRaceTests
 from kip30_conformance.suites.fencing import FencingTests
-from kip30_conformance.suites.isolation import IsolationTests, TaxonomyTests
+from kip30_conformance.suites.guard_races import GuardRaceTests
+from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.leases import LeaseTests
 from kip30_conformance.suites.lifecycle import LifecycleTests
+from kip30_conformance.suites.line_recipes import LineRecipeTests
 from kip30_conformance.suites.listener_callbacks import ListenerCallbackTests
 from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.suites.membership import MembershipTests
 from kip30_conformance.suites.membership_views import MembershipViewTests
+from kip30_conformance.suites.namespace_isolation import IsolationTests
 from kip30_conformance.suites.pruning import PruningTests
+from kip30_conformance.suites.recipes import RecipeTests
 from kip30_conformance.suites.scanning import ScanningTests
 from kip30_conformance.suites.storage import StorageTests
 from kip30_conformance.suites.storage_machine import StorageMachineTests
@@ -28,6 +37,8 @@ from kip30_conformance.suites.storage_names import NamesAndValuesTests
 from kip30_conformance.suites.storage_races import StorageRaceTests
 from kip30_conformance.suites.storage_set import StorageSetTests
 from kip30_conformance.suites.storage_versions import StorageVersionTests
+from kip30_conformance.suites.vacancies import VacancyTests
+from kip30_conformance.suites.write_guards import GuardTests
 
 INSTALLED = os.environ.get("KIP30_TOYSTORE")
 """Where the toy was installed, so that it is found by its entry point; else its source is used."""
@@ -113,6 +124,14 @@ class TestMembership(MembershipTests):
     """Membership on the toy store."""
 
 
+class TestIncarnations(IncarnationTests):
+    """The order of joins on the toy store."""
+
+
+class TestWithoutRejoin(WithoutRejoinTests):
+    """Members of the toy store that are over with their session."""
+
+
 class TestMembershipViews(MembershipViewTests):
     """Views of groups of the toy store."""
 
@@ -131,3 +150,35 @@ class TestFencing(FencingTests):
 
 class TestFenceRace(FenceRaceTests):
     """Fences and the next leader at once, which the toy store refuses."""
+
+
+class TestGuards(GuardTests):
+    """Guards on the toy store."""
+
+
+class TestGuardRace(GuardRaceTests):
+    """Guards and what changes them at once."""
+
+
+class TestVacancies(VacancyTests):
+    """Vacancies on the toy store."""
+
+
+class TestRecipes(RecipeTests):
+    """Recipes on the toy store."""
+
+
+class TestLineRecipes(LineRecipeTests):
+    """Recipes that wait in a line on the toy store."""
+
+
+class TestCoordinatorRounds(CoordinatorRoundTests):
+    """Rounds of groups on the toy store."""
+
+
+class TestCoordinatorFencing(CoordinatorFencingTests):
+    """Writes of members of groups on the toy store."""
+
+
+class TestStaticMembers(StaticMemberTests):
+    """Static members of groups on the toy store."""

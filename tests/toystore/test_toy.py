@@ -23,7 +23,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[PluginLocator]:
 
 
 def expire(client: PluginLocator) -> None:
-    client.backend.expire_session()  # type: ignore[attr-defined]  # its class is found by name only
+    client.backend.faults.expire_session()  # type: ignore[attr-defined]  # its class is found by name only
 
 
 def test_a_full_store_refuses_new_records_and_takes_changes(client: PluginLocator) -> None:

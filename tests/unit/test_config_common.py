@@ -45,6 +45,16 @@ def test_takes_what_is_written() -> None:
     assert settings.margin_seconds == 1.499
 
 
+def test_the_additional_paths_have_the_name_of_the_patch_too() -> None:
+    assert common(additional_jars="/a,/b").additional_paths == (Path("/a"), Path("/b"))
+    both = common(additional_jars="/a, /b", additional_paths="/a,/b")
+    assert both.additional_paths == (Path("/a"), Path("/b"))
+    with pytest.raises(ConfigError, match=r"different values: keep plugin\.additional\.paths"):
+        common(additional_jars="/a", additional_paths="/b")
+    with pytest.raises(ConfigError, match=r"plugin\.additional\.jars .* must be written out"):
+        common(additional_jars="${env:HOME}")
+
+
 def test_the_computed_defaults_follow_the_session_timeout() -> None:
     settings = common(session_timeout_ms=2000)
     assert settings.operation_timeout_seconds == 2

@@ -9,7 +9,7 @@ import pytest
 from kip30.config import (
     Address,
     Parser,
-    Row,
+    SettingRow,
     addresses,
     build,
     check_keys,
@@ -67,8 +67,16 @@ def test_builds_typed_settings_with_their_defaults() -> None:
 def test_takes_the_settings_own_key_or_an_alias() -> None:
     assert build(ShopSettings, load({"shop.connect": "b"})).endpoints == (Address("b", 80),)
     assert str(refusal({**ENDPOINTS, "shop.connect": "b"})) == (
-        "plugin.shop.endpoints and shop.connect mean the same: keep plugin.shop.endpoints"
+        "plugin.shop.endpoints and shop.connect mean the same and have different values:"
+        " keep plugin.shop.endpoints"
     )
+
+
+def test_a_setting_may_have_one_value_under_two_names() -> None:
+    both = {"plugin.shop.endpoints": "a:80", "shop.connect": " a "}
+    assert build(ShopSettings, load(both)).endpoints == (Address("a", 80),)
+    assert effective(ShopSettings, load(both))["plugin.shop.endpoints"] == "a:80"
+    assert str(refusal({**both, "shop.connect": "a:b"})).startswith("shop.connect = 'a:b'")
 
 
 def test_blanks_around_a_value_count_in_a_secret_only() -> None:
@@ -95,7 +103,7 @@ def test_names_the_alias_that_was_written() -> None:
 
 def test_describes_each_setting() -> None:
     rows = reference(ShopSettings)
-    assert rows[0] == Row(
+    assert rows[0] == SettingRow(
         key="plugin.shop.endpoints",
         kind="addresses host:port, comma separated",
         default=None,

@@ -22,7 +22,7 @@ from kip30.config.trust import TRUSTED_VARIABLE, distrust, distrust_chain, distr
 from kip30.errors import ConfigError
 from kip30.locator import PluginLocator
 from kip30.runtime.resolution import check
-from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.clients.fork_calls import in_forked_child
 from tests.unit.removed_files import removed_again_and_again
 
 ROOT, USER, OTHER = 0, 12_345, 65_534

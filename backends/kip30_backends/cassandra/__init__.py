@@ -1,4 +1,4 @@
-"""Cassandra: a cluster of servers, asked by conditional writes and serial reads alone."""
+"""Cassandra: a cluster of servers, used only through conditional writes and serial reads."""
 
 from kip30_backends.cassandra.backend import CassandraBackend
 from kip30_backends.cassandra.settings import CassandraSettings

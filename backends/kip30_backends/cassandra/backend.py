@@ -1,6 +1,5 @@
 """Cassandra as a backend."""
 
-import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import ClassVar
@@ -8,18 +7,17 @@ from typing import ClassVar
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, Limits
+from kip30.driver.kit.lifecycle import close_when_dropped
+from kip30.driver.kit.watch import Observe
 from kip30.driver.records import Pruned
 from kip30.driver.scanning import View
-from kip30_backends.cassandra.election import CassandraElection, Pruning
-from kip30_backends.cassandra.engine import Engine
-from kip30_backends.cassandra.faults import Faults
-from kip30_backends.cassandra.fences import Fences
+from kip30_backends.cassandra.election import CassandraElection, Fences, Pruning
 from kip30_backends.cassandra.membership import CassandraMembership
+from kip30_backends.cassandra.resources import Resources
 from kip30_backends.cassandra.scanning import CassandraScanner
 from kip30_backends.cassandra.schema import ddl
 from kip30_backends.cassandra.settings import CassandraSettings
 from kip30_backends.cassandra.storage import CassandraStorage
-from kip30_backends.cassandra.watch import CassandraObserve
 
 _PULL_SECONDS = 0.5
 
@@ -28,7 +26,7 @@ class CassandraBackend(Backend):
     """A Cassandra cluster, version 3.0.24, 3.11.10, 4.0 or later.
 
     A crashed or silent client keeps its claims for the session timeout, rounded up to whole
-    seconds, and up to a second more. Observers hear of changes by looking, twice a second.
+    seconds, and up to a second more. Observers poll for changes, twice a second.
     """
 
     name = "cassandra"
@@ -37,6 +35,7 @@ class CassandraBackend(Backend):
         {
             Capability.COMPARE_AND_SET,
             Capability.FENCING,
+            Capability.GUARDS,
             Capability.LISTING,
             Capability.FORKING,
             Capability.SCANNING,
@@ -54,18 +53,17 @@ class CassandraBackend(Backend):
             StoreError: Its servers are too old, or the tables are missing and not to be made.
             UnavailableError: No node answered in the connect timeout.
         """
-        engine = self._engine = Engine(context, settings)
-        self._drop = weakref.finalize(self, engine.drop)
-        self._drop.atexit = False
+        resources = self._resources = Resources(context, settings)
+        self._drop = close_when_dropped(self, resources.drop)
         self.limits = Limits(observe_seconds=settings.pull_seconds)
-        calls, claims = engine.calls, engine.claims
+        calls, claims = resources.calls, resources.claims
         fences = Fences(calls)
-        self.membership = CassandraMembership(calls, claims, engine.folds)
+        self.membership = CassandraMembership(calls, claims, resources.folds)
         self.election = CassandraElection(calls, claims, fences)
-        self.storage = CassandraStorage(calls, fences, engine.folds)
-        self.observe = CassandraObserve(engine.states, engine.watches)
+        self.storage = CassandraStorage(calls, fences, resources.folds)
+        self.observe = Observe(resources.states.read, resources.watches.add)
         self._pruning = Pruning(calls, fences)
-        self.faults = Faults(calls, claims)
+        self.faults = claims
 
     @classmethod
     @override
@@ -79,7 +77,7 @@ class CassandraBackend(Backend):
 
     @override
     def describe(self) -> Mapping[str, str]:
-        return self._engine.describe()
+        return self._resources.describe()
 
     @override
     def prune(self, unused_seconds: float, *, dry_run: bool, after: str = "") -> Future[Pruned]:
@@ -88,4 +86,4 @@ class CassandraBackend(Backend):
     @override
     def close(self) -> None:
         self._drop.detach()
-        self._engine.close()
+        self._resources.close()

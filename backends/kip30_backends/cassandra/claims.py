@@ -1,4 +1,4 @@
-"""Renewing, replacing and giving up claims, which members and leaders have in common."""
+"""What members and leaders share: rows that are renewed, replaced and given up."""
 
 import contextlib
 import math
@@ -9,20 +9,20 @@ from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
-from kip30.driver.kit.following import all_of, attempt, or_unknown, then
+from kip30.driver.kit.future_chaining import all_of, attempt, or_unknown, then
 from kip30.driver.kit.futures import Completed, fail, failed, mapped, succeed
 from kip30.driver.records import Claim, Entry
 from kip30.errors import ClosedError
+from kip30_backends.cassandra.calls import Answer, Ask, Calls
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.partition_queue import ClaimQueues, Work
-from kip30_backends.cassandra.request import Answer, Ask, Calls
 from kip30_backends.cassandra.session import (
     ClaimRow,
+    ClaimStatements,
     Holding,
     Parcel,
     Session,
     Sessions,
-    Table,
     parcels,
 )
 
@@ -33,37 +33,37 @@ _CLOSING = 0.8
 
 
 class Claims:
-    """Posts and the session they are held under.
+    """Claims, and the session that they belong to.
 
     Attributes:
         sessions: The sessions.
-        table: The statements about posts.
+        table: The statements about claims.
     """
 
     def __init__(self, context: Context, calls: Calls, interval: float) -> None:
-        """Renew every *interval* seconds."""
+        """Renew claims every *interval* seconds."""
         self._calls = calls
         self._clock = context.clock
-        self._queues = ClaimQueues(calls.pulse)
+        self._queues = ClaimQueues(calls.timer)
         self._renewal_seconds = context.session_timeout_seconds / 2
-        self.sessions = Sessions(context, calls.pulse, self._renewed, interval)
-        self.table = Table(calls.statements, calls.root, self.sessions.row_seconds)
+        self.sessions = Sessions(context, calls.timer, self._renewed, interval)
+        self.table = ClaimStatements(calls.statements, calls.root, self.sessions.row_seconds)
 
     def now(self) -> float:
         """Return the time by the clock of leases."""
         return self._clock.now()
 
     def in_turn(self, place: tuple[str, str], work: Work[T], until: float = math.inf) -> Future[T]:
-        """Return what becomes of *work*, done when nothing else of ours is done at *place*."""
+        """Return the result of *work*, done when this client does nothing else at *place*."""
         return self._queues.take(place, work, min(until, self._calls.until()))
 
-    def again(self, claim_row: ClaimRow, nonce: str) -> Claim | None:
-        """Return the claim to *claim_row* that is held under *nonce* already, if any."""
+    def held_already(self, claim_row: ClaimRow, nonce: str) -> Claim | None:
+        """Return the claim to *claim_row* that this client already holds under *nonce*, if any."""
         found = self.sessions.find(claim_row, nonce)
         return None if found is None else self._claim(claim_row.name, *found)
 
     def taken(self, holding: Holding, until: float) -> Future[Claim | None]:
-        """Return the claim of *holding*, whose row there is; None if it is gone meanwhile.
+        """Return the claim of *holding*, whose row exists; None if it has been lost meanwhile.
 
         If the backend was closed meanwhile, the row is deleted.
         """
@@ -82,41 +82,47 @@ class Claims:
         return then(or_unknown(renewal), renewed)
 
     def replace(self, claim: Claim, nonce: str, data: bytes) -> Future[Claim | None]:
-        """Give *claim* another record; None if it is gone."""
+        """Replace the record of *claim*; None if the claim is gone."""
         holding: Holding = claim.handle
         entry = Entry(holding.entry.version, nonce, data)
 
         def work(until: float) -> Future[Claim | None]:
+            # Before it is sent: if its answer is lost, the row may have either nonce.
             holding.doubtful[nonce] = entry
             return then(self._write(holding, entry, until), replaced)
 
         def replaced(is_there: bool) -> Future[Claim | None]:  # noqa: FBT001  a future's result
-            new = claim._replace(entry=entry, order=self._calls.orders.tell())
+            new = claim._replace(entry=entry, order=self._calls.orders.stamp())
             return Completed(new if is_there else None)
 
         return self.in_turn(holding.claim_row.place, work)
 
     def give_up(self, claim: Claim) -> Future[None]:
-        """Delete what *claim* has, if it still has it."""
+        """Delete the row of *claim*, if it is still the claim's."""
         holding: Holding = claim.handle
         self.sessions.forget(holding)
         return self.delete(holding)
 
     def clear(self, nonce: str, until: float) -> Future[None] | None:
-        """Delete the row with *nonce* if an ended session of ours has left it; None if not.
+        """Delete the row with *nonce* if an ended session of this client left it; None if not.
 
-        To be done in the turn of that place.
+        To be called in the turn of that place.
         """
         left = self.sessions.former(nonce)
         return None if left is None else self._deleted(left, until)
 
     def delete(self, holding: Holding, until: float = math.inf) -> Future[None]:
-        """Delete a row if it is still ours, whether or not the session goes on."""
+        """Delete a row if it is still this client's, whether or not the session has ended."""
         return self.in_turn(holding.claim_row.place, partial(self._deleted, holding), until)
 
+    def expire_session(self) -> None:
+        """Delete all claims, as if they had expired, without notifying this client."""
+        all_of([self.delete(one) for one in self.sessions.held()]).result()
+
     def close(self) -> None:
-        """End the lease, and give up all that is held or being claimed, for which this waits."""
+        """End the lease, and delete all claims, also those under way; wait until that is done."""
         until = time.monotonic() + self._calls.seconds * _CLOSING
+        # From here on no claim is granted: one that is under way deletes its row (`taken`).
         held = self.sessions.close()
         claimed = self._queues.settled(until)
         deleted = [
@@ -127,14 +133,14 @@ class Claims:
             all_of([*deleted, claimed]).result(until - time.monotonic())
 
     def _claim(self, name: str, session: Session, holding: Holding) -> Claim:
-        order = self._calls.orders.tell()
+        order = self._calls.orders.stamp()
         return Claim(name, holding.entry, session.lease, order, holding)
 
     def _renewed(self, parcel: Parcel) -> Future[Parcel]:
-        """Renew what is in one place; return what is gone."""
+        """Renew the claims of one place; return those that are gone."""
 
         def work(until: float) -> Future[Parcel]:
-            # What was given up while this waited for its turn is not to be there.
+            # Claims that were given up while this waited for its turn must not be renewed.
             return self._renew([one for one in parcel if self.sessions.is_held(one)], until)
 
         return self.in_turn(
@@ -142,7 +148,7 @@ class Claims:
         )
 
     def _renew(self, parcel: Parcel, until: float) -> Future[Parcel]:
-        """Renew all together; if that is refused, halves of it, and so find what is gone."""
+        """Renew all together; if that is refused, retry in halves, to find those that are gone."""
         if not parcel:
             return Completed(())
         if len(parcel) == 1:
@@ -174,7 +180,7 @@ class Claims:
         return then(self._renew(parcel[:half], until), go_on)
 
     def _write(self, holding: Holding, entry: Entry, until: float) -> Future[bool]:
-        """Write *entry* in place of what is held; false if that is gone."""
+        """Write *entry* over the row of *holding*; false if that is gone."""
         sent_at, beat = self.now(), self._calls.revisions.next()
 
         def read(answer: Answer) -> bool | Future[bool]:
@@ -190,7 +196,7 @@ class Claims:
         return self._calls.send(Ask(statement, read, writes=True), until)
 
     def _deleted_together(self, parcel: Parcel, until: float) -> Future[None]:
-        """Delete what is in one place; if something of it is not ours, one after the other."""
+        """Delete the claims of one place together; one by one if some are not this client's."""
         if len(parcel) == 1:
             return self._deleted(parcel[0], until)
 
@@ -205,7 +211,7 @@ class Claims:
 
     def _deleted(self, holding: Holding, until: float) -> Future[None]:
         def read(answer: Answer) -> Future[None] | None:
-            self._calls.orders.tell()
+            self._calls.orders.stamp()
             if answer.applied or not _resolved(holding, answer):
                 return None
             return self._deleted(holding, until)
@@ -215,18 +221,18 @@ class Claims:
 
 
 def _found(answer: Answer) -> str | None:
-    """Return the nonce that a refused write met."""
+    """Return the nonce that a refused write found."""
     found: str | None = answer.rows[0].get("nonce")
     return found
 
 
 def _written(answer: Answer, beat: int) -> set[str]:
-    """Return the nonces that a refused write met which an attempt before it had written."""
+    """Return the nonces found by a refused write which an earlier attempt of it had written."""
     return {row["nonce"] for row in answer.rows if row.get("beat") == beat}
 
 
 def _resolved(holding: Holding, answer: Answer) -> bool:
-    """Say whether a refused write met what had been in doubt; then that is known to be held."""
+    """Say whether a refused write found a nonce in doubt; it is then known to be held."""
     found = holding.doubtful.pop(_found(answer) or "", None)
     if found is None:
         return False
@@ -237,7 +243,7 @@ def _resolved(holding: Holding, answer: Answer) -> bool:
 def insist(once: Callable[[], Future[T | None]]) -> Future[T]:
     """Return the first result of *once* that is not None; until then it is called again.
 
-    However often: futures that each wait for the next one would nest as deep.
+    This takes any number of calls: futures that each wait for the next would nest as deep.
     """
     target: Future[T] = Future()
 
@@ -256,7 +262,7 @@ def insist(once: Callable[[], Future[T | None]]) -> Future[T]:
 
 
 def _has_ended(done: Future[T | None], target: Future[T]) -> bool:
-    """Give *target* what *done* has, if that is anything."""
+    """Pass the result of *done* to *target*, if it has one."""
     error = done.exception()
     if error is not None:
         fail(target, error)

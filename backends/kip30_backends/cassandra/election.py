@@ -1,21 +1,26 @@
 """Leaders: a partition per service, with an epoch that stays and a seat with a time to live.
 
-An epoch must never come again, because a write that was fenced with it may still be on its way. So
-before a partition that is not used any more is pruned, the *floor* of the root is raised: the epoch
-of the service without a name, above all that are removed. Then the fences of the service are raised
-above its last epoch, as before a claim; then its partition is deleted, unless it was claimed or
-fenced meanwhile. Each of these steps leaves everything right if the next one is never done.
+An epoch must never occur twice, because a write that was fenced with it may still be under way. So
+before pruning removes an unused partition, it raises the *floor* of the root: the epoch of the
+service without a name, above those of all services to be removed. Then it raises the fences of the
+service above its last epoch, as before a claim; then it deletes the partition, unless a claim or a
+fence was made meanwhile. Each of these steps is safe if the next one never happens.
 
 A conditional write sees one partition, so no claim can compare the floor. Therefore the first claim
 of a service without a partition takes three steps: it marks the partition with a random number, its
-*birth*, reads the floor, and takes the next epoch on the condition that the birth is still there.
-While it is, no partition of that service has been pruned; so the floor that was read after the
-birth is above all its epochs.
+*creation*, reads the floor, and takes the next epoch on the condition that it is unchanged. As
+long as it is, no partition of that service has been pruned; so the floor that was read after the
+creation is above all its epochs.
+
+A fenced write cannot compare the epoch, which is in another partition. So a leader that writes
+with a fence first notes the namespace in its service, then raises the fence there. A candidate
+first raises the fence to the next epoch in every noted namespace, then claims that epoch, and only
+while the service has no leader. The claim fails if a namespace was noted meanwhile.
 """
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -23,17 +28,83 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import ElectionDriver
-from kip30.driver.kit.following import gathered, then
+from kip30.driver.kit import refusals
+from kip30.driver.kit.future_chaining import gathered, then
 from kip30.driver.kit.futures import Completed, mapped
 from kip30.driver.records import Claim, Entry, Fence, Held, Kind, Pruned, Snapshot, Version
 from kip30.errors import OutcomeUnknownError, StoreError, UnavailableError
-from kip30_backends.cassandra.batched_reads import checked, unreadable
+from kip30_backends.cassandra.calls import Answer, Ask, Calls, is_applied
 from kip30_backends.cassandra.claims import Claims, insist
-from kip30_backends.cassandra.client.library import Row
-from kip30_backends.cassandra.client.statements import FIRST
-from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.request import Answer, Ask, Calls
+from kip30_backends.cassandra.client.connections import FIRST, Row
 from kip30_backends.cassandra.session import ClaimRow, Holding
+from kip30_backends.cassandra.target_states import (
+    NO_EPOCH,
+    Service,
+    checked,
+    seat_of,
+    service_of,
+    unreadable,
+)
+
+_EPOCHS = range(1, 2**63)
+
+
+class Fences:
+    """The fences of one namespace of the configuration."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Raise fences with *calls*."""
+        self._calls = calls
+
+    def raise_one(self, namespace: str, fence: Fence, until: float) -> Future[None]:
+        """Fence *namespace* for the current leader; `FencedError` if its term has ended."""
+        if fence.epoch not in _EPOCHS:
+            raise refusals.fenced(fence)
+        noted = self._note(namespace, fence, until)
+        return then(noted, lambda _: self._raised(namespace, fence, fence.epoch - 1, until))
+
+    def raise_all(self, namespaces: Iterable[str], fence: Fence, until: float) -> Future[None]:
+        """Raise the fence of a service in all *namespaces* to a future epoch."""
+        begun = [self._raised(one, fence, fence.epoch - 1, until) for one in namespaces]
+        return mapped(gathered(begun), lambda _: None)
+
+    def _note(self, namespace: str, fence: Fence, until: float) -> Future[None]:
+        calls = self._calls
+
+        def read(answer: Answer) -> None:
+            if not answer.applied:
+                raise refusals.fenced(fence)
+
+        statement = calls.statements.bind(
+            "fence_off", {namespace}, calls.root, fence.service, fence.epoch
+        )
+        return calls.send(Ask(statement, read, writes=True), until)
+
+    def _raised(
+        self, namespace: str, fence: Fence, guess: int | None, until: float
+    ) -> Future[None]:
+        """Raise one fence, expected to be at *guess*, unless it is already as high."""
+        calls, (service, epoch) = self._calls, fence
+
+        def read(answer: Answer) -> Future[None] | None:
+            if answer.applied:
+                return None
+            met = height(answer.rows[0], service)
+            if met is None or met < epoch:
+                return self._raised(namespace, fence, met, until)
+            return None
+
+        statement = calls.statements.bind(
+            "raise_fence", service, epoch, calls.root, namespace, service, guess
+        )
+        return calls.send(Ask(statement, read, writes=True), until)
+
+
+def height(row: Row, service: str) -> int | None:
+    """Return the fence of *service* in a row of its partition."""
+    fences: Mapping[str, int] | None = row.get("fences")
+    return None if fences is None else fences.get(service)
+
 
 NO_NAME = ""
 """The service that has the floor as its epoch: none is called that."""
@@ -47,13 +118,13 @@ _LAST_TO_REMOVE = 2**62
 _MICROSECONDS = 1_000_000
 
 
-class _Left(NamedTuple):
-    """What is left of a service."""
+class _ServiceRemains(NamedTuple):
+    """A vacant service."""
 
     service: str
     epoch: int
     fenced: frozenset[str]
-    birth: int | None
+    creation: int | None
     ring: int
 
 
@@ -61,18 +132,18 @@ class Pruning:
     """Removes services of one root. Thread-safe."""
 
     def __init__(self, calls: Calls, fences: Fences) -> None:
-        """Ask with *calls*."""
+        """Prune with *calls*."""
         self._calls = calls
         self._fences = fences
 
     def prune(self, unused_seconds: float, after: str, *, dry_run: bool) -> Future[Pruned]:
-        """Look at the services behind the token *after*. See `kip30.driver.Backend.prune`."""
-        self._calls.check()
+        """Check the services behind the token *after*. See `kip30.driver.Backend.prune`."""
+        self._calls.gate.check()
         until = self._calls.until()
         oldest = (time.time() - unused_seconds) * _MICROSECONDS if unused_seconds else float("inf")
 
         def read(answer: Answer) -> Future[Pruned]:
-            left = _left_of(answer.rows, self._calls.root, oldest)
+            left = _remains_of(answer.rows, self._calls.root, oldest)
             now = left[:_AT_ONCE]
             reached = _reached(answer.rows, now if len(left) > _AT_ONCE else ())
             if dry_run or not now:
@@ -82,8 +153,8 @@ class Pruning:
         statement = self._calls.statements.bind("walk_leaders", int(after or FIRST), _ROWS)
         return self._calls.send(Ask(statement, read, scans=True), until)
 
-    def _remove(self, some: Sequence[_Left], until: float) -> Future[list[bool]]:
-        """Return which of *some* are removed; not those that are claimed meanwhile."""
+    def _remove(self, some: Sequence[_ServiceRemains], until: float) -> Future[list[bool]]:
+        """Return which of *some* were removed; those claimed meanwhile are not."""
         # Fences are raised by one: a client that has not noted them must not lead with that epoch.
         floor = 1 + max(one.epoch for one in some)
         raised = self._raise_floor(floor, None, until)
@@ -101,25 +172,25 @@ class Pruning:
         statement = calls.statements.bind("raise_floor", floor, calls.root, NO_NAME, guess)
         return calls.send(Ask(statement, read, writes=True), until)
 
-    def _remove_one(self, left: _Left, until: float) -> Future[bool]:
+    def _remove_one(self, left: _ServiceRemains, until: float) -> Future[bool]:
         fence = Fence(left.service, left.epoch + 1)
         raised = self._fences.raise_all(left.fenced, fence, until)
         return then(raised, lambda _: self._delete(left, until))
 
-    def _delete(self, left: _Left, until: float) -> Future[bool]:
+    def _delete(self, left: _ServiceRemains, until: float) -> Future[bool]:
         bind, where = self._calls.statements.bind, (self._calls.root, left.service)
         both = [
             bind("prune_leaders", *where, left.epoch, set(left.fenced) or None),
-            bind("prune_seat", *where, left.birth),
+            bind("prune_seat", *where, left.creation),
         ]
         statement = self._calls.statements.batch(both)
-        return self._calls.send(Ask(statement, _applied, writes=True), until)
+        return self._calls.send(Ask(statement, is_applied, writes=True), until)
 
 
-def _left_of(rows: Sequence[Row], root: str, oldest: float) -> list[_Left]:
-    """Return the vacant services of *root* that were last claimed by then."""
+def _remains_of(rows: Sequence[Row], root: str, oldest: float) -> list[_ServiceRemains]:
+    """Return the vacant services of *root* whose last claim is older than *oldest*."""
     return [
-        _Left(
+        _ServiceRemains(
             row["service"],
             row["epoch"],
             frozenset[str](row["fenced"] or ()),
@@ -136,8 +207,8 @@ def _left_of(rows: Sequence[Row], root: str, oldest: float) -> list[_Left]:
     ]
 
 
-def _reached(rows: Sequence[Row], some: Sequence[_Left]) -> str:
-    """Return behind which token to go on: that of the last of *some*, or of all *rows*."""
+def _reached(rows: Sequence[Row], some: Sequence[_ServiceRemains]) -> str:
+    """Return the token from which to continue: that of the last of *some*, or of all *rows*."""
     if some:
         return str(some[-1].ring)
     return str(rows[-1]["ring"]) if len(rows) == _ROWS else ""
@@ -147,49 +218,9 @@ def _outcome(removed: Sequence[bool], reached: str) -> Pruned:
     return Pruned({Kind.SERVICE: sum(removed)}, reached)
 
 
-def _applied(answer: Answer) -> bool:
-    return answer.applied
-
-
 _LAST_EPOCH = 2**63 - 1
-_UNLED = 0
-"""The epoch of a service that was not led yet, or of which nothing was left."""
+# Of a row found, not written now: too old to be valid before it is renewed.
 _LONG_AGO = float("-inf")
-
-
-class Service(NamedTuple):
-    """What there is to know of a service.
-
-    Attributes:
-        epoch: The newest one; None before the first.
-        fenced: The namespaces with a fence of this service.
-        candidate: Who leads, or None.
-        nonce: Of the leader's record.
-        data: The leader's own.
-        is_readable: Whether the row of the leader is one of kip30's, if there is one.
-        birth: What it was marked with before it was first led; see `pruning`. None if it was led.
-    """
-
-    epoch: int | None = None
-    fenced: frozenset[str] = frozenset()
-    candidate: str | None = None
-    nonce: str = ""
-    data: bytes = b""
-    is_readable: bool = True
-    birth: int | None = None
-
-    def admits(self, other: "Service") -> bool:
-        """Say whether a claim that knew *other* can be granted once the service has no leader."""
-        mine = (self.epoch, self.fenced, self.birth)
-        return mine == (other.epoch, other.fenced, other.birth)
-
-    def leaders(self, service: str) -> dict[str, Entry]:
-        """Return who leads, as `readings.snapshot` takes it."""
-        if not self.is_readable:
-            return {service: unreadable(_place(service))}
-        if self.candidate is None:
-            return {}
-        return {self.candidate: Entry(Version(self.epoch or 0), self.nonce, self.data)}
 
 
 class _Bid(NamedTuple):
@@ -202,38 +233,31 @@ class _Bid(NamedTuple):
         return Holding(self.claim_row, Entry(Version(epoch), self.nonce, self.data), sent_at)
 
 
-def service_of(rows: Sequence[Row]) -> Service:
-    """Return what the rows of a partition tell of its service."""
-    if not rows:
-        return Service()
-    first = rows[0]
-    epoch, fenced = first.get("epoch"), frozenset[str](first.get("fenced") or ())
-    for row in rows:
-        candidate, nonce, data = row.get("candidate"), row.get("nonce"), row.get("data")
-        if candidate is not None and nonce and data is not None:
-            return Service(epoch, fenced, candidate, nonce, data)
-        if candidate is not None or nonce is not None or data is not None:
-            return Service(epoch, fenced, candidate, is_readable=False)
-    return Service(epoch, fenced, birth=first.get("beat") if epoch == _UNLED else None)
-
-
 class CassandraElection(ElectionDriver):
-    """Services and who leads them."""
+    """Services and their leaders.
+
+    Candidates form no line: members of one line would be renewed by writes of one partition, and
+    candidates poll a service at different moments anyway, so that few of them find it vacant.
+    """
+
+    forms_line = False
 
     def __init__(self, calls: Calls, claims: Claims, fences: Fences) -> None:
         """Keep leaders under the session of *claims*."""
         self._calls = calls
         self._claims = claims
         self._fences = fences
+        # The state of each service seen last. A guess, because each claim compares it in the store.
+        # Written in the turn of the service, and when a leader was released.
         self._known: dict[str, Service] = {}
 
     @override
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
-        self._calls.check()
+        self._calls.gate.check()
         claim_row = ClaimRow("leaders", service, candidate)
 
         def work(until: float) -> Future[Claim | Held]:
-            again = self._claims.again(claim_row, nonce)
+            again = self._claims.held_already(claim_row, nonce)
             if again is not None:
                 return Completed(again)
             self._claims.sessions.current()
@@ -244,7 +268,7 @@ class CassandraElection(ElectionDriver):
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
-        self._calls.check()
+        self._calls.gate.check()
         return mapped(self._claims.give_up(claim), partial(self._released, service, claim))
 
     def _released(self, service: str, claim: Claim, _: None) -> None:
@@ -253,9 +277,9 @@ class CassandraElection(ElectionDriver):
             self._known[service] = Service(known.epoch, known.fenced)
 
     def _try(self, bid: _Bid) -> Future[Claim | Held | None]:
-        """Claim the next epoch; None if that is to be tried again.
+        """Claim the next epoch; None if the claim must be retried.
 
-        The fences of the last one are raised before, if it is over.
+        If the last term has ended, its fences are raised before.
         """
         if time.monotonic() >= bid.until:
             raise UnavailableError(
@@ -264,9 +288,9 @@ class CassandraElection(ElectionDriver):
             )
         known = self._known.get(bid.claim_row.scope, Service())
         if known.epoch == _LAST_EPOCH:
-            self._known.pop(bid.claim_row.scope)  # it may be mended meanwhile
+            self._known.pop(bid.claim_row.scope)  # it may be repaired meanwhile
             raise StoreError(_forged(bid.claim_row.scope))
-        if known.epoch is None or known.epoch == _UNLED:
+        if known.epoch is None or known.epoch == NO_EPOCH:
             return self._first(bid, known)
         if not known.fenced:
             return self._take(bid, known, known.epoch + 1)
@@ -277,13 +301,13 @@ class CassandraElection(ElectionDriver):
         return then(raised, lambda _: self._take(bid, known, fence.epoch))
 
     def _first(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
-        """Take the epoch after all that were pruned, once the service is known to be marked."""
-        if known.birth is None:
-            return self._bear(bid, known)
+        """Take the epoch above those of pruned services, once the service is marked."""
+        if known.creation is None:
+            return self._initialise_service(bid, known)
         calls = self._calls
 
         def read(answer: Answer) -> Future[Claim | Held | None]:
-            floor = service_of(answer.rows).epoch or _UNLED
+            floor = service_of(answer.rows).epoch or NO_EPOCH
             if floor == _LAST_EPOCH:
                 raise StoreError(_forged(NO_NAME))
             return self._take(bid, known, floor + 1)
@@ -291,30 +315,32 @@ class CassandraElection(ElectionDriver):
         statement = calls.statements.bind("read_floor", calls.root, NO_NAME)
         return calls.send(Ask(statement, read), bid.until)
 
-    def _bear(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
-        """Mark a service as one that was not led yet, or see what is there."""
-        calls, birth, where = (
+    def _initialise_service(self, bid: _Bid, known: Service) -> Future[Claim | Held | None]:
+        """Mark a service that had no leader yet, or read its state."""
+        calls, creation, where = (
             self._calls,
             secrets.randbits(62),
             (self._calls.root, bid.claim_row.scope),
         )
-        asked_at = calls.orders.tell()
+        asked_at = calls.orders.stamp()
 
         def read(answer: Answer) -> Future[Claim | Held | None]:
-            born = Service(_UNLED, birth=birth)
+            created = Service(NO_EPOCH, creation=creation)
             met = self._known[bid.claim_row.scope] = (
-                born if answer.applied else service_of(answer.rows)
+                created if answer.applied else service_of(answer.rows)
             )
             return self._decide(bid, asked_at, met)
 
         begin = calls.statements.bind("begin_leaders", *where, known.epoch, None)
-        both = calls.statements.batch([begin, calls.statements.bind("bear_seat", birth, *where)])
+        both = calls.statements.batch(
+            [begin, calls.statements.bind("create_seat", creation, *where)]
+        )
         return calls.send(Ask(both, read, writes=True), bid.until)
 
     def _take(self, bid: _Bid, known: Service, epoch: int) -> Future[Claim | Held | None]:
         """Take the seat if it is empty, and the epoch and the fences are those that are *known*."""
         calls, claims = self._calls, self._claims
-        asked_at, sent_at = calls.orders.tell(), claims.now()
+        asked_at, sent_at = calls.orders.stamp(), claims.now()
 
         def read(answer: Answer) -> Future[Claim | Held | None]:
             if not answer.applied:
@@ -332,16 +358,16 @@ class CassandraElection(ElectionDriver):
             "advance_leaders", epoch, *where, known.epoch, set(known.fenced) or None
         )
         seat = claims.table.take(
-            bid.claim_row, bid.nonce, bid.data, calls.revisions.next(), known.birth
+            bid.claim_row, bid.nonce, bid.data, calls.revisions.next(), known.creation
         )
         statement = calls.statements.batch([advance, seat])
         return calls.send(Ask(statement, read, writes=True), bid.until)
 
     def _decide(self, bid: _Bid, asked_at: int, met: Service) -> Future[Claim | Held | None]:
-        """Go on from what was met: our own claim, another client's, or none."""
+        """Continue from the state found: this client's claim, another client's, or none."""
         if not met.is_readable:
             self._known.pop(bid.claim_row.scope, None)  # it may be removed meanwhile
-            checked(unreadable(_place(bid.claim_row.scope)))
+            checked(unreadable(seat_of(bid.claim_row.scope)))
         if met.candidate is None:
             return Completed(None)
         cleared = self._claims.clear(met.nonce, bid.until)
@@ -356,8 +382,8 @@ class CassandraElection(ElectionDriver):
         return mapped(taken, lambda claim: claim)
 
     def _look(self, bid: _Bid) -> Future[Claim | Held | None]:
-        """Go on from what is there."""
-        calls, asked_at = self._calls, self._calls.orders.tell()
+        """Continue from the state in the store."""
+        calls, asked_at = self._calls, self._calls.orders.stamp()
 
         def read(answer: Answer) -> Future[Claim | Held | None]:
             met = self._known[bid.claim_row.scope] = service_of(answer.rows)
@@ -365,10 +391,6 @@ class CassandraElection(ElectionDriver):
 
         statement = calls.statements.bind("read_leaders", calls.root, bid.claim_row.scope)
         return calls.send(Ask(statement, read), bid.until)
-
-
-def _place(service: str) -> str:
-    return f"service = {service!r} and seat = 0 in table leaders"
 
 
 def _forged(service: str) -> str:

@@ -1,19 +1,19 @@
-"""From what Cassandra and its driver say to kip30's errors, and what an operator can do.
+"""From what Cassandra and its driver say to kip30's errors: one table of what is certain.
 
 Errors that are not listed here are ambiguous: a write raises `OutcomeUnknownError`, a read
-`UnavailableError`. That holds for ``Unavailable`` too, because a coordinator whose first proposal
-met another one may say it of its second.
+`UnavailableError`. That holds for ``Unavailable`` too: a coordinator whose first proposal
+conflicted with another one may report it of its second.
 """
 
 from typing import NamedTuple
 
 from kip30.config.tls_failures import tls_advice
+from kip30.driver.kit.error_table import Rule, error_of, first
+from kip30.driver.kit.gate import CLOSED
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
-    DefiniteError,
     Kip30Error,
-    OutcomeUnknownError,
     StoreError,
     UnavailableError,
 )
@@ -23,7 +23,7 @@ NEVER_SENT = "NeverSent"
 
 
 class Advice(NamedTuple):
-    """What helps, where *kind* of failure says *part*; ``{keyspace}`` stands for its name."""
+    """Advice for a *kind* of failure whose message has *part*; ``{keyspace}`` is replaced."""
 
     kind: str
     part: str
@@ -38,6 +38,7 @@ _DELETIONS = (
 )
 _UNTRUSTED = "it must trust the authority that signed the certificate of plugin.cassandra.tls.cert"
 
+# The first match counts, so an entry with a text comes before one with the kind alone.
 _ALL = (
     Advice(
         NEVER_SENT,
@@ -104,7 +105,7 @@ _ALL = (
 
 
 def advice_on(kind: str, said: str) -> str:
-    """Return what helps against a failure of *kind* that *said* so; empty if nothing is known."""
+    """Return advice for a failure of *kind* with the message *said*; empty if there is none."""
     if kind == _TLS and (cause := _tls_cause(said)):
         return cause
     for advice in _ALL:
@@ -125,12 +126,12 @@ _OVERWHELMED = ("READ_TOO_MANY_TOMBSTONES", "UNKNOWN from")
 
 
 def closed() -> ClosedError:
-    """Return the error for what comes too late."""
-    return ClosedError("the backend is closed")
+    """Return the error of a call after the backend was closed."""
+    return ClosedError(CLOSED)
 
 
 class DeletionsError(StoreError):
-    """A read met more deleted rows than a node reads past. Until these are folded it fails."""
+    """A read found more deleted rows than a node reads past. It fails until these are folded."""
 
 
 class Failure(NamedTuple):
@@ -138,14 +139,6 @@ class Failure(NamedTuple):
 
     kind: str
     said: str
-
-
-class Rule(NamedTuple):
-    """A failure that tells for certain that nothing was done: its kind, and a part of its text."""
-
-    kind: str
-    part: str
-    error: type[DefiniteError]
 
 
 _MISSING = (
@@ -166,23 +159,25 @@ _REFUSED = (
 
 
 def met_deletions(failure: Failure) -> bool:
-    """Say whether a read failed because of deletions, or may have: a serial one does not tell."""
+    """Say whether deletions did or may have failed a read: a serial one does not report it."""
     return failure.kind == "ReadFailure" and any(one in failure.said for one in _OVERWHELMED)
 
 
 def is_missing(failure: Failure) -> bool:
-    """Say whether the tables are not there, so that nothing was done."""
-    return _found(_MISSING, failure) is not None
+    """Say whether the tables are missing, so that nothing was done."""
+    return first(_MISSING, failure.said, failure.kind) is not None
 
 
 def was_never_sent(failure: Failure) -> bool:
-    """Say whether any request may be sent to another node."""
+    """Say whether it is safe to send any request to another node."""
     return failure.kind == NEVER_SENT
 
 
 def is_refused(failure: Failure) -> bool:
-    """Say whether nothing was done, and nothing else would come of asking again."""
-    return not was_never_sent(failure) and _found(_REFUSED, failure) is not None
+    """Say whether nothing was done, and a retry would not help."""
+    if was_never_sent(failure):
+        return False
+    return first(_REFUSED, failure.said, failure.kind) is not None
 
 
 def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Kip30Error:
@@ -190,24 +185,15 @@ def translate(failure: Failure, *, wrote: bool, subject: str, server: str) -> Ki
 
     Args:
         failure: How the request ended.
-        wrote: Whether it would have changed anything.
-        subject: The keyspace it was about.
-        server: Where it went.
+        wrote: Whether the request may change anything.
+        subject: The keyspace of the request.
+        server: The node that it was sent to.
     """
-    rule = _found(_REFUSED, failure)
+    rule = first(_REFUSED, failure.said, failure.kind)
     told = f"Cassandra at {server}: {failure.said or failure.kind}{_hint(failure, subject)}"
-    if rule is None:
-        return OutcomeUnknownError(told) if wrote else UnavailableError(told)
-    return rule.error(told)
+    return error_of(rule, told, wrote=wrote)
 
 
 def _hint(failure: Failure, subject: str) -> str:
     advice = advice_on(*failure)
     return f": {advice.format(keyspace=subject)}" if advice else ""
-
-
-def _found(rules: tuple[Rule, ...], failure: Failure) -> Rule | None:
-    for rule in rules:
-        if rule.kind == failure.kind and rule.part in failure.said:
-            return rule
-    return None

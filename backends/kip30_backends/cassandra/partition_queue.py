@@ -14,125 +14,129 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from kip30.driver.kit.following import all_of, attempt, copy, whatever
+from kip30.driver.kit.future_chaining import all_of, attempt, copy, whatever
 from kip30.driver.kit.futures import Completed, fail
 from kip30.driver.kit.timer import Timer
 from kip30.errors import UnavailableError
 
 
-class Job(Protocol):
-    """What stands in a line, until its *answer* is there or its time is up."""
+class QueuedRequest(Protocol):
+    """A request in a queue, until it has its *answer* or its deadline passes."""
 
     answer: Future[Any]
     until: float
 
 
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound=QueuedRequest)
 
 
 class PartitionQueues(Generic[J]):
-    """A line of jobs for each place, of which the first few are done at a time. Thread-safe."""
+    """A queue for each partition, which sends its first requests together. Thread-safe."""
 
     def __init__(
         self,
-        pulse: Timer,
+        timer: Timer,
         choose: Callable[[deque[J]], list[J]],
         do: Callable[[Any, Sequence[J], float], Future[Sequence[J]]],
     ) -> None:
-        """Have *choose* take jobs off the front of a line, and *do* do them at their place.
+        """Let *choose* take requests off the front of a queue, and *do* send them to their place.
 
-        *do* receives the deadline; its future has the jobs that must be done again. *pulse* ends
-        those whose time is up before their turn.
+        *do* receives the deadline; its future has the requests that must be retried. *timer* ends
+        those whose deadline passes before their turn.
         """
-        self._pulse = pulse
+        self._timer = timer
         self._choose = choose
         self._do = do
-        # What waits before each place at which something is under way; a place without an entry
-        # is idle. Written under the lock.
-        self._lines: dict[Hashable, deque[J]] = {}
+        # The queue of each place at which something is under way; a place without an entry is idle.
+        # Written under the lock.
+        self._queues: dict[Hashable, deque[J]] = {}
         self._lock = threading.Lock()
 
-    def join(self, place: Hashable, job: J) -> None:
-        """Do *job* when its turn comes; if that is too late, it fails and nothing was done."""
+    def join(self, place: Hashable, request: J) -> None:
+        """Send *request* in its turn; if that comes too late, it fails and nothing was done."""
         with self._lock:
-            line = self._lines.get(place)
-            if line is None:
-                self._lines[place] = deque([job])
+            queue = self._queues.get(place)
+            if queue is None:
+                self._queues[place] = deque([request])
             else:
-                line.append(job)
-        if line is None:
+                queue.append(request)
+        if queue is None:
             self._serve(place)
         else:
-            self._end_in_time(place, job)
+            self._end_in_time(place, request)
 
     def places(self) -> list[Hashable]:
-        """Return where something is under way."""
+        """Return the places at which something is under way."""
         with self._lock:
-            return list(self._lines)
+            return list(self._queues)
 
-    def _end_in_time(self, place: Hashable, job: J) -> None:
-        due = self._pulse.after(job.until - time.monotonic(), partial(self._leave, place, job))
+    def _end_in_time(self, place: Hashable, request: J) -> None:
+        due = self._timer.after(
+            request.until - time.monotonic(), partial(self._leave, place, request)
+        )
         if due is not None:
-            job.answer.add_done_callback(lambda _: due.cancel())
+            request.answer.add_done_callback(lambda _: due.cancel())
 
-    def _leave(self, place: Hashable, job: J) -> None:
-        """End *job*, unless its turn has come."""
+    def _leave(self, place: Hashable, request: J) -> None:
+        """End *request*, unless its turn has come."""
         with self._lock:
-            line = self._lines.get(place)
-            if line is None or job not in line:
+            queue = self._queues.get(place)
+            if queue is None or request not in queue:
                 return
-            line.remove(job)
-        fail(job.answer, _too_late())
+            queue.remove(request)
+        fail(request.answer, _too_late())
 
     def _serve(self, place: Hashable) -> None:
-        while jobs := self._first(place):
-            done = attempt(self._do, place, jobs, min(job.until for job in jobs))
+        while requests := self._first(place):
+            done = attempt(self._do, place, requests, min(request.until for request in requests))
             if not done.done():
-                done.add_done_callback(partial(self._go_on, place, jobs))
+                done.add_done_callback(partial(self._go_on, place, requests))
                 return
-            self._finish(place, jobs, done)
+            self._finish(place, requests, done)
 
-    def _go_on(self, place: Hashable, jobs: Sequence[J], done: Future[Sequence[J]]) -> None:
-        self._finish(place, jobs, done)
+    def _go_on(self, place: Hashable, requests: Sequence[J], done: Future[Sequence[J]]) -> None:
+        self._finish(place, requests, done)
         self._serve(place)
 
     def _first(self, place: Hashable) -> list[J]:
-        """Return the jobs whose turn it is; of those that are too late none. End an empty line."""
+        """Return the requests whose turn it is, except late ones. End an empty queue."""
         while True:
             now = time.monotonic()
             with self._lock:
-                line = self._lines[place]
-                if not line:
-                    del self._lines[place]
+                queue = self._queues[place]
+                if not queue:
+                    del self._queues[place]
                     return []
-                jobs, others = _of_an_age(self._choose(line), now)
-                line.extendleft(reversed(others))
-            in_time = [job for job in jobs if job.until > now]
-            for job in jobs:
-                if job not in in_time:
-                    fail(job.answer, _too_late())
+                requests, others = _of_an_age(self._choose(queue), now)
+                queue.extendleft(reversed(others))
+            in_time = [request for request in requests if request.until > now]
+            for request in requests:
+                if request not in in_time:
+                    fail(request.answer, _too_late())
             if in_time:
                 return in_time
 
-    def _finish(self, place: Hashable, jobs: Sequence[J], done: Future[Sequence[J]]) -> None:
+    def _finish(self, place: Hashable, requests: Sequence[J], done: Future[Sequence[J]]) -> None:
         error = done.exception()
         if error is None:
             with self._lock:
-                self._lines[place].extendleft(reversed(done.result()))
+                self._queues[place].extendleft(reversed(done.result()))
             return
-        for job in jobs:
-            fail(job.answer, error)
+        for request in requests:
+            fail(request.answer, error)
 
 
-def _of_an_age(jobs: list[J], now: float) -> tuple[list[J], list[J]]:
-    """Return those that are done together now, and the others.
+def _of_an_age(requests: list[J], now: float) -> tuple[list[J], list[J]]:
+    """Return the requests to send together now, and the others.
 
-    All are done in the time of the one that has the least. So who has less than half the time of
-    another one goes ahead of that.
+    The earliest deadline applies to all of them. So a request with less than half the time of
+    another one is sent before that.
     """
-    half = max(job.until - now for job in jobs) / 2
-    hurried = [job for job in jobs if job.until - now < half]
-    return (hurried, [job for job in jobs if job not in hurried]) if hurried else (jobs, [])
+    half = max(request.until - now for request in requests) / 2
+    hurried = [request for request in requests if request.until - now < half]
+    if not hurried:
+        return requests, []
+    return hurried, [request for request in requests if request not in hurried]
 
 
 def _too_late() -> UnavailableError:
@@ -142,7 +146,7 @@ def _too_late() -> UnavailableError:
 T = TypeVar("T")
 
 Work = Callable[[float], Future[T]]
-"""What is done in a turn, by the moment that it is told."""
+"""What is done in a turn; it is called with its deadline."""
 
 
 @dataclass(eq=False, slots=True)
@@ -153,32 +157,32 @@ class _Turn:
 
 
 class ClaimQueues:
-    """Has every piece of work wait for its turn. Thread-safe."""
+    """Makes each piece of work wait for its turn. Thread-safe."""
 
-    def __init__(self, pulse: Timer) -> None:
-        """Begin with an empty queue; *pulse* ends what is too late."""
-        self._lines: PartitionQueues[_Turn] = PartitionQueues(pulse, _next, _taken)
+    def __init__(self, timer: Timer) -> None:
+        """Start with an empty queue; *timer* ends work whose deadline has passed."""
+        self._queues: PartitionQueues[_Turn] = PartitionQueues(timer, _next, _taken)
 
     def take(self, place: Hashable, work: Work[T], until: float) -> Future[T]:
-        """Return what becomes of *work* when its turn at *place* comes; all by *until*.
+        """Return the result of *work*, run in its turn at *place*; all by *until*.
 
-        Raises nothing: what *work* raises is the future's.
+        Raises nothing: the errors of *work* are the future's.
         """
         turn = _Turn(work, until)
-        self._lines.join(place, turn)
+        self._queues.join(place, turn)
         return turn.answer
 
     def settled(self, until: float) -> Future[None]:
-        """Return what is done once all that waits now has ended, or at *until*."""
-        return all_of([self.take(place, _nothing, until) for place in self._lines.places()])
+        """Return a future that is done once all queued work has ended, or at *until*."""
+        return all_of([self.take(place, _nothing, until) for place in self._queues.places()])
 
 
 def _nothing(_until: float) -> Future[None]:
     return Completed(None)
 
 
-def _next(line: deque[_Turn]) -> list[_Turn]:
-    return [line.popleft()]
+def _next(queue: deque[_Turn]) -> list[_Turn]:
+    return [queue.popleft()]
 
 
 def _taken(_place: object, turns: Sequence[_Turn], until: float) -> Future[Sequence[_Turn]]:
@@ -195,17 +199,17 @@ _Job = tuple[Callable[[], Future[Any]], Future[Any]]
 
 
 class ConcurrencyLimit:
-    """Begins work in the order in which it came, so much at a time. Thread-safe."""
+    """Starts work in the order of its arrival, a limited amount at a time. Thread-safe."""
 
     def __init__(self, most: int) -> None:
-        """Have up to *most* pieces of work under way."""
-        # How many more may begin now, and what waits for that. Written under the lock.
+        """Allow up to *most* pieces of work at a time."""
+        # How many more may start now, and the work that waits. Written under the lock.
         self._free = most
         self._waiting: deque[_Job] = deque()
         self._lock = threading.Lock()
 
     def do(self, work: Callable[[], Future[T]]) -> Future[T]:
-        """Return what becomes of *work*, which may have to wait."""
+        """Return the result of *work*, which may have to wait."""
         answer: Future[T] = Future()
         with self._lock:
             self._waiting.append((work, answer))
@@ -213,8 +217,8 @@ class ConcurrencyLimit:
         return answer
 
     def _go_on(self) -> None:
-        while (job := self._next()) is not None:
-            work, answer = job
+        while (request := self._next()) is not None:
+            work, answer = request
             done = attempt(work)
             if done.done():
                 self._finish(answer, done)

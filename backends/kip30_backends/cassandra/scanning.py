@@ -1,17 +1,28 @@
-"""Reading a keyspace in bulk, at a quorum: without a session, and without making anything.
+"""Reading the store in bulk: at a quorum, without a session, and without creating anything.
 
 A table of another program, with a key and a value, is read as it is, by arcs of the ring.
 """
 
 import json
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from typing_extensions import override
 
 from kip30.driver import Context
+from kip30.driver.kit import fork_safety
+from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
 from kip30.driver.scanning import (
     Change,
     Consistency,
@@ -26,11 +37,138 @@ from kip30.driver.scanning import (
 )
 from kip30.driver.scanning import Row as Record
 from kip30.errors import ClosedError, PositionLostError, StoreError, UnsupportedError
-from kip30_backends.cassandra.client.library import Row
-from kip30_backends.cassandra.client.statements import FIRST, LAST, walk
-from kip30_backends.cassandra.scan_request import ScanCalls
-from kip30_backends.cassandra.scan_tables import KeptTables, tables_of
+from kip30_backends.cassandra.calls import Ask, Calls, rows_of
+from kip30_backends.cassandra.client.connections import (
+    FIRST,
+    LAST,
+    ClusterConnections,
+    Row,
+    Statement,
+    Statements,
+    walk,
+)
+from kip30_backends.cassandra.resources import ConnectedCluster, once_known
+from kip30_backends.cassandra.scan_partitions import KeptTables, tables_of
 from kip30_backends.cassandra.settings import CassandraSettings
+
+_PARTITIONER = "Murmur3Partitioner"
+_COLUMNS = (
+    "SELECT table_name, column_name, kind, type, WRITETIME(type) AS made"
+    " FROM system_schema.columns WHERE keyspace_name = "
+)
+_CQL = {
+    "describe": "SELECT cluster_name, partitioner FROM system.local",
+    "columns": f"{_COLUMNS}?",
+}
+
+
+class ScanCalls:
+    """Sends reads, and waits for their answers. Every read sees all acknowledged writes.
+
+    Attributes:
+        cluster: The name of the cluster.
+        keyspace: Where the tables are, as the servers write it.
+    """
+
+    def __init__(self, context: Context, settings: CassandraSettings) -> None:
+        """Connect.
+
+        Raises:
+            ConfigError: A file of the settings cannot be read. Nothing is sent.
+            AuthenticationError: The cluster wants other credentials.
+            StoreError: Its servers are too old, or their partitioner is not the usual one.
+            UnavailableError: No node answered in the connect timeout.
+        """
+        self.keyspace = settings.keyspace.lower()
+        self._seconds = context.operation_timeout_seconds
+        self._cluster = ConnectedCluster(context, settings)
+        self._close_once = CloseOnce(on_thread_of("kip30-cassandra", "event_loop"))
+        fork_safety.register(self)
+        try:
+            statements = self._cluster.open(lambda: Statements(self._cluster.connections, _CQL))
+            shared = self._cluster.request_context(_go_on)
+            seconds, root = context.operation_timeout_seconds, context.namespace
+            self._calls = Calls(shared, statements, seconds=seconds, root=root)
+            self.cluster = self._described()
+        except BaseException:
+            self._cluster.close(0)
+            raise
+
+    @property
+    def root(self) -> str:
+        """The namespace of the configuration."""
+        return self._calls.root
+
+    def prepare(self, cql: Mapping[str, str]) -> Statements:
+        """Return *cql* ready to be bound; its tables must exist.
+
+        Raises:
+            StoreError: A node said for as long as a request may take that they do not.
+            UnavailableError: No node answered in that time.
+        """
+        build = partial(Statements, self._cluster.connections, cql)
+        waiting = partial(once_known, build, self._seconds, self._calls.gate.check)
+        return self._cluster.within(self._seconds, waiting)
+
+    def ask(self, statement: Statement) -> Sequence[Row]:
+        """Return the rows that *statement* finds."""
+        asked = self._calls.send(Ask(statement, rows_of))
+        try:
+            return asked.result()
+        finally:
+            asked.cancel()  # for a caller that was interrupted, or it would be retried
+
+    def columns(self, tables: Sequence[str]) -> Sequence[Row]:
+        """Return all columns of those of *tables* that exist.
+
+        A node may not know them yet; so if none exists, all nodes that are up must say so.
+        """
+        found = self.ask(self._calls.statements.bind("columns", self.keyspace))
+        if not (known := _of(tables, found)):
+            looking = partial(_columns_anywhere, self._cluster.connections, self.keyspace, tables)
+            known = self._cluster.within(self._seconds, looking)
+        return known
+
+    def close(self) -> None:
+        """End all requests, threads and connections. Idempotent."""
+        self._close_once.once(self._close)
+
+    def abandon(self) -> None:
+        """In a forked child: leave everything to the parent."""
+        self._close_once.forgo()
+
+    def _close(self) -> None:
+        until = time.monotonic() + self._seconds
+        self._calls.close()
+        self._cluster.close(max(0.0, until - time.monotonic()))
+
+    def _described(self) -> str:
+        (found,) = self.ask(self._calls.statements.bind("describe"))
+        partitioner: str = found["partitioner"].rpartition(".")[2]
+        if partitioner != _PARTITIONER:
+            raise StoreError(
+                f"the cluster has {partitioner}: bulk reading goes by the tokens of {_PARTITIONER}"
+            )
+        return str(found["cluster_name"])
+
+
+def _go_on(then: Callable[[], None]) -> None:
+    """Create no tables, and let another node be asked."""
+    then()
+
+
+def _of(tables: Sequence[str], found: Sequence[Row]) -> list[Row]:
+    return [row for row in found if row["table_name"] in tables]
+
+
+def _columns_anywhere(
+    connections: ClusterConnections, keyspace: str, tables: Sequence[str]
+) -> list[Row]:
+    for node in connections.reached():
+        if found := _of(tables, connections.execute(f"{_COLUMNS}'{keyspace}'", node)):
+            return found
+    return []
+
 
 DEFAULT = "kv"
 _TYPES = {"text", "blob"}
@@ -45,7 +183,7 @@ class RawTable:
         """Read *table*, which has *columns*.
 
         Raises:
-            StoreError: It is not there, or has other columns than a key and a value.
+            StoreError: It does not exist, or has other columns than a key and a value.
         """
         self._ask = calls.ask
         key, value = _key_and_value(f"{calls.keyspace}.{table}", columns)
@@ -61,11 +199,11 @@ class RawTable:
         )
 
     def newest(self) -> int:
-        """Return 0: what wrote the table numbers nothing."""
+        """Return 0: the writer of the table numbers nothing."""
         return 0
 
     def plan(self, rows: int) -> Iterator[Span]:
-        """Yield arcs of about *rows* rows; rows with the same token are in the same one."""
+        """Yield arcs of about *rows* rows; rows with the same token are in the same arc."""
         first, end, size = FIRST, FIRST, 0
         for found in self._walk("keys", (FIRST, LAST), lambda: _KEYS):
             for row in found:
@@ -77,7 +215,7 @@ class RawTable:
             yield _span(first, LAST, size)
 
     def scan(self, token: bytes) -> Iterator[Page]:
-        """Yield what is in the span of *token*."""
+        """Yield the pages of the span of *token*."""
         first, last = json.loads(token)
         size = PageSize()
         for found in self._walk("rows", (first, last), lambda: size.rows):
@@ -100,7 +238,7 @@ def _span(first: int, last: int, rows: int) -> Span:
 
 
 def _record(row: Row) -> Record:
-    written: int | None = row["written"]  # None where there is no value
+    written: int | None = row["written"]  # None without a value
     key, value = _bytes(row["key"]) or b"", _bytes(row["value"])
     return Record(key, value, written or 0, 0, None, written, None)
 
@@ -110,7 +248,7 @@ def _bytes(value: str | bytes | None) -> bytes | None:
 
 
 def _key_and_value(table: str, columns: Iterable[Row]) -> tuple[str, str]:
-    """Return what the two columns of *table* are called, in quotes."""
+    """Return the names of the two columns of *table*, in quotes."""
     ordered = sorted(columns, key=lambda row: (row["kind"], row["column_name"]))
     if not ordered:
         raise StoreError(f"there is no table {table}: `View.under` names the table to be read")
@@ -136,14 +274,14 @@ _Reading = KeptTables | RawTable
 
 
 class _Opened(NamedTuple):
-    """The tables as they were when they were found, and what reads them."""
+    """The tables found at one moment, and their readers."""
 
     store: str
     reading: _Reading
 
 
 class CassandraScanner(ScanDriver):
-    """One keyspace. No request is under way while no method is."""
+    """One keyspace. No request is under way while no method runs."""
 
     consistency = Consistency.FUZZY
     under_is_prefix = False  # it names a table
@@ -175,7 +313,7 @@ class CassandraScanner(ScanDriver):
         """Return the time of day in microseconds, or the newest version if that is greater.
 
         Versions are such times by the clocks of the clients that wrote, so one of these may be
-        ahead. Each partition is asked for its own.
+        ahead. Each partition returns its own.
         """
         opened = self._open()
         at = max(time.time_ns() // _MICROSECONDS, opened.reading.newest())
@@ -194,8 +332,8 @@ class CassandraScanner(ScanDriver):
 
     @override
     def changed_since(self, page: Page, at: Position) -> Sequence[bool]:
-        # Versions and times of writing are both microseconds, and a version is never before its
-        # writing. A raw table has no versions.
+        # Versions and times of writing are both microseconds, and a version is never less than its
+        # time of writing. A raw table has no versions.
         newest = int(at.at)
         written = zip(page.majors, page.modified, strict=True)
         return [max(major, modified or 0) > newest for major, modified in written]
@@ -211,7 +349,7 @@ class CassandraScanner(ScanDriver):
 
     @contextmanager
     def _reading(self, at: Position) -> Generator[_Reading]:
-        """Check before and after the block that the tables are those that *at* is a moment of."""
+        """Check before and after the block that the tables are those of the position *at*."""
         opened = self._open(at)
         try:
             yield opened.reading
@@ -221,7 +359,7 @@ class CassandraScanner(ScanDriver):
         self._open(at)
 
     def _open(self, at: Position | None = None) -> _Opened:
-        """Look which tables are there, and prepare to read them unless that was done."""
+        """Find the existing tables, and prepare to read them unless that was done."""
         if self._closed:
             raise ClosedError("this scanner is closed: open another one")
         columns = self._calls.columns(self._tables)
@@ -241,10 +379,10 @@ class CassandraScanner(ScanDriver):
         return KeptTables(self._calls, self._view, {row["table_name"] for row in columns})
 
     def _identity(self, columns: Collection[Row]) -> str:
-        """Return what differs once a table was dropped and made again.
+        """Return a text that differs once a table was dropped and created again.
 
-        Its id is no such thing where a former version chose it by the table's name. So this has
-        when its key was defined, which no ``ALTER TABLE`` changes.
+        Its id may not differ: a former version chose it by the table's name. So this uses the time
+        at which its key was defined, which no ``ALTER TABLE`` changes.
         """
         made = {row["table_name"]: row["made"] for row in columns if row["kind"] == "partition_key"}
         tables = ",".join(f"{name}:{made.get(name, 'none')}" for name in self._tables)

@@ -1,22 +1,23 @@
-"""The keyspace and its tables: what they are, making them, and which nodes know them.
+"""The keyspace and its tables: their definitions, their creation, and which nodes know them.
 
-Cassandra lets two nodes make two tables of one name, with two ids, and later takes one of them for
-the table, and the rows of the other one are lost. So clients that make tables at once have to
-choose the same ids. But an id that follows from the name alone is that of the former table, too,
-when a keyspace was dropped and made again: a node that was away meanwhile brings back its rows.
+Cassandra lets two nodes create two tables of one name, with two ids, and later takes one of them
+for the table, and the rows of the other one are lost. So clients that create tables at once must
+choose the same ids. But an id that follows from the name alone is also that of the former table,
+when a keyspace was dropped and created again: a node that was away meanwhile restores its rows.
 
 The moment at which the keyspace's own row was written into the schema is the same for all clients,
-and another one each time. A client that finds an old keyspace without a table alters it first (to
-what it is), because the table may have been dropped alone.
+and a different one each time. A client that finds an old keyspace without a table alters it first
+(to its current definition), because the table may have been dropped alone.
 
-A node may miss the news of any of this, or pass it to no other node. The latest moment counts once
-most nodes have it, because it is the one that is left when all have it. Until then a node that
-lacks it makes the keyspace itself, or alters it, and tells those that it can reach.
+A node may miss any of these changes, or pass them to no other node. The latest moment counts once
+most nodes have it, because it is the one that remains when all have it. Until then a node that
+lacks it creates the keyspace itself, or alters it, and notifies the nodes that it can reach.
 
-A node that has just started may take others for dead that are not. It loses what they send by then,
-and does not ask again for up to a minute; meanwhile it refuses all requests, and fails those that
-others pass on to it. Such a node is made to create what the others have: the same in every detail,
-because of two definitions of a table the later one wins, and may be an administrator's.
+A node that has just started may consider other nodes dead that are not. It loses what they send in
+that time, and does not ask again for up to a minute; meanwhile it refuses all requests, and fails
+those that others forward to it. kip30 makes such a node create what the others have: the same in
+every detail, because of two definitions of a table the later one wins, and may be an
+administrator's.
 """
 
 import logging
@@ -27,51 +28,54 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kip30.errors import StoreError, UnavailableError
-from kip30_backends.cassandra.client.library import Node, Row, Wire
+from kip30_backends.cassandra.client.connections import ClusterConnections, Node, Row
 from kip30_backends.cassandra.settings import CassandraSettings, Replication
 
 _log = logging.getLogger(__name__)
 
-_YOUNG = 60_000_000
+_RECENT_MICROSECONDS = 60_000_000
 """Up to which age in microseconds the other clients may just be making the tables."""
-_QUIET = 1.0
+_STABLE_SECONDS = 1.0
 """How long nodes have to agree, in seconds: until then another client may alter it."""
-_DEAF = 2.0
-"""How long a node may differ from most others, in seconds, until it is taken to hear nothing."""
+_STALE_NODE_SECONDS = 2.0
+"""For how many seconds a node may differ from most others before it is disregarded."""
 _PAUSE = 0.1
 
 
-class Birth(NamedTuple):
-    """When a keyspace was written last, and a node that knows it."""
+class KeyspaceWrite(NamedTuple):
+    """When a keyspace was last written, and a node that knows it."""
 
     moment: int
     node: Node
 
 
-_Met = list[tuple[Node, int | None]]
+_WriteTimes = list[tuple[Node, int | None]]
 """What each node that is reached says, in an order that is the same for all clients."""
 
 
-def agreed(wire: Wire, keyspace: str, create: str, seconds: float) -> Birth:
-    """Return when *keyspace* was written last, once most nodes agree for a while.
+def agreed(
+    connections: ClusterConnections, keyspace: str, create: str, seconds: float
+) -> KeyspaceWrite:
+    """Return when *keyspace* was last written, once most nodes agree for a while.
 
-    Nodes that do not hear of it receive the statement *create*.
+    Nodes that do not know it receive the statement *create*.
 
     Raises:
-        UnavailableError: For *seconds* they did not, or fewer than most could be reached.
+        UnavailableError: They did not agree within *seconds*, or fewer than most could be reached.
     """
     until = time.monotonic() + seconds
-    met, since = _Met(), time.monotonic()
+    write_times, since = _WriteTimes(), time.monotonic()
     while time.monotonic() <= until:
-        before, met, now = met, _moments(wire, keyspace), time.monotonic()
-        if met != before:
+        before, write_times, now = write_times, _moments(connections, keyspace), time.monotonic()
+        # An answer counts once it has stayed the same: a change may have reached only some nodes.
+        if write_times != before:
             since = now
-        elif now - since >= _QUIET:
-            birth = _latest_of_most(wire, met)
-            if birth and (_is_common(met) or now - since >= _DEAF):
-                return birth
-            if not birth:
-                _advance(wire, keyspace, create, met)
+        elif now - since >= _STABLE_SECONDS:
+            written = _latest_of_most(connections, write_times)
+            if written and (_is_common(write_times) or now - since >= _STALE_NODE_SECONDS):
+                return written
+            if not written:
+                _advance(connections, keyspace, create, write_times)
                 since = now
         time.sleep(_PAUSE)
     raise UnavailableError(
@@ -80,65 +84,69 @@ def agreed(wire: Wire, keyspace: str, create: str, seconds: float) -> Birth:
     )
 
 
-def renew(wire: Wire, keyspace: str, node: Node) -> None:
-    """Give *keyspace* another moment if it is there and not young.
+def renew(connections: ClusterConnections, keyspace: str, node: Node) -> None:
+    """Give *keyspace* a new moment if it exists and is not young.
 
-    A role without `ALTER` leaves it as it is.
+    A role without `ALTER` cannot, and leaves it as it is.
     """
-    rows = wire.execute(_row_of(keyspace, "durable_writes"), node)
-    if not rows or _now(wire, node) - rows[0]["moment"] < _YOUNG:
+    rows = connections.execute(_row_of(keyspace, "durable_writes"), node)
+    if not rows or _now(connections, node) - rows[0]["moment"] < _RECENT_MICROSECONDS:
         return
-    _alter(wire, keyspace, node, rows[0])
+    _alter(connections, keyspace, node, rows[0])
 
 
-def _alter(wire: Wire, keyspace: str, node: Node, row: Row) -> None:
+def _alter(connections: ClusterConnections, keyspace: str, node: Node, row: Row) -> None:
     durable = str(row["durable_writes"]).lower()
     try:
-        wire.execute(f"ALTER KEYSPACE {keyspace} WITH durable_writes = {durable}", node)
+        connections.execute(f"ALTER KEYSPACE {keyspace} WITH durable_writes = {durable}", node)
     except Exception as error:  # noqa: BLE001  the driver raises what it likes
         _log.info("keyspace %s keeps its moment: %s", keyspace, error)
 
 
-def _moments(wire: Wire, keyspace: str) -> _Met:
-    nodes = sorted(wire.reached(), key=lambda node: str(node.host_id))
-    return [(node, _moment(wire.execute(_row_of(keyspace), node))) for node in nodes]
+def _moments(connections: ClusterConnections, keyspace: str) -> _WriteTimes:
+    nodes = sorted(connections.reached(), key=lambda node: str(node.host_id))
+    return [(node, _moment(connections.execute(_row_of(keyspace), node))) for node in nodes]
 
 
 def _moment(rows: Sequence[Row]) -> int | None:
     return rows[0]["moment"] if rows else None
 
 
-def _latest(met: _Met) -> int | None:
-    return max((moment for _, moment in met if moment is not None), default=None)
+def _latest(write_times: _WriteTimes) -> int | None:
+    return max((moment for _, moment in write_times if moment is not None), default=None)
 
 
-def _is_common(met: _Met) -> bool:
-    return len({moment for _, moment in met}) == 1
+def _is_common(write_times: _WriteTimes) -> bool:
+    return len({moment for _, moment in write_times}) == 1
 
 
-def _latest_of_most(wire: Wire, met: _Met) -> Birth | None:
-    """Return the latest moment if most of all nodes, also of those not reached, have it."""
-    latest = _latest(met)
-    known = [node for node in wire.known() if node.datacenter == wire.datacenter]
-    having = [node for node, moment in met if moment == latest]
+def _latest_of_most(
+    connections: ClusterConnections, write_times: _WriteTimes
+) -> KeyspaceWrite | None:
+    """Return the latest moment if most of all nodes, including unreachable ones, have it."""
+    latest = _latest(write_times)
+    known = [node for node in connections.known() if node.datacenter == connections.datacenter]
+    having = [node for node, moment in write_times if moment == latest]
     if latest is None or 2 * len(having) <= len(known):
         return None
-    return Birth(latest, having[0])
+    return KeyspaceWrite(latest, having[0])
 
 
-def _advance(wire: Wire, keyspace: str, create: str, met: _Met) -> None:
-    """Have a node that has not heard of the latest moment make a later one."""
-    latest = _latest(met)
-    behind = [node for node, moment in met if moment is None or moment != latest]
+def _advance(
+    connections: ClusterConnections, keyspace: str, create: str, write_times: _WriteTimes
+) -> None:
+    """Make a node that does not know the latest moment create a later one."""
+    latest = _latest(write_times)
+    behind = [node for node, moment in write_times if moment is None or moment != latest]
     for node in behind[:1]:
-        wire.execute(create, node)
-        for row in wire.execute(_row_of(keyspace, "durable_writes"), node):
+        connections.execute(create, node)
+        for row in connections.execute(_row_of(keyspace, "durable_writes"), node):
             if row["moment"] < (latest or 0):
-                _alter(wire, keyspace, node, row)
+                _alter(connections, keyspace, node, row)
 
 
-def _now(wire: Wire, node: Node) -> int:
-    (row,) = wire.execute("SELECT toUnixTimestamp(now()) AS now FROM system.local", node)
+def _now(connections: ClusterConnections, node: Node) -> int:
+    (row,) = connections.execute("SELECT toUnixTimestamp(now()) AS now FROM system.local", node)
     now: int = row["now"]
     return 1000 * now
 
@@ -185,19 +193,19 @@ By default that may be half of the nodes' read timeout, longer than calls last: 
 be read until the nodes have noticed that one of them is cut off.
 """
 _OPTIONS = {
-    # Whatever is deleted there would have expired long before.
+    # Any row deleted there would have expired long before.
     "members": f" AND gc_grace_seconds = {_DAY}",
     "leaders": f" AND gc_grace_seconds = {_DAY}",
 }
 
 
 def ddl(settings: CassandraSettings) -> list[str]:
-    """Return what an administrator has to execute where clients may not make tables."""
+    """Return the statements for an administrator, where clients may not create tables."""
     return [keyspace(settings, COPIES), *tables(settings.keyspace)]
 
 
 def keyspace(settings: CassandraSettings, copies: int) -> str:
-    """Return the statement that makes the keyspace, with so many *copies* unless settings tell."""
+    """Return the statement that creates the keyspace, with *copies* unless settings have it."""
     center = settings.datacenter or _SOME_DATACENTER
     replication = settings.replication or (("", copies),)
     return (
@@ -207,10 +215,10 @@ def keyspace(settings: CassandraSettings, copies: int) -> str:
 
 
 def tables(keyspace_name: str, moment: int | None = None) -> list[str]:
-    """Return the statements that make the tables.
+    """Return the statements that create the tables.
 
     With the *moment* of the keyspace each has an id that follows from it, so that clients which
-    make it at once make the same; without, Cassandra chooses.
+    create it at once create the same; without, Cassandra chooses.
     """
     return [
         f"CREATE TABLE IF NOT EXISTS {keyspace_name}.{name} ({columns})"
@@ -221,7 +229,7 @@ def tables(keyspace_name: str, moment: int | None = None) -> list[str]:
 
 
 def _id(table: str, moment: int | None) -> str:
-    """Return the option that sets the id of a table, whose name Cassandra reads in lower case."""
+    """Return the option that sets the id of a table; Cassandra reads its name in lower case."""
     if moment is None:
         return ""
     return f"id = {uuid.uuid5(uuid.NAMESPACE_URL, f'kip30:{table.lower()}:{moment}')} AND "
@@ -243,7 +251,7 @@ def check_versions(nodes: Sequence[Node]) -> None:
 
 
 def is_recent(version: str) -> bool:
-    """Say whether a release has serial reads that miss nothing."""
+    """Say whether the serial reads of a release miss nothing."""
     numbers = _numbers(version)
     return numbers >= _FIXED.get(numbers[:2], _NEW)
 
@@ -252,9 +260,9 @@ def _numbers(version: str) -> _Numbers:
     return tuple(map(int, _NUMBERS.findall(version)[:3]))
 
 
-def missing(wire: Wire, settings: CassandraSettings, node: Node) -> set[str]:
+def missing(connections: ClusterConnections, settings: CassandraSettings, node: Node) -> set[str]:
     """Return the tables that *node* does not know."""
-    found = wire.execute(
+    found = connections.execute(
         "SELECT table_name FROM system_schema.tables"  # noqa: S608  a name that was checked
         f" WHERE keyspace_name = '{settings.keyspace.lower()}'",
         node,
@@ -262,32 +270,36 @@ def missing(wire: Wire, settings: CassandraSettings, node: Node) -> set[str]:
     return _TABLES.keys() - {row["table_name"] for row in found}
 
 
-def make(wire: Wire, settings: CassandraSettings, node: Node, seconds: float) -> None:
-    """Have *node* make the keyspace, and one that knows it the tables; others hear of it as a rule.
+def make(
+    connections: ClusterConnections, settings: CassandraSettings, node: Node, seconds: float
+) -> None:
+    """Let *node* create the keyspace, and a node that knows it the tables; others usually follow.
 
     Raises:
-        StoreError: They are not to be made.
+        StoreError: The settings do not allow to create them.
         UnavailableError: For *seconds* there were fewer nodes than copies, or nodes did not agree.
     """
     if not settings.create:
-        lacking = ", ".join(sorted(missing(wire, settings, node)))
+        lacking = ", ".join(sorted(missing(connections, settings, node)))
         raise StoreError(
             f"keyspace {settings.keyspace!r} lacks the tables {lacking}:"
             " make them (`kip30 config --ddl` shows how) or set plugin.cassandra.create=true"
         )
-    copies = _copies_for(wire)
-    _await_ring(wire, settings, node, copies, seconds)
-    renew(wire, settings.keyspace, node)
+    copies = _copies_for(connections)
+    _await_ring(connections, settings, node, copies, seconds)
+    renew(connections, settings.keyspace, node)
     create = keyspace(settings, copies)
-    wire.execute(create, node)
-    birth = agreed(wire, settings.keyspace, create, max(1.5 * seconds, _AGREEMENT))
-    for statement in tables(settings.keyspace, birth.moment):
-        wire.execute(statement, birth.node)
+    connections.execute(create, node)
+    written = agreed(connections, settings.keyspace, create, max(1.5 * seconds, _AGREEMENT))
+    for statement in tables(settings.keyspace, written.moment):
+        connections.execute(statement, written.node)
 
 
-def described(wire: Wire, settings: CassandraSettings, node: Node) -> list[str]:
-    """Return the statements that make keyspace and tables as *node* has them. Since Cassandra 4."""
-    rows = wire.execute(f"DESCRIBE KEYSPACE {settings.keyspace} WITH INTERNALS", node)
+def described(
+    connections: ClusterConnections, settings: CassandraSettings, node: Node
+) -> list[str]:
+    """Return the statements that create what *node* has. Since Cassandra 4."""
+    rows = connections.execute(f"DESCRIBE KEYSPACE {settings.keyspace} WITH INTERNALS", node)
     return [
         _CREATE.sub(r"\g<0> IF NOT EXISTS", row["create_statement"])
         for row in rows
@@ -295,38 +307,42 @@ def described(wire: Wire, settings: CassandraSettings, node: Node) -> list[str]:
     ]
 
 
-def _copies_for(wire: Wire) -> int:
-    near = [node for node in wire.known() if node.datacenter == wire.datacenter]
+def _copies_for(connections: ClusterConnections) -> int:
+    near = [node for node in connections.known() if node.datacenter == connections.datacenter]
     return max(1, min(COPIES, len(near)))
 
 
 def _await_ring(
-    wire: Wire, settings: CassandraSettings, node: Node, copies: int, seconds: float
+    connections: ClusterConnections,
+    settings: CassandraSettings,
+    node: Node,
+    copies: int,
+    seconds: float,
 ) -> None:
-    """Wait until *node* has met enough others to hold the *copies*, or those of the settings.
+    """Wait until *node* sees enough others to hold the *copies*, or those of the settings.
 
     A conditional write asks most of the nodes in the ring that its coordinator sees, not most of
-    the copies there ought to be: in a ring that has only begun to form, one alone may decide it.
+    the configured copies: in a ring that has only begun to form, one alone may decide it.
     """
     replication = dict(settings.replication or (("", copies),))
-    needed = replication.get("", replication.get(wire.datacenter, 0))
+    needed = replication.get("", replication.get(connections.datacenter, 0))
     until = time.monotonic() + seconds
-    while (seen := _seen_by(wire, node)) < needed:
+    while (seen := _seen_by(connections, node)) < needed:
         if time.monotonic() > until:
             raise UnavailableError(
-                f"keyspace {settings.keyspace} is to have {needed} copies in {wire.datacenter},"
-                f" where {node.endpoint} sees {seen} of the nodes: start the others,"
-                " or set plugin.cassandra.replication"
+                f"keyspace {settings.keyspace} is to have {needed} copies in"
+                f" {connections.datacenter}, where {node.endpoint} sees {seen} of the nodes:"
+                " start the others, or set plugin.cassandra.replication"
             )
         time.sleep(_PAUSE)
 
 
-def _seen_by(wire: Wire, node: Node) -> int:
-    """Return how many nodes of the data centre *node* has in its ring, with itself."""
+def _seen_by(connections: ClusterConnections, node: Node) -> int:
+    """Return how many nodes of the data centre *node* has in its ring, including itself."""
     tells_ports = _numbers(node.release_version or "") >= _NEW
     peers = "SELECT data_center, tokens FROM system.peers"
-    rows = wire.execute(f"{peers}_v2" if tells_ports else peers, node)
-    others = [row for row in rows if row["tokens"] and row["data_center"] == wire.datacenter]
+    rows = connections.execute(f"{peers}_v2" if tells_ports else peers, node)
+    others = [row for row in rows if row["tokens"] and row["data_center"] == connections.datacenter]
     return 1 + len(others)
 
 
@@ -338,67 +354,69 @@ def _quoted(name: str) -> str:
     return "'{}'".format(name.replace("'", "''"))
 
 
-_HEARD = 1.0
-"""How long a node may take to hear of tables, in seconds; as a rule it is some milliseconds."""
+_PROPAGATION_SECONDS = 1.0
+"""How many seconds tables may take to reach a node; as a rule it is some milliseconds."""
 
 
-def ensure(wire: Wire, settings: CassandraSettings, seconds: float) -> None:
-    """Make the keyspace and the tables unless they are there. One node makes all of it.
+def ensure(connections: ClusterConnections, settings: CassandraSettings, seconds: float) -> None:
+    """Create the keyspace and the tables unless they exist. One node creates all of them.
 
     Raises:
-        StoreError: They are not, and are not to be made.
-        UnavailableError: They are not, and for *seconds* there were fewer nodes than copies; or
-            no node can be reached.
+        StoreError: They do not exist, and the settings do not allow to create them.
+        UnavailableError: They do not exist, and for *seconds* there were fewer nodes than copies;
+            or no node can be reached.
     """
-    first = _somebody(wire)
-    if missing(wire, settings, first) and _model(wire, settings) is None:
-        make(wire, settings, first, seconds)
+    first = _first_reachable_node(connections)
+    if missing(connections, settings, first) and _model(connections, settings) is None:
+        make(connections, settings, first, seconds)
 
 
-def spread(wire: Wire, settings: CassandraSettings) -> None:
-    """Have nodes that lack tables make them, if others do not tell them soon.
+def spread(connections: ClusterConnections, settings: CassandraSettings) -> None:
+    """Make nodes that lack tables create them, unless other nodes send them soon.
 
     Raises:
         Exception: Any error of the driver, or of `ensure`; some nodes may have them by then.
     """
-    model = _model(wire, settings)
+    model = _model(connections, settings)
     if model is None:
-        make(wire, settings, _somebody(wire), seconds=0)
-    elif settings.create and (lacking := _who_hear_nothing(wire, settings)):
-        statements = described(wire, settings, model)
+        make(connections, settings, _first_reachable_node(connections), seconds=0)
+    elif settings.create and (lacking := _nodes_without_tables(connections, settings)):
+        statements = described(connections, settings, model)
         for node in lacking:
             for statement in statements:
-                wire.execute(statement, node)
+                connections.execute(statement, node)
 
 
-def _somebody(wire: Wire) -> Node:
-    """Return a node that is reached: of the same ones the same for every client.
+def _first_reachable_node(connections: ClusterConnections) -> Node:
+    """Return a reachable node: every client that reaches the same nodes gets the same one.
 
-    Of clients that make tables at once, as a rule, all ask that one.
+    So clients that create tables at once usually all ask that one.
     """
-    nodes = sorted(wire.reached(), key=lambda node: str(node.host_id))
+    nodes = sorted(connections.reached(), key=lambda node: str(node.host_id))
     if not nodes:
         raise UnavailableError("no node can be reached")
     return nodes[0]
 
 
-def _model(wire: Wire, settings: CassandraSettings) -> Node | None:
-    """Return a node that has the tables; None if none has, of those that are said to be up."""
-    until = time.monotonic() + _HEARD
+def _model(connections: ClusterConnections, settings: CassandraSettings) -> Node | None:
+    """Return a node that has the tables; None if no node that is reported up has them."""
+    until = time.monotonic() + _PROPAGATION_SECONDS
     while True:
-        reached = wire.reached()
+        reached = connections.reached()
         for node in reached:
-            if not missing(wire, settings, node):
+            if not missing(connections, settings, node):
                 return node
-        if len(reached) >= len(list(wire.nodes())) or time.monotonic() > until:
+        if len(reached) >= len(list(connections.nodes())) or time.monotonic() > until:
             return None
         time.sleep(_PAUSE)
 
 
-def _who_hear_nothing(wire: Wire, settings: CassandraSettings) -> list[Node]:
-    until = time.monotonic() + _HEARD
+def _nodes_without_tables(
+    connections: ClusterConnections, settings: CassandraSettings
+) -> list[Node]:
+    until = time.monotonic() + _PROPAGATION_SECONDS
     while True:
-        lacking = [node for node in wire.reached() if missing(wire, settings, node)]
+        lacking = [node for node in connections.reached() if missing(connections, settings, node)]
         if not lacking or time.monotonic() > until:
             return lacking
         time.sleep(_PAUSE)

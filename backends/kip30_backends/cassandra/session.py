@@ -1,8 +1,8 @@
-"""The lease of a backend: as good as the oldest renewal among the rows that it holds.
+"""The session of a backend: its lease is as recent as the oldest renewal of its rows.
 
-Every claim is a row with a time to live, renewed on its own, in parcels and a few parcels at a
-time, so that other requests get through. There is one lease over all of them: when one row is found
-to be gone, all are lost, and the next claim begins another session.
+Every claim is a row with a time to live, renewed on its own. Renewals are sent in parcels, a few at
+a time, so that other requests get through. One lease covers all of them: when one row is found to
+be gone, all are lost, and the next claim begins another session.
 """
 
 import logging
@@ -17,18 +17,18 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from kip30.driver import Context
-from kip30.driver.kit.following import all_of
+from kip30.driver.kit.batch_splitting import parts
+from kip30.driver.kit.future_chaining import all_of
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
 from kip30.driver.records import Entry
-from kip30_backends.cassandra.client.library import Statement
-from kip30_backends.cassandra.client.statements import Statements
+from kip30_backends.cassandra.client.connections import Statement, Statements
 from kip30_backends.cassandra.errors import closed
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 
 
 class ClaimRow(NamedTuple):
-    """A row to be claimed.
+    """The row of a claim.
 
     Attributes:
         kind: ``members`` or ``leaders``.
@@ -51,20 +51,20 @@ class ClaimRow(NamedTuple):
         return self.place if self.kind == "leaders" else (*self.place, self.name)
 
 
-class Table:
-    """The statements about posts, which live so many whole seconds."""
+class ClaimStatements:
+    """The statements about claims, which live for a number of whole seconds."""
 
     def __init__(self, statements: Statements, root: str, seconds: int) -> None:
-        """Speak of the posts below *root*."""
+        """Prepare statements about the claims below *root*."""
         self.seconds = seconds
         self._bind = statements.bind
         self._root = root
 
     def write(self, claim_row: ClaimRow, entry: Entry, held: str, beat: int) -> Statement:
-        """Return what writes *entry*, all of it and for its whole time, if the nonce is *held*.
+        """Return the statement that writes *entry*, for its whole time, if the nonce is *held*.
 
-        And if the row has a lower *beat*: what was sent before does not come after this, with
-        which the row would end sooner again.
+        It also requires a lower *beat* in the row: an earlier renewal must not be applied after
+        this one, because the row would then end sooner.
         """
         version, nonce, data = entry
         if claim_row.kind == "leaders":
@@ -74,22 +74,22 @@ class Table:
         return self._bind("write_member", self.seconds, *member, held, version.major, beat)
 
     def insert(self, claim_row: ClaimRow, entry: Entry) -> Statement:
-        """Return what writes *entry* of a member if there is no such row."""
+        """Return the statement that inserts *entry* of a member if there is no such row."""
         (rev, _), nonce, data = entry
         where = (self._root, claim_row.scope, claim_row.name)
         return self._bind("insert_member", self.seconds, rev, nonce, data, rev, *where)
 
     def take(
-        self, claim_row: ClaimRow, nonce: str, data: bytes, beat: int, birth: int | None = None
+        self, claim_row: ClaimRow, nonce: str, data: bytes, beat: int, creation: int | None = None
     ) -> Statement:
-        """Return what writes the leader if there is none; with a *birth* if it is still there."""
+        """Return the statement that writes the leader if there is none, at that *creation*."""
         seat = (self.seconds, claim_row.name, nonce, data, beat, self._root, claim_row.scope)
-        if birth is None:
+        if creation is None:
             return self._bind("take_seat", *seat)
-        return self._bind("take_born_seat", *seat, birth)
+        return self._bind("take_first_seat", *seat, creation)
 
     def delete(self, claim_row: ClaimRow, held: str) -> Statement:
-        """Return what deletes the row if the nonce is *held*."""
+        """Return the statement that deletes the row if the nonce is *held*."""
         if claim_row.kind == "leaders":
             return self._bind("leave_seat", self._root, claim_row.scope, held)
         return self._bind("delete_member", self._root, claim_row.scope, claim_row.name, held)
@@ -97,13 +97,13 @@ class Table:
 
 @dataclass(eq=False, slots=True)
 class Holding:
-    """A post that is held.
+    """A claim that this client holds.
 
     Attributes:
-        post: What it is.
-        entry: What the row says, as far as is known.
+        post: The row.
+        entry: The content of the row, as far as is known.
         sent_at: When the last acknowledged renewal was sent.
-        doubtful: What it may say instead, by nonce, because answers were lost.
+        doubtful: What it may be instead, by nonce, because answers were lost.
     """
 
     claim_row: ClaimRow
@@ -112,13 +112,13 @@ class Holding:
     doubtful: dict[str, Entry] = field(default_factory=dict[str, Entry])
 
     def nonces(self) -> set[str]:
-        """Return what the nonce of the row may be."""
+        """Return the possible nonces of the row."""
         return {self.entry.nonce, *self.doubtful}
 
     def renewed(self, entry: Entry, sent_at: float) -> None:
-        """Take note that the row says *entry*, by a request that was sent then.
+        """Record that the row has *entry*, by a request sent at *sent_at*.
 
-        Writes that are in doubt name the nonce that they replace: only another one ends them.
+        Writes in doubt name the nonce that they replace: only another nonce rules them out.
         """
         if entry.nonce != self.entry.nonce:
             self.doubtful.clear()
@@ -135,7 +135,7 @@ Renew = Callable[[Parcel], Future[Parcel]]
 
 
 def parcels(held: Iterable[Holding]) -> list[Parcel]:
-    """Return what can be renewed by one statement each, what was renewed longest ago first."""
+    """Return parcels that one statement each can renew, the longest unrenewed first."""
     by_place = groupby(
         sorted(held, key=lambda one: one.claim_row.place), lambda one: one.claim_row.place
     )
@@ -149,7 +149,7 @@ def renew_all(
     heard: Callable[[Future[Parcel]], None],
     limiter: ConcurrencyLimit,
 ) -> Future[None]:
-    """Have *renew* renew all parcels, and *heard* hear of each; return what is done after that."""
+    """Renew all parcels with *renew*, report each to *heard*; return what is done after that."""
     renewals = [limiter.do(partial(renew, parcel)) for parcel in waiting]
     for one in renewals:
         one.add_done_callback(heard)
@@ -157,17 +157,9 @@ def renew_all(
 
 
 def _fitting(holdings: Iterable[Holding]) -> Iterator[Parcel]:
-    """Yield *holdings* of one place in parcels, those of about the same age together."""
-    parcel: list[Holding] = []
-    size = 0
-    for one in sorted(holdings, key=attrgetter("sent_at")):
-        size += len(one.entry.data)
-        if parcel and (len(parcel) == _MOST or size > _MOST_BYTES):
-            yield parcel
-            parcel, size = [], len(one.entry.data)
-        parcel.append(one)
-    if parcel:
-        yield parcel
+    """Yield *holdings* of one place in parcels, each of holdings of about the same age."""
+    by_age = sorted(holdings, key=attrgetter("sent_at"))
+    return parts(by_age, lambda one: len(one.entry.data), most=_MOST, most_bytes=_MOST_BYTES)
 
 
 _log = logging.getLogger(__name__)
@@ -175,37 +167,37 @@ _log = logging.getLogger(__name__)
 _AFTER_TROUBLE = 0.1
 _AT_ONCE = 16
 _GRAIN = 1
-"""How much sooner than it was told Cassandra may end a row, in seconds: it counts whole ones."""
+"""By how many seconds Cassandra may expire a row before its TTL: it counts whole seconds."""
 
 
 class Session:
-    """A lease and what is held under it.
+    """A lease and the claims under it.
 
     Attributes:
-        lease: Until when all of it may be believed in.
-        since: When the renewal was sent that the lease is dated from.
-        holdings: What is held, by row.
+        lease: Until when all of them are valid.
+        since: When the renewal from which the lease is dated was sent.
+        holdings: The claims, by row.
     """
 
     def __init__(self, lease: Lease, since: float) -> None:
-        """Hold nothing yet."""
+        """Start without claims."""
         self.lease = lease
         self.since = since
         self.holdings: dict[tuple[str, ...], Holding] = {}
 
     def has(self, holding: Holding) -> bool:
-        """Say whether that very *holding* is held."""
+        """Say whether this very *holding* is held."""
         return self.holdings.get(holding.claim_row.row) is holding
 
 
 class Sessions:
     """Begins, renews and ends the sessions of one backend, one at a time. Thread-safe."""
 
-    def __init__(self, context: Context, pulse: Timer, renew: Renew, interval: float) -> None:
-        """Have *renew* renew all posts, every *interval* seconds."""
+    def __init__(self, context: Context, timer: Timer, renew: Renew, interval: float) -> None:
+        """Renew all claims with *renew*, every *interval* seconds."""
         self.row_seconds = math.ceil(context.session_timeout_seconds) + _GRAIN
         self._context = context
-        self._pulse = pulse
+        self._timer = timer
         self._renew = renew
         self._interval = interval
         self._limiter = ConcurrencyLimit(_AT_ONCE)
@@ -231,8 +223,8 @@ class Sessions:
                 return old
             session = self._session = self._begun()
         if old is not None:
-            self._bury(old, "not renewed in time")
-        self._pulse.after(self._interval, partial(self._round, session))
+            self._end_former(old, "not renewed in time")
+        self._timer.after(self._interval, partial(self._round, session))
         return session
 
     def find(self, claim_row: ClaimRow, nonce: str) -> tuple[Session, Holding] | None:
@@ -250,10 +242,10 @@ class Sessions:
         return next((one for one in held if nonce in one.nonces()), None)
 
     def holds(self, session: Session, holding: Holding) -> bool:
-        """Take *holding* up in *session*; false if it must be renewed before that is safe.
+        """Add *holding* to *session*; false if it must be renewed before that is safe.
 
-        Its row may be older than the renewal that the lease is dated from, or the session over.
-        A claim that held that row before is known to be gone.
+        Its row may be older than the renewal that the lease is dated from, or the session may have
+        ended. A claim that held that row before is known to be gone.
         """
         with self._lock:
             if session is not self._session or holding.sent_at < session.since:
@@ -262,7 +254,7 @@ class Sessions:
             return True
 
     def forget(self, holding: Holding) -> None:
-        """Renew *holding* no more."""
+        """Stop renewing *holding*."""
         session = self._session
         if session is not None:
             with self._lock:
@@ -270,7 +262,7 @@ class Sessions:
                     del session.holdings[holding.claim_row.row]
 
     def held(self) -> list[Holding]:
-        """Return what is held."""
+        """Return all claims."""
         session = self._session
         if session is None:
             return []
@@ -283,7 +275,7 @@ class Sessions:
         return session is not None and session.lease.ended is None and session.has(holding)
 
     def close(self) -> list[Holding]:
-        """End the lease, begin no other one, and return what was held under it."""
+        """End the lease for good, and return the claims that were held under it."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
@@ -298,7 +290,7 @@ class Sessions:
         return Session(self._context.lease(sent_at=now, timeout_seconds=seconds), now)
 
     def _round(self, session: Session) -> None:
-        """Renew all that is held, and the lease as far as that goes."""
+        """Renew all claims, and extend the lease accordingly."""
         if session is not self._session:
             return
         if session.lease.expire():
@@ -323,7 +315,7 @@ class Sessions:
             self._prolong(session)
 
     def _prolong(self, session: Session, renewed_at: float = -math.inf) -> bool:
-        """Date the lease from the oldest renewal; false if it is over."""
+        """Date the lease from the oldest renewal; false if it has ended."""
         with self._lock:
             oldest = min((one.sent_at for one in session.holdings.values()), default=renewed_at)
             session.since = max(session.since, oldest)
@@ -333,20 +325,20 @@ class Sessions:
         if self._prolong(session, begun):
             gone = self._context.clock.now() - begun
             pause = _AFTER_TROUBLE if errors else max(0.0, self._interval - gone)
-            self._pulse.after(pause, partial(self._round, session))
+            self._timer.after(pause, partial(self._round, session))
 
     def _end(self, session: Session, reason: str) -> None:
         with self._lock:
             if session is self._session:
                 self._session = None
-        self._bury(session, reason)
+        self._end_former(session, reason)
 
-    def _bury(self, session: Session, reason: str) -> None:
-        """End *session*, but know its rows for as long as they may be there."""
+    def _end_former(self, session: Session, reason: str) -> None:
+        """End *session*, but remember its rows for as long as they may exist."""
         session.lease.end(reason)
         with self._lock:
             self._former.add(session)
-        self._pulse.after(2 * self.row_seconds, partial(self._forget_former, session))
+        self._timer.after(2 * self.row_seconds, partial(self._forget_former, session))
 
     def _forget_former(self, session: Session) -> None:
         with self._lock:

@@ -11,15 +11,27 @@ from kip30.config import (
     boolean,
     integer,
     milliseconds,
-    path,
     setting,
     text,
 )
 from kip30.config.tls import TlsFiles
+from kip30.driver.kit.tls_settings import (
+    ca_file,
+    certificate_file,
+    check_pair,
+    check_tls_pair,
+    files_of,
+    is_secure,
+    key_file,
+    key_password,
+    tls_switch,
+)
 from kip30.errors import ConfigError
 
 DEFAULT_PORT = 9042
+_TLS = "plugin.cassandra.tls"
 
+# It becomes part of statements, in which only values can be bound.
 _KEYSPACE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 _FEW_TO_MANY = integer(minimum=1, maximum=99)
 
@@ -111,31 +123,11 @@ class CassandraSettings:
     password: str | None = setting(
         "plugin.cassandra.password", text, default=None, doc="password of the role", secret=True
     )
-    tls: bool = setting(
-        "plugin.cassandra.tls",
-        boolean,
-        default="false",
-        doc="whether to use TLS; any of the files below implies it",
-    )
-    tls_ca: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.cassandra.tls.ca",
-        path,
-        default=None,
-        doc="PEM file of the authorities to trust; without it those of the system",
-    )
-    tls_cert: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.cassandra.tls.cert", path, default=None, doc="PEM file of the client's certificate"
-    )
-    tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.cassandra.tls.key", path, default=None, doc="PEM file of the client's private key"
-    )
-    tls_key_password: str | None = setting(
-        "plugin.cassandra.tls.key.password",
-        text,
-        default=None,
-        doc="password of the client's private key, if that is encrypted",
-        secret=True,
-    )
+    tls: bool = tls_switch(_TLS)
+    tls_ca: Path | None = ca_file(_TLS)  # noqa: RUF009  it declares a field
+    tls_cert: Path | None = certificate_file(_TLS)  # noqa: RUF009  it declares a field
+    tls_key: Path | None = key_file(_TLS)  # noqa: RUF009  it declares a field
+    tls_key_password: str | None = key_password(_TLS)
     address_map: dict[Address, Address] | None = setting(  # noqa: RUF009  it describes a field
         "plugin.cassandra.address.map",
         address_map,
@@ -150,30 +142,24 @@ class CassandraSettings:
         Raises:
             ConfigError: Only one of two settings that belong together is there.
         """
-        _both("plugin.cassandra.user", self.user, "plugin.cassandra.password", self.password)
-        _both("plugin.cassandra.tls.cert", self.tls_cert, "plugin.cassandra.tls.key", self.tls_key)
+        check_pair("plugin.cassandra.user", self.user, "plugin.cassandra.password", self.password)
+        check_tls_pair(_TLS, self)
 
     @property
     def secure(self) -> bool:
         """Whether connections are encrypted."""
-        return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key))
+        return is_secure(self)
 
     @property
     def tls_files(self) -> TlsFiles:
         """What connections are encrypted with."""
-        return TlsFiles(
-            prefix="plugin.cassandra.tls",
-            ca=self.tls_ca,
-            certificate=self.tls_cert,
-            key=self.tls_key,
-            password=self.tls_key_password,
-        )
+        return files_of(_TLS, self)
 
     def renewal_within(self, session_seconds: float) -> float:
-        """Return the pause between renewals of what ends after so many seconds.
+        """Return the pause between renewals of claims that end after *session_seconds*.
 
         Raises:
-            ConfigError: So a single renewal that is late would be the end.
+            ConfigError: A single late renewal would end it.
         """
         if self.renewal_seconds is None:
             return session_seconds / 3
@@ -183,9 +169,3 @@ class CassandraSettings:
                 " plugin.session.timeout.ms: lower the first or raise the second"
             )
         return self.renewal_seconds
-
-
-def _both(one_key: str, one: object, other_key: str, other: object) -> None:
-    if (one is None) != (other is None):
-        given, lacking = (one_key, other_key) if other is None else (other_key, one_key)
-        raise ConfigError(f"{given} is set and {lacking} is not: they belong together")

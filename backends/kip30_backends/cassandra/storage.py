@@ -1,16 +1,16 @@
 """Records: a partition per namespace, whose revision becomes the version of what is written.
 
-Writes that wait for one partition travel together. A refused batch answers with every row that it
-met. Writes that are refused by that have their answer; the others, which only travelled with them
-or met a higher revision, are sent again under a new revision.
+Writes that wait for one partition travel together. A refused batch returns every row that it found.
+Writes refused by one of these have their answer; the others, which only travelled with them or
+found a higher revision, are sent again under a new revision.
 
 Each batch is signed: it leaves its revision in the partition, beside the name of the client. A
-client has one under way at a time, so if an answer was lost the signature tells what became of it,
-whatever other clients have written since.
+client has one batch under way at a time, so after a lost answer the signature tells whether it was
+done, even if other clients have written since.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,17 +18,18 @@ from functools import partial
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
-from kip30.driver.kit.following import all_of, attempt, gathered, or_unknown, then
+from kip30.driver.kit import refusals
+from kip30.driver.kit.future_chaining import all_of, attempt, gathered, or_unknown, then
 from kip30.driver.kit.futures import Completed, fail, mapped, succeed
 from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write, new_nonce
-from kip30.errors import StoreError
+from kip30.errors import DefiniteError, StoreError
 from kip30.names import Key
-from kip30_backends.cassandra.batched_reads import MOST, BatchedReads
-from kip30_backends.cassandra.client.library import Row, Statement
-from kip30_backends.cassandra.fences import Fences, exactly, form, height, refusal
-from kip30_backends.cassandra.folding import SIGNED_SECONDS, Folds, Place
+from kip30_backends.cassandra.calls import Answer, Ask, Calls, acknowledged
+from kip30_backends.cassandra.client.connections import Row, Statement
+from kip30_backends.cassandra.election import Fences, height
 from kip30_backends.cassandra.partition_queue import PartitionQueues
-from kip30_backends.cassandra.request import Answer, Ask, Calls, acknowledged
+from kip30_backends.cassandra.target_states import MOST, checked, entries_of
+from kip30_backends.cassandra.tombstone_folding import SIGNED_SECONDS, Folds, Partition
 
 _MOST = 100
 _MOST_BYTES = 512 * 1024
@@ -40,7 +41,7 @@ _NO_FENCE: tuple[str, int | None] = ("", None)
 
 
 @dataclass(eq=False, slots=True)
-class Job:
+class QueuedWrite:
     """A write that waits for its turn or its answer."""
 
     write: Write
@@ -57,60 +58,69 @@ class BatchedWrites:
     """Does writes, partition by partition. Thread-safe."""
 
     def __init__(self, calls: Calls, fences: Fences, folds: Folds) -> None:
-        """Send with *calls*, and have *folds* count deletions."""
+        """Send with *calls*; report deletions to *folds*."""
         self._calls = calls
         self._fences = fences
         self._folds = folds
+        # The client name in this object's signatures. Another object numbers its batches itself.
         self._name = new_nonce()
-        self._lines: PartitionQueues[Job] = PartitionQueues(calls.pulse, _fitting, self._commit)
+        self._queues = PartitionQueues[QueuedWrite](calls.timer, _fitting, self._commit)
 
     def add(self, write: Write) -> Future[Version]:
-        """Return the version that *write* will have."""
-        job = Job(write, self._calls.until())
-        self._lines.join(write.key.namespace, job)
-        return job.answer
+        """Return the future version of *write*."""
+        queued = QueuedWrite(write, self._calls.until())
+        self._queues.join(write.key.namespace, queued)
+        return queued.answer
 
-    def _commit(self, namespace: str, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:
+    def _commit(
+        self, namespace: str, batch: Sequence[QueuedWrite], until: float
+    ) -> Future[Sequence[QueuedWrite]]:
         calls, rev = self._calls, self._calls.revisions.next((_TABLE, namespace))
 
-        def read(answer: Answer) -> Future[Sequence[Job]]:
+        def read(answer: Answer) -> Future[Sequence[QueuedWrite]]:
             if answer.applied:
-                self._folds.noted(_TABLE, namespace, _deletions(jobs))
-                return _all_done(jobs, rev)
+                self._folds.noted(_TABLE, namespace, _deletions(batch))
+                return _all_done(batch, rev)
             if answer.is_sure:
-                return self._refused(namespace, jobs, answer, until)
+                return self._refused(namespace, batch, answer, until)
             settled = self._settled(namespace, rev, answer, until)
             return then(or_unknown(settled), partial(go_on, answer))
 
-        def go_on(answer: Answer, was_done: bool) -> Future[Sequence[Job]]:  # noqa: FBT001  a result
+        def go_on(answer: Answer, was_done: bool) -> Future[Sequence[QueuedWrite]]:  # noqa: FBT001  a result
             return (
-                _all_done(jobs, rev) if was_done else self._refused(namespace, jobs, answer, until)
+                _all_done(batch, rev)
+                if was_done
+                else self._refused(namespace, batch, answer, until)
             )
 
-        statements = [one for job in jobs for one in self._bound(job, rev)]
-        jobs = [job for job in jobs if not job.answer.done()]
-        if not jobs:
+        statements = [one for queued in batch for one in self._bound(queued, rev)]
+        batch = [queued for queued in batch if not queued.answer.done()]
+        if not batch:
             return Completed(())
-        statement = calls.statements.batch([*statements, *self._marks(namespace, jobs, rev)])
+        statement = calls.statements.batch([*statements, *self._marks(namespace, batch, rev)])
         return calls.send(Ask(statement, read, writes=True), until)
 
-    def _bound(self, job: Job, rev: int) -> list[Statement]:
-        """Return the statement of *job*; if there can be none, fail that job alone."""
+    def _bound(self, queued: QueuedWrite, rev: int) -> list[Statement]:
+        """Return the statement of *queued*; if none is possible, fail *queued* alone."""
         try:
-            return [self._statement(job, rev)]
+            return [self._statement(queued, rev)]
         except Exception as error:  # noqa: BLE001  the driver raises what it likes
-            fail(job.answer, StoreError(f"{str(job.write.key)!r} cannot be written so: {error}"))
+            reason = f"{str(queued.write.key)!r} cannot be written so: {error}"
+            fail(queued.answer, StoreError(reason))
             return []
 
-    def _marks(self, namespace: str, jobs: Sequence[Job], rev: int) -> list[Statement]:
+    def _marks(self, namespace: str, batch: Sequence[QueuedWrite], rev: int) -> list[Statement]:
         bind, where = self._calls.statements.bind, (self._calls.root, namespace)
-        statements = list[Statement]()
-        if any(_may_change_names(job.write) for job in jobs):
+        statements = [
+            bind("guard", _compared(one.version), *where, one.key.name, _compared(one.version))
+            for one in dict.fromkeys(one for queued in batch for one in queued.write.guards)
+        ]
+        if any(_may_change_names(queued.write) for queued in batch):
             statements.append(bind("mark", rev, str(rev), *where))
         return [*statements, bind("sign", SIGNED_SECONDS, self._name, rev, *where)]
 
     def _settled(self, namespace: str, rev: int, answer: Answer, until: float) -> Future[bool]:
-        """Return whether what was sent under *rev* has been done; if not, it never will be."""
+        """Return whether the batch sent under *rev* was done; if not, it never will be."""
         met = answer.rows[0].get("rev")
         if met is None:
             begun = self._begin(namespace, until)
@@ -120,9 +130,9 @@ class BatchedWrites:
         return self._barred(namespace, rev, until)
 
     def _barred(self, namespace: str, rev: int, until: float) -> Future[bool]:
-        """Raise the revision to *rev*, which nothing can be sent under any more; or see it done.
+        """Raise the revision to *rev*, so that nothing sent under it can be done; or see it done.
 
-        A partition without a revision takes no other one, so it must have been begun.
+        A partition without a revision accepts no other one, so it must have been begun.
         """
         bar = self._calls.statements.bind("advance_records", rev, self._calls.root, namespace, rev)
 
@@ -134,7 +144,7 @@ class BatchedWrites:
         return self._calls.send(Ask(bar, read, writes=True), until)
 
     def _was_done(self, namespace: str, rev: int, until: float) -> Future[bool]:
-        """Read the signature of this client, and miss nothing decided."""
+        """Read the signature of this client, and miss no decided write."""
 
         def read(answer: Answer) -> bool:
             done = answer.rows[0].get("done") if answer.rows else None
@@ -143,27 +153,27 @@ class BatchedWrites:
         statement = self._calls.statements.bind("read_done", self._calls.root, namespace)
         return self._calls.send(Ask(statement, read), until)
 
-    def _statement(self, job: Job, rev: int) -> Statement:
-        key, nonce, data, condition, _ = job.write
+    def _statement(self, queued: QueuedWrite, rev: int) -> Statement:
+        key, nonce, data, condition, *_ = queued.write
         verb = "delete" if data is None else "put"
         new = () if data is None else (rev, rev, nonce, data)
         where = (self._calls.root, key.namespace, key.name)
-        met = (rev, *job.fence, *exactly(condition))
-        return self._calls.statements.bind(f"{verb}_{form(job.write)}", *new, *where, *met)
+        met = (rev, *queued.fence, *_exactly(condition))
+        return self._calls.statements.bind(f"{verb}_{_form(queued.write)}", *new, *where, *met)
 
     def _refused(
-        self, namespace: str, jobs: Sequence[Job], answer: Answer, until: float
-    ) -> Future[Sequence[Job]]:
-        """Tell those that met what refuses them, and prepare the way for the others."""
+        self, namespace: str, batch: Sequence[QueuedWrite], answer: Answer, until: float
+    ) -> Future[Sequence[QueuedWrite]]:
+        """Answer the writes that the rows found refuse, and prepare the retry of the others."""
         partition = answer.rows[0]
         rows = {row["name"]: row for row in answer.rows if row.get("name") is not None}
-        open_jobs = [job for job in jobs if not _is_told(job, rows, partition)]
-        if not open_jobs:
+        open_writes = [queued for queued in batch if not _settled_by_rows(queued, rows, partition)]
+        if not open_writes:
             return Completed(())
-        self._calls.revisions.saw((_TABLE, namespace), partition.get("rev"))
+        self._calls.revisions.observe((_TABLE, namespace), partition.get("rev"))
         if partition.get("rev") is None:
-            return then(self._begin(namespace, until), lambda _: Completed(open_jobs))
-        return self._fenced_off(namespace, open_jobs, partition, until)
+            return then(self._begin(namespace, until), lambda _: Completed(open_writes))
+        return self._fenced_off(namespace, open_writes, partition, until)
 
     def _begin(self, namespace: str, until: float) -> Future[None]:
         """Give a partition its first revision."""
@@ -171,66 +181,87 @@ class BatchedWrites:
         return self._calls.send(Ask(statement, acknowledged, writes=True), until)
 
     def _fenced_off(
-        self, namespace: str, jobs: Sequence[Job], partition: Row, until: float
-    ) -> Future[Sequence[Job]]:
-        """Have the fences erected that jobs need and that are not there; fail those it cannot."""
+        self, namespace: str, batch: Sequence[QueuedWrite], partition: Row, until: float
+    ) -> Future[Sequence[QueuedWrite]]:
+        """Raise the missing fences that *batch* needs; fail the writes for which that fails."""
         lacking = {
             fence
-            for job in jobs
-            if (fence := job.write.fence) and height(partition, fence.service) != fence.epoch
+            for queued in batch
+            if (fence := queued.write.fence) and height(partition, fence.service) != fence.epoch
         }
-        erected = {fence: attempt(self._fences.erect, namespace, fence, until) for fence in lacking}
-        return then(all_of([*erected.values()]), lambda _: Completed(_unless_failed(jobs, erected)))
+        raised = {
+            fence: attempt(self._fences.raise_one, namespace, fence, until) for fence in lacking
+        }
+        return then(all_of([*raised.values()]), lambda _: Completed(_unless_failed(batch, raised)))
 
 
-def _unless_failed(jobs: Sequence[Job], erected: Mapping[Fence, Future[None]]) -> Sequence[Job]:
-    """Fail the jobs whose fence could not be erected, and return the others."""
-    for job in jobs:
-        done = erected.get(job.write.fence) if job.write.fence else None
+def _unless_failed(
+    batch: Sequence[QueuedWrite], raised: Mapping[Fence, Future[None]]
+) -> Sequence[QueuedWrite]:
+    """Fail the writes of *batch* whose fence could not be raised; return the others."""
+    for queued in batch:
+        done = raised.get(queued.write.fence) if queued.write.fence else None
         error = done.exception() if done is not None else None
         if error is not None:
-            fail(job.answer, error)
-    return [job for job in jobs if not job.answer.done()]
+            fail(queued.answer, error)
+    return [queued for queued in batch if not queued.answer.done()]
 
 
-def _is_told(job: Job, rows: Mapping[str, Row], partition: Row) -> bool:
-    """Settle *job* if what a refused statement met tells how it ended."""
-    row = rows.get(job.write.key.name)
-    version: int | None = None if row is None else row.get("version")
-    if row is not None and version is not None and row.get("nonce") == job.write.nonce:
-        succeed(job.answer, Version(version))
+def _settled_by_rows(queued: QueuedWrite, rows: Mapping[str, Row], partition: Row) -> bool:
+    """Settle *queued* if the rows of a refused statement show its outcome."""
+
+    def found(key: Key) -> Version | None:
+        row = rows.get(key.name)
+        version: int | None = None if row is None else row.get("version")
+        return None if version is None else Version(version)
+
+    version, row = found(queued.write.key), rows.get(queued.write.key.name)
+    if row is not None and version is not None and row.get("nonce") == queued.write.nonce:
+        succeed(queued.answer, version)
     else:
-        error = refusal(job.write, version, partition)
+        error = _refusal(queued.write, found, partition)
         if error is not None:
-            fail(job.answer, error)
-    return job.answer.done()
+            fail(queued.answer, error)
+    return queued.answer.done()
 
 
-def _fitting(line: deque[Job]) -> list[Job]:
-    """Take off the front of *line* what can be one statement.
+def _fitting(queue: deque[QueuedWrite]) -> list[QueuedWrite]:
+    """Take off the front of *queue* the writes that one statement can do.
 
-    No key is in it twice, and no service with two epochs: of two conditions on one fence the
-    server heeds one.
+    No key is in it twice, no service with two epochs, and no guard with two versions: of two
+    conditions on one column the server checks one. No key that is written guards another one.
     """
-    jobs: list[Job] = []
+    batch: list[QueuedWrite] = []
     names = set[str]()
     epochs = dict[str, int | None]()
+    guards = dict[str, Version]()
     size = 0
-    while line and len(jobs) < _MOST:
-        job = line[0]
-        service, epoch = job.fence
-        size += len(job.write.data or b"")
-        fits = job.write.key.name not in names and epochs.setdefault(service, epoch) == epoch
-        if jobs and (size > _MOST_BYTES or not fits):
+    while queue and len(batch) < _MOST:
+        queued = queue[0]
+        service, epoch = queued.fence
+        size += len(queued.write.data or b"")
+        fits = queued.write.key.name not in names and epochs.setdefault(service, epoch) == epoch
+        if guards or queued.write.guards:
+            fits = fits and _keeps_apart(queued.write, names, guards)
+        if batch and (size > _MOST_BYTES or not fits):
             break
-        names.add(job.write.key.name)
-        jobs.append(line.popleft())
-    return jobs
+        names.add(queued.write.key.name)
+        guards.update((one.key.name, one.version) for one in queued.write.guards)
+        batch.append(queue.popleft())
+    return batch
 
 
-def _deletions(jobs: Sequence[Job]) -> int:
-    """Return how many rows *jobs* delete, and at least the one signature that will expire."""
-    return sum(job.write.data is None for job in jobs) or 1
+def _keeps_apart(write: Write, names: Collection[str], guards: Mapping[str, Version]) -> bool:
+    """Say whether *write* can travel with those of *names* and *guards*."""
+    return write.key.name not in guards and all(
+        one.key.name not in names and guards.get(one.key.name, one.version) == one.version
+        for one in write.guards
+    )
+
+
+def _deletions(batch: Sequence[QueuedWrite]) -> int:
+    """Return how many rows *batch* deletes, plus the one signature that will expire."""
+    return sum(queued.write.data is None for queued in batch) or 1
 
 
 def _may_change_names(write: Write) -> bool:
@@ -238,17 +269,114 @@ def _may_change_names(write: Write) -> bool:
     return write.data is None or write.condition in {Condition.ABSENT, Condition.ANY}
 
 
-def _all_done(jobs: Sequence[Job], rev: int) -> Future[Sequence[Job]]:
-    for job in jobs:
-        succeed(job.answer, Version(_version(job.write, rev)))
+def _all_done(batch: Sequence[QueuedWrite], rev: int) -> Future[Sequence[QueuedWrite]]:
+    for queued in batch:
+        succeed(queued.answer, Version(_version(queued.write, rev)))
     return Completed(())
 
 
 def _version(write: Write, rev: int) -> int:
-    """Return the version that was written, or that of what was deleted, if *write* tells."""
+    """Return the version that was written or deleted, if *write* determines it."""
     if write.data is None and isinstance(write.condition, Version):
         return write.condition.major
     return rev
+
+
+_VERSIONS = range(2**63)
+_NEVER = -1
+"""A version that no record has: those of this store have no minor part."""
+
+
+def _refusal(
+    write: Write, found: Callable[[Key], Version | None], partition: Row
+) -> DefiniteError | None:
+    """Return why the versions *found* refuse a write; None if they do not."""
+    if write.fence is not None:
+        met = height(partition, write.fence.service)
+        if met is None or met < write.fence.epoch:
+            return None  # the version must be read first
+        if met > write.fence.epoch:
+            return refusals.fenced(write.fence)
+    return refusals.unmet_guard(write, found) or refusals.unmet(write, found(write.key))
+
+
+def _form(write: Write) -> str:
+    """Return the name of the statement form for the condition of *write*."""
+    if isinstance(write.condition, Version):
+        return "exact"
+    if write.data is None or write.condition is Condition.PRESENT:
+        return "present"
+    return "exact" if write.condition is Condition.ABSENT else "any"
+
+
+def _compared(version: Version) -> int:
+    """Return the value to compare the column of versions with."""
+    is_possible = version.major in _VERSIONS and not version.minor
+    return version.major if is_possible else _NEVER
+
+
+def _exactly(condition: Condition | Version) -> tuple[int | None, ...]:
+    """Return the version to compare with, if the statement form takes one."""
+    if isinstance(condition, Version):
+        return (_compared(condition),)
+    return (None,) if condition is Condition.ABSENT else ()
+
+
+@dataclass(eq=False, slots=True)
+class QueuedRead:
+    """Names whose records are requested; the answer is in their order."""
+
+    names: Sequence[str]
+    until: float
+    answer: Future[list[Entry | None]] = field(default_factory=Future[list[Entry | None]])
+
+
+class BatchedReads:
+    """Reads records, partition by partition, and misses no decided write. Thread-safe."""
+
+    def __init__(self, calls: Calls) -> None:
+        """Read with *calls*."""
+        self._calls = calls
+        self._queues = PartitionQueues[QueuedRead](calls.timer, _fitting_reads, self._read)
+
+    def add(self, namespace: str, names: Sequence[str]) -> Future[list[Entry | None]]:
+        """Return the records of up to `MOST` *names*, in their order; None where there is none."""
+        queued = QueuedRead(names, self._calls.until())
+        self._queues.join(namespace, queued)
+        return queued.answer
+
+    def _read(
+        self, namespace: str, batch: Sequence[QueuedRead], until: float
+    ) -> Future[Sequence[QueuedRead]]:
+        names = sorted({name for queued in batch for name in queued.names})
+        statement = self._calls.statements.bind("read_records", self._calls.root, namespace, names)
+
+        def tell(answer: Answer) -> Sequence[QueuedRead]:
+            entries = entries_of(answer)
+            for queued in batch:
+                _answer(queued, entries)
+            return ()
+
+        return self._calls.send(Ask(statement, tell), until)
+
+
+def _answer(queued: QueuedRead, entries: Mapping[str, Entry]) -> None:
+    """Answer *queued* from *entries*; an unreadable one fails no other read."""
+    try:
+        found = [checked(entries.get(name)) for name in queued.names]
+    except StoreError as error:
+        fail(queued.answer, error)
+    else:
+        succeed(queued.answer, found)
+
+
+def _fitting_reads(queue: deque[QueuedRead]) -> list[QueuedRead]:
+    batch = [queue.popleft()]
+    size = len(batch[0].names)
+    while queue and size + len(queue[0].names) <= MOST:
+        size += len(queue[0].names)
+        batch.append(queue.popleft())
+    return batch
 
 
 _Part = tuple[str, list[str]]
@@ -266,7 +394,7 @@ class CassandraStorage(StorageDriver):
 
     @override
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
-        self._calls.check()
+        self._calls.gate.check()
         if len(keys) == 1:
             return self._reads.add(keys[0].namespace, (keys[0].name,))
         parts = list(_parts(keys))
@@ -275,12 +403,12 @@ class CassandraStorage(StorageDriver):
 
     @override
     def write(self, write: Write) -> Future[Version]:
-        self._calls.check()
+        self._calls.gate.check()
         return self._writes.add(write)
 
     @override
     def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
-        self._calls.check()
+        self._calls.gate.check()
         return [self._writes.add(write) for write in writes]
 
     @override
@@ -291,11 +419,11 @@ class CassandraStorage(StorageDriver):
         until = self._calls.until()
         ask = Ask(statement, partial(_names, limit), scans=True)
         read = partial(self._calls.send, ask, until)
-        return self._folds.mended(Place("records", namespace), read, until)
+        return self._folds.retried_after_folding(Partition("records", namespace), read, until)
 
 
 def _parts(keys: Iterable[Key]) -> Iterator[_Part]:
-    """Yield *keys* by namespace, so many names at a time."""
+    """Yield *keys* by namespace, a limited number of names at a time."""
     names = defaultdict[str, list[str]](list)
     for key in keys:
         names[key.namespace].append(key.name)

@@ -1,6 +1,6 @@
-"""Observing targets: looking again and again, because Cassandra notifies of no change.
+"""Observing targets: by polling, because Cassandra notifies of no change.
 
-A namespace is looked at by its marks, and what is watched of it is read when these have moved.
+A poll of a namespace reads its marks, and reads the watched records when these have changed.
 """
 
 import logging
@@ -13,68 +13,73 @@ from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
-from kip30.driver import ObserveDriver, Watch
-from kip30.driver.kit.following import gathered, then
+from kip30.driver.kit.future_chaining import gathered, then
 from kip30.driver.kit.futures import Completed, mapped
 from kip30.driver.kit.timer import Timer
+from kip30.driver.kit.watch import Sink, WatchHandle
 from kip30.driver.records import Entry, Kind, Snapshot, Target
-from kip30.errors import AuthenticationError, StoreError
-from kip30_backends.cassandra.batched_reads import MOST, snapshot
+from kip30.errors import AuthenticationError, ClosedError, StoreError
+from kip30_backends.cassandra.calls import Calls
 from kip30_backends.cassandra.errors import closed
-from kip30_backends.cassandra.order import Orders
+from kip30_backends.cassandra.observation_order import Orders
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
-from kip30_backends.cassandra.request import Calls
-from kip30_backends.cassandra.snapshots import ResurrectedRows, Revision, States
+from kip30_backends.cassandra.target_states import (
+    MOST,
+    ResurrectedRows,
+    Revision,
+    States,
+    snapshot,
+)
 
 _log = logging.getLogger(__name__)
 
-_HURRY = 8
+_FAST_POLL_DIVISOR = 8
 """How much sooner the next look is after news, since more is likely to come."""
 
 
 class Watcher(Protocol):
-    """Who wants to know of a target."""
+    """An observer of a target."""
 
     target: Target
 
     def take(self, snapshot: Snapshot) -> bool:
-        """Hear of a state; say whether it is news."""
+        """Receive a state; return whether it is new."""
         ...
 
-    def knows(self) -> Snapshot | None:
+    def last_state(self) -> Snapshot | None:
         """Return the state that was delivered last, if any."""
         ...
 
 
 class Rhythm(NamedTuple):
-    """When to look: so many *seconds* after each look, as far as *limiter* lets it."""
+    """When to poll: *seconds* after each poll; *limiter* bounds how many polls run at a time."""
 
-    pulse: Timer
+    timer: Timer
     limiter: ConcurrencyLimit
     seconds: float
 
 
 class Poll:
-    """Looks at one place for as long as anybody watches. Thread-safe."""
+    """Polls one place while it has watchers. Thread-safe."""
 
     def __init__(self, rhythm: Rhythm) -> None:
-        """Look in that *rhythm*, and sooner after news or for a new watcher."""
+        """Poll in that *rhythm*, and sooner after a change or for a new watcher."""
         self._rhythm = rhythm
         # All of these but _warned are written under the lock.
         self._watchers: set[Watcher] = set()
-        # Whether a look is under way: there is one at a time.
+        # Whether a poll is under way: there is one at a time.
         self._looking = False
-        # Whether a watcher came meanwhile, whose first look must not wait for the pause.
+        # Whether a watcher came meanwhile, whose first poll must not wait for the pause.
         self._at_once = False
-        # Whether the log says that listeners hear nothing. Written when a look ends.
+        # Whether the log says that listeners get no notifications. Written when a poll ends.
         self._warned = False
-        # Counts looks, so that a timer that was set before an earlier look does nothing.
+        # Counts polls, so that a timer that was set before an earlier poll does nothing.
         self._turn = 0
         self._pause = rhythm.seconds
         self._lock = threading.Lock()
 
     def add(self, watcher: Watcher) -> None:
-        """Tell *watcher* from now on."""
+        """Notify *watcher* from now on."""
         with self._lock:
             self._watchers.add(watcher)
         self._begin()
@@ -85,11 +90,11 @@ class Poll:
             self._watchers.discard(watcher)
 
     def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
-        """Look once, and tell *watchers*; say whether there was news."""
+        """Poll once, and notify *watchers*; return whether anything was new."""
         raise NotImplementedError
 
     def _begin(self, turn: int | None = None) -> None:
-        """Look, unless a look is under way, or *turn* is not the next one any more."""
+        """Poll, unless a poll is under way, or *turn* is no longer the next one."""
         with self._lock:
             if turn not in {None, self._turn}:
                 return
@@ -111,15 +116,17 @@ class Poll:
             self._turn += 1
             turn = self._turn
             seconds = self._rhythm.seconds
-            self._pause = seconds / _HURRY if news else min(2 * self._pause, seconds)
+            self._pause = seconds / _FAST_POLL_DIVISOR if news else min(2 * self._pause, seconds)
             pause = 0.0 if at_once else self._pause
-        self._rhythm.pulse.after(pause, partial(self._begin, turn))
+        self._rhythm.timer.after(pause, partial(self._begin, turn))
 
     def _report(self, error: BaseException | None) -> None:
         """Log *error*; the first one that will not pass by itself as a warning."""
         if isinstance(error, StoreError | AuthenticationError) and not self._warned:
             self._warned = True
             _log.warning("listeners hear of no changes until this is mended: %s", error)
+        elif isinstance(error, ClosedError):
+            return  # nothing is retried; a line for each watch would fill a log
         elif error is not None:
             _log.info("retrying a watch after: %s", error)
         elif self._warned:
@@ -128,12 +135,12 @@ class Poll:
 
 
 class WholePoll(Poll):
-    """Reads a group or a service, whose records may expire without a trace."""
+    """Reads a group or a service, whose records may expire without changing a mark."""
 
     def __init__(
         self, target: Target, states: States, rhythm: Rhythm, resurrected: ResurrectedRows
     ) -> None:
-        """Read *target* from *states*, without those who are back from *resurrected*."""
+        """Read *target* from *states*, without the rows that *resurrected* leaves out."""
         super().__init__(rhythm)
         self._target = target
         self._states = states
@@ -149,35 +156,35 @@ class WholePoll(Poll):
 
 
 class _Track:
-    """Watchers of one kind, and the mark that moves with what they watch.
+    """Watchers of one kind, and the mark that changes with what they watch.
 
-    A write may be decided, but known to few nodes: a look may then meet its mark at one of them,
-    and what was there before at others. So once the mark is at rest, a look that misses nothing
-    decided ends what is under way.
+    A write may be decided, but known to few nodes: a poll may then read its mark from one of them,
+    and the earlier state from others. So once the mark no longer changes, a poll that misses no
+    decided write completes all pending ones.
     """
 
     def __init__(self) -> None:
-        """Begin without a mark."""
+        """Start without a mark."""
         # The mark whose state all watchers received; None before the first one.
         self._seen: str | None = None
-        # Whether they received it by a look that misses nothing decided. A partition that is
-        # dropped has the mark again that it had before it was made, so any other mark ends this
-        # before its state is read: watchers may receive it even if the look fails in the end.
+        # Whether they received it by a poll that misses no decided write. A partition that is
+        # dropped has the same mark again as before it was created, so any other mark resets this
+        # before its state is read: watchers may receive it even if the poll then fails.
         self._is_settled = False
 
-    def unaware(self, watchers: Sequence[Watcher], mark: str) -> Sequence[Watcher]:
-        """Return those of *watchers* that need the state, now that *mark* was met."""
+    def without_state(self, watchers: Sequence[Watcher], mark: str) -> Sequence[Watcher]:
+        """Return those of *watchers* that need the state of the *mark* just read."""
         self._is_settled = self._is_settled and mark == self._seen
         if self._is_settled:
-            return [one for one in watchers if one.knows() is None]
+            return [one for one in watchers if one.last_state() is None]
         return watchers
 
-    def settles(self, mark: str) -> bool:
-        """Say whether what is read now must miss nothing decided."""
+    def needs_settling_read(self, mark: str) -> bool:
+        """Say whether the next read must miss no decided write."""
         return mark == self._seen and not self._is_settled
 
     def end(self, mark: str) -> None:
-        """Take note that all watchers received what *mark* stands for."""
+        """Record that all watchers received the state of *mark*."""
         self._is_settled = mark == self._seen
         self._seen = mark
 
@@ -189,7 +196,7 @@ _Read = Callable[[Sequence[Watcher], bool], Sequence[_Told]]
 
 
 class NamespacePoll(Poll):
-    """Reads the marks of a namespace: one moves with every write, one with its names."""
+    """Reads the marks of a namespace: one changes with every write, one with its names."""
 
     def __init__(self, namespace: str, states: States, rhythm: Rhythm) -> None:
         """Read *namespace* from *states*."""
@@ -200,8 +207,8 @@ class NamespacePoll(Poll):
 
     @override
     def look(self, watchers: Sequence[Watcher]) -> Future[bool]:
-        told = self._states.told
-        behind = [one for one in watchers if (known := one.knows()) and known.order < told]
+        told = self._states.last_stamp
+        behind = [one for one in watchers if (known := one.last_state()) and known.order < told]
         order, end = self._states.begin([one.target for one in behind])
         with_names = any(one.target.kind is Kind.NAMESPACE for one in watchers)
         read = self._states.revision(self._namespace, with_names=with_names)
@@ -222,20 +229,20 @@ class NamespacePoll(Poll):
             self._catch_up(Kind.VALUE, values, str(revision.number), self._values),
             self._catch_up(Kind.NAMESPACE, others, revision.names, self._names),
         ]
-        for unaware, _ in reads:
-            behind = [one for one in behind if one not in unaware]
+        for without_state, _ in reads:
+            behind = [one for one in behind if one not in without_state]
         for one in behind:
-            self._affirm(one, order)
+            self._redeliver(one, order)
         return mapped(gathered([read for _, read in reads]), any)
 
     def _catch_up(
         self, kind: Kind, watchers: Sequence[Watcher], mark: str, read: _Read
     ) -> tuple[set[Watcher], Future[bool]]:
-        """Hand *watchers* what *mark* stands for, if they do not know; return those that do not."""
+        """Deliver the state of *mark* to *watchers* without it; return those still without it."""
         if not watchers:
-            self._tracks.pop(kind, None)  # what has no watcher is not settled
+            self._tracks.pop(kind, None)  # without watchers, nothing is settled
         track = self._tracks.setdefault(kind, _Track()) if watchers else _Track()
-        unaware = track.unaware(watchers, mark)
+        without_state = track.without_state(watchers, mark)
 
         def ended(told: Sequence[bool | None]) -> bool:
             if None in told:
@@ -243,13 +250,15 @@ class NamespacePoll(Poll):
             track.end(mark)
             return any(told)
 
-        if not unaware:
+        if not without_state:
             return set(), Completed(False)  # noqa: FBT003  no news
-        return set(unaware), mapped(gathered(read(unaware, track.settles(mark))), ended)
+        return set(without_state), mapped(
+            gathered(read(without_state, track.needs_settling_read(mark))), ended
+        )
 
-    def _affirm(self, watcher: Watcher, order: int) -> None:
-        """Tell what is known again, as the state of a later moment."""
-        known = watcher.knows()
+    def _redeliver(self, watcher: Watcher, order: int) -> None:
+        """Deliver the known state again, as that of a later moment."""
+        known = watcher.last_state()
         if known is not None and self._states.accept(watcher.target, order, known.entries):
             watcher.take(known._replace(order=order))
 
@@ -274,7 +283,7 @@ class NamespacePoll(Poll):
         return told
 
     def _tell(self, watcher: Watcher, read: Snapshot) -> bool | None:
-        """Tell *watcher* what was read; None if another answer may be newer."""
+        """Deliver what was read to *watcher*; None if another answer may be newer."""
         is_newest = self._states.accept(watcher.target, read.order, read.entries)
         return watcher.take(read) if is_newest else None
 
@@ -287,14 +296,12 @@ def _only(name: str, order: int, entries: Mapping[str, Entry]) -> Snapshot:
     return snapshot(order, {name: entries[name]} if name in entries else {})
 
 
-Sink = Callable[[Snapshot], None]
-
 _AT_ONCE = 16
 _SHARED_AT_ONCE = 200
 """Of looks that read many partitions with one request: so many are under way, or wait for it."""
 
 
-class CassandraWatch(Watch):
+class CassandraWatch(WatchHandle):
     """One observation."""
 
     def __init__(
@@ -304,40 +311,31 @@ class CassandraWatch(Watch):
         orders: Orders,
         forget: Callable[["CassandraWatch"], None],
     ) -> None:
-        """Tell *sink* of *target*; call *forget* in the end."""
-        self.target = target
-        self._sink = sink
+        """Deliver *target* to *sink*; call *forget* in the end."""
+        super().__init__(target, sink, forget)
         self._orders = orders
-        self._forget = forget
+        # The state that was delivered last, if any. Written under the lock.
         self._told: Snapshot | None = None
-        self._closed = False
-        self._lock = threading.RLock()
 
     def take(self, snapshot: Snapshot) -> bool:
-        """Deliver a state if it is news, or if an answer elsewhere is newer than the last one."""
-        with self._lock:
+        """Deliver a state if it is new, or if an answer elsewhere is newer than the last one."""
+        with self.lock:
             told = self._told
-            if self._closed or (told is not None and snapshot.order <= told.order):
+            if self.is_closed or (told is not None and snapshot.order <= told.order):
                 return False
-            news = told is None or snapshot[1:3] != told[1:3]  # entries, and what is unreadable
-            if told is None or news or self._orders.told > told.order:
+            news = told is None or snapshot[1:3] != told[1:3]  # entries, and unreadable ones
+            if told is None or news or self._orders.last_stamp > told.order:
                 self._told = snapshot
-                self._sink(snapshot)
+                self.deliver(snapshot)
             return news
 
-    def knows(self) -> Snapshot | None:
+    def last_state(self) -> Snapshot | None:
         """Return the state that was delivered last, if any."""
         return self._told
 
-    @override
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-        self._forget(self)
-
 
 class Watches:
-    """All watches of one backend. Those of one namespace share a look. Thread-safe."""
+    """All watches of one backend. Those of one namespace share a poll. Thread-safe."""
 
     def __init__(
         self,
@@ -346,14 +344,14 @@ class Watches:
         seconds: float,
         resurrected: Callable[[], ResurrectedRows],
     ) -> None:
-        """Look at *states* every so many *seconds*, and keep *resurrected* for each observer."""
+        """Poll *states* periodically, and keep *resurrected* for each observer."""
         self._states = states
         self._calls = calls
         self._resurrected = resurrected
-        self._rhythm = Rhythm(calls.pulse, ConcurrencyLimit(_AT_ONCE), seconds)
-        self._shared_rhythm = Rhythm(calls.pulse, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
-        # What is looked at, with how many watches; and what each watch has looked at. Under the
-        # lock: the last watch of a place takes its poll along.
+        self._rhythm = Rhythm(calls.timer, ConcurrencyLimit(_AT_ONCE), seconds)
+        self._shared_rhythm = Rhythm(calls.timer, ConcurrencyLimit(_SHARED_AT_ONCE), seconds)
+        # The polled places, with the count of their watches; and the place of each watch. Under the
+        # lock: the last watch of a place removes its poll.
         self._polls: dict[Target, Poll] = {}
         self._numbers = Counter[Target]()
         self._watches: dict[CassandraWatch, Target] = {}
@@ -361,13 +359,13 @@ class Watches:
         self._lock = threading.Lock()
 
     def add(self, target: Target, sink: Sink) -> CassandraWatch:
-        """Tell *sink* of *target* from now on.
+        """Notify *sink* of *target* from now on.
 
         Raises:
             ClosedError: The backend is closed.
             LifecycleError: It belongs to the parent of this forked process.
         """
-        self._calls.check()
+        self._calls.gate.check()
         watch = CassandraWatch(target, sink, self._calls.orders, self._forget)
         place = _place(target)
         with self._lock:
@@ -382,7 +380,7 @@ class Watches:
         return watch
 
     def stop(self) -> None:
-        """Close all watches, and take no more."""
+        """Close all watches, and accept no more."""
         with self._lock:
             self._stopped = True
             watches = list(self._watches)
@@ -408,22 +406,5 @@ class Watches:
 
 
 def _place(target: Target) -> Target:
-    """Return what is looked at for *target*: for a value, its namespace."""
+    """Return the place that is polled for *target*: for a value, its namespace."""
     return Target(Kind.NAMESPACE, target.scope) if target.kind is Kind.VALUE else target
-
-
-class CassandraObserve(ObserveDriver):
-    """Whole targets, read once or watched."""
-
-    def __init__(self, states: States, watches: Watches) -> None:
-        """Read from *states* and be notified by *watches*."""
-        self._states = states
-        self._watches = watches
-
-    @override
-    def snapshot(self, target: Target) -> Future[Snapshot]:
-        return self._states.read(target)
-
-    @override
-    def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
-        return self._watches.add(target, sink)

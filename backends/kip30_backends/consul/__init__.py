@@ -1,6 +1,6 @@
 """Consul: an agent or the servers of a cluster, reached over HTTP.
 
-HTTP is spoken by a client as the `consul` module has them, which py-consul and python-consul bring.
+HTTP is sent by a client of the interface of the `consul` module, of py-consul or python-consul.
 """
 
 from kip30_backends.consul.backend import ConsulBackend

@@ -1,22 +1,21 @@
 """Consul as a backend."""
 
-import weakref
 from collections.abc import Mapping
 from typing import ClassVar
 
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context, Limits
+from kip30.driver.kit.lifecycle import close_when_dropped
+from kip30.driver.kit.watch import Observe
 from kip30.driver.scanning import View
 from kip30_backends.consul.claims import Claims
 from kip30_backends.consul.election import ConsulElection
-from kip30_backends.consul.engine import Engine
-from kip30_backends.consul.faults import Faults
 from kip30_backends.consul.membership import ConsulMembership
+from kip30_backends.consul.resources import Resources
 from kip30_backends.consul.scanning import ConsulScanner
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.storage import ConsulStorage
-from kip30_backends.consul.watch import ConsulObserve
 
 
 class ConsulBackend(Backend):
@@ -32,6 +31,7 @@ class ConsulBackend(Backend):
         {
             Capability.COMPARE_AND_SET,
             Capability.FENCING,
+            Capability.GUARDS,
             Capability.LISTING,
             Capability.FORKING,
             Capability.SCANNING,
@@ -50,15 +50,14 @@ class ConsulBackend(Backend):
             AuthenticationError: The cluster wants another token or certificate.
             UnavailableError: No server answered in the connect timeout.
         """
-        engine = self._engine = Engine(context, settings)
-        self._drop = weakref.finalize(self, engine.drop)
-        self._drop.atexit = False
-        claims = Claims(engine.calls, engine.sessions)
-        self.membership = ConsulMembership(engine.paths, claims)
-        self.election = ConsulElection(engine.paths, claims)
-        self.storage = ConsulStorage(engine.paths, engine.calls, engine.states)
-        self.observe = ConsulObserve(engine.calls, engine.states, engine.watches)
-        self.faults = Faults(engine.paths, engine.calls, engine.sessions)
+        resources = self._resources = Resources(context, settings)
+        self._drop = close_when_dropped(self, resources.drop)
+        claims = Claims(resources.calls, resources.sessions)
+        self.membership = ConsulMembership(resources.paths, claims)
+        self.election = ConsulElection(resources.paths, claims)
+        self.storage = ConsulStorage(resources.paths, resources.calls, resources.states)
+        self.observe = Observe(resources.states.snapshot, resources.watches.add)
+        self.faults = resources.sessions
 
     @override
     @classmethod
@@ -67,9 +66,9 @@ class ConsulBackend(Backend):
 
     @override
     def describe(self) -> Mapping[str, str]:
-        return self._engine.describe()
+        return self._resources.describe()
 
     @override
     def close(self) -> None:
         self._drop.detach()
-        self._engine.close()
+        self._resources.close()

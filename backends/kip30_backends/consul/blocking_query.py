@@ -1,7 +1,7 @@
 """Blocking queries: one for each observation, or one that many share.
 
-Consul answers one as soon as something has changed since the index that it is sent. Each runs on a
-thread and over a connection of its own. Observations that share a query are read one after the
+Consul answers a blocking query as soon as something has changed since the given index. Each runs on
+a thread and over a connection of its own. Observations that share a query are read one after the
 other, and one that fails keeps no other from being read.
 """
 
@@ -11,22 +11,25 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from typing_extensions import override
-
-from kip30.driver import Watch
+from kip30.driver.kit.watch import NOTHING_DELIVERED, Sink, WatchHandle
 from kip30.driver.records import Kind, Snapshot
 from kip30.errors import AuthenticationError, ClosedError, Kip30Error
 from kip30_backends.consul import transactions
-from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask, Exchange, understood
-from kip30_backends.consul.client.http import Answer, Wire
-from kip30_backends.consul.client.library import Agent, Endpoints
-from kip30_backends.consul.errors import HUNG_UP, Failure, TroubleError, is_lost
-from kip30_backends.consul.order import Course, Mark
-from kip30_backends.consul.request import Calls
-from kip30_backends.consul.snapshots import Content, Place, States
+from kip30_backends.consul.calls import Calls
+from kip30_backends.consul.client.endpoints import Agent, Endpoints
+from kip30_backends.consul.client.http import Answer, HttpConnection
+from kip30_backends.consul.client.operation_requests import (
+    OK_OR_ABSENT,
+    Ask,
+    OperationRequests,
+    understood,
+)
+from kip30_backends.consul.errors import HUNG_UP, Failure, RequestFailedError, is_lost
+from kip30_backends.consul.observation_order import Course, Mark
+from kip30_backends.consul.target_states import Content, States, TargetKeys
 from kip30_backends.consul.transactions import at_key, check_whole, index_of, listed
 
-Hear = Callable[[Answer], None]
+AnswerCallback = Callable[[Answer], None]
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +40,8 @@ _JITTER = 1 / 16
 _INTERRUPTED = Failure(HUNG_UP, "interrupted")
 
 
-class Backoff(NamedTuple):
-    """How many seconds a server is to wait for a change, and how many more its answer may take."""
+class QueryWait(NamedTuple):
+    """How many seconds a server waits for a change, and how many more its answer may take."""
 
     wait: float
     answer: float
@@ -54,116 +57,127 @@ class Backoff(NamedTuple):
         return self.wait * (1 + _JITTER) + self.answer
 
 
-class Ear:
-    """One connection to the server in use. For one thread; the others may only interrupt it.
+class QueryConnection:
+    """One connection to the server in use. For one thread; other threads may only interrupt it.
 
-    An interruption lasts until a question has failed, of which the thread that asks learns.
+    An interruption lasts until a request has failed, and the requesting thread has seen that.
     """
 
     def __init__(self, endpoints: Endpoints) -> None:
-        """Connect when something is asked."""
+        """Connect on the first request."""
         self._endpoints = endpoints
+        # Guards the three below. Reentrant: `move` holds it when it calls `interrupt`.
         self._lock = threading.RLock()
+        # The connection, and the server that it goes to. Written by the requesting thread.
         self._agent = endpoints.current
-        self._wire: Wire | None = None
+        self._connection: HttpConnection | None = None
+        # Set by any thread, under the lock; reset by the requesting one, after a request failed.
         self._interrupted = False
 
-    def ask(self, target: str, backoff: Backoff) -> Answer:
+    def ask(self, target: str, query_wait: QueryWait) -> Answer:
         """Return what the server answers.
 
         Raises:
-            TroubleError: Nothing of use, as long as there was *backoff*, or this was interrupted
-                since a question failed last.
+            RequestFailedError: There was no usable answer within *query_wait*, or this was
+                interrupted since the last failed request.
         """
         agent = self._endpoints.current
         try:
-            answer = self._asked(agent, target, backoff)
-        except TroubleError as error:
+            answer = self._asked(agent, target, query_wait)
+        except RequestFailedError as error:
             self.let_go()
+            # An interrupted request says nothing about its server.
             if is_lost(error.failure) and not self._interrupted:
                 self._endpoints.leave(agent)
+            # A late interruption is not lost: after a failure, everything is requested again.
             self._interrupted = False
             raise
-        if not self._wire or not self._wire.reusable:
+        if not self._connection or not self._connection.reusable:
             self.let_go()
         return answer
 
     def move(self) -> None:
-        """End what is asked of another server than the one in use."""
+        """End the request if it goes to another server than the one in use."""
         with self._lock:
             if self._agent is not self._endpoints.current:
                 self.interrupt()
 
     def interrupt(self) -> None:
-        """End what is asked now, or else next."""
+        """End the current request, or else the next one."""
         with self._lock:
             self._interrupted = True
-            if self._wire is not None:
-                self._wire.hang_up()
+            if self._connection is not None:
+                self._connection.hang_up()
 
     def let_go(self) -> None:
-        """Give the connection up, on the thread that asks."""
+        """Drop the connection, on the requesting thread."""
         with self._lock:
-            wire, self._wire = self._wire, None
-        if wire is not None:
-            self._agent.http.connections.drop(wire)
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            self._agent.http.connections.drop(connection)
 
-    def _asked(self, agent: Agent, target: str, backoff: Backoff) -> Answer:
+    def _asked(self, agent: Agent, target: str, query_wait: QueryWait) -> Answer:
         now = time.monotonic()
-        wire = self._connected(agent, now + backoff.connect)
-        answer = agent.http.listen(wire, target, now + backoff.all)
+        connection = self._connected(agent, now + query_wait.connect)
+        answer = agent.http.listen(connection, target, now + query_wait.all)
         if answer.status not in OK_OR_ABSENT:
             said = answer.body.decode("utf-8", "backslashreplace")
-            raise TroubleError(Failure(answer.status, said))
+            raise RequestFailedError(Failure(answer.status, said))
         return answer
 
-    def _connected(self, agent: Agent, until: float) -> Wire:
+    def _connected(self, agent: Agent, until: float) -> HttpConnection:
         self._check(agent)
-        wire = self._wire
-        if wire is None or agent is not self._agent or not wire.is_idle():
+        connection = self._connection
+        if connection is None or agent is not self._agent or not connection.is_idle():
             self.let_go()
-            wire = agent.http.connections.dial(until)
+            connection = agent.http.connections.dial(until)
             with self._lock:
-                self._agent, self._wire = agent, wire
-            # Nothing could be hung up before, and it may have been another server's turn since.
+                self._agent, self._connection = agent, connection
+            # Nothing could be closed before, and another server may have been in use since.
             self._check(agent)
-        return wire
+        return connection
 
     def _check(self, agent: Agent) -> None:
         if self._interrupted or agent is not self._endpoints.current:
-            raise TroubleError(_INTERRUPTED)
+            raise RequestFailedError(_INTERRUPTED)
 
 
 class BlockingQuery:
-    """Notifies of a place now, after every change, and from time to time.
+    """Notifies about a place at once, after every change, and from time to time.
 
-    So a change that was missed is not missed for long.
+    So a missed change is made up for soon.
     """
 
-    def __init__(self, ear: Ear, url: str, backoff: Backoff, hearer: Callable[[], Hear]) -> None:
-        """Ask for *url*; before each question, have *hearer* say who is to hear the answer.
+    def __init__(
+        self,
+        connection: QueryConnection,
+        url: str,
+        query_wait: QueryWait,
+        callback_of: Callable[[], AnswerCallback],
+    ) -> None:
+        """Request *url*; before each request, *callback_of* returns the receiver of the answer.
 
-        Who does may raise one of kip30's errors; then it is asked again.
+        The receiver may raise one of kip30's errors; then the request is repeated.
         """
-        self._ear = ear
+        self._connection = connection
         self._url = url
-        self._backoff = backoff
-        self._hearer = hearer
+        self._query_wait = query_wait
+        self._callback_of = callback_of
         self._closing = threading.Event()
         self.thread = threading.Thread(target=self._run, name="kip30-consul-watch", daemon=True)
 
-    def again(self) -> None:
+    def notify_again(self) -> None:
         """Notify once more, whether anything has changed or not."""
-        self._ear.interrupt()
+        self._connection.interrupt()
 
     def move(self) -> None:
-        """Ask the server that is used now."""
-        self._ear.move()
+        """Send requests to the server that is now in use."""
+        self._connection.move()
 
     def close(self) -> None:
-        """End, soon; `thread` tells when."""
+        """End soon; `thread` ends when this has."""
         self._closing.set()
-        self._ear.interrupt()
+        self._connection.interrupt()
 
     def _run(self) -> None:
         known, pause = 0, _FIRST_PAUSE
@@ -171,55 +185,50 @@ class BlockingQuery:
             try:
                 known, behind = self._follow(known), known
                 pause = _FIRST_PAUSE
-                # A store that counts anew, or forgot its dead: begin anew, but in no hurry.
+                # The store restarted its count, or forgot old deletions: start again, but do not
+                # hurry.
                 if known < behind:
                     known = 0
                     self._closing.wait(pause)
-            except Exception as error:  # noqa: BLE001  nobody would listen any more
+            except Exception as error:  # noqa: BLE001  otherwise the listening would end
                 self._note(error)
                 known = 0
                 self._closing.wait(pause)
                 pause = min(_LONGEST_PAUSE, 2 * pause)
-        self._ear.let_go()
+        self._connection.let_go()
 
     def _note(self, error: Exception) -> None:
-        if isinstance(error, Kip30Error | TroubleError):
+        if isinstance(error, Kip30Error | RequestFailedError):
             _log.info("retrying watch of %s after: %s", self._url, error)
         else:
             _log.error("the watch of %s goes on", self._url, exc_info=error)
 
     def _follow(self, known: int) -> int:
-        """Ask for what is newer than *known*, and return what is known by then."""
-        wait = f"&index={known}&wait={round(self._backoff.wait * 1000)}ms" if known else ""
-        hear = self._hearer()
-        answer = self._ear.ask(self._url + wait, self._backoff)
+        """Request what is newer than *known*, and return the index reached."""
+        wait = f"&index={known}&wait={round(self._query_wait.wait * 1000)}ms" if known else ""
+        # Before the request: it notes how far answers have come, by which this one is ordered.
+        on_answer = self._callback_of()
+        answer = self._connection.ask(self._url + wait, self._query_wait)
         if not self._closing.is_set():
-            hear(answer)
+            on_answer(answer)
         return understood(answer, index_of)
 
 
-Sink = Callable[[Snapshot], None]
-
-_UNTOLD = -1
-
-
-class ConsulWatch(Watch):
+class ConsulWatch(WatchHandle):
     """One observation, and what it delivered last."""
 
     def __init__(
-        self, place: Place, course: Course, sink: Sink, forget: Callable[["ConsulWatch"], None]
+        self, place: TargetKeys, course: Course, sink: Sink, forget: Callable[["ConsulWatch"], None]
     ) -> None:
-        """Tell *sink* of *place*, whose *course* this holds; call *forget* in the end."""
+        """Deliver *place* to *sink* while holding its *course*; call *forget* in the end."""
+        super().__init__(place.target, sink, forget)
         self.place = place
+        # The content that was delivered last. Written under the lock.
         self.content = Content({}, {})
-        # The last answer about a set of keys, as it came and as it was understood.
+        # The last answer about a set of keys, as received and as parsed.
         self._names: tuple[bytes, Content] | None = None
+        # Never read: `Orders` knows the order of a place for as long as its course is referred to.
         self._course = course
-        self._order = _UNTOLD
-        self._sink = sink
-        self._forget = forget
-        self._closed = False
-        self._lock = threading.RLock()
 
     @property
     def is_there(self) -> bool:
@@ -229,18 +238,18 @@ class ConsulWatch(Watch):
     @property
     def is_absent(self) -> bool:
         """Say whether the last state it received shows nothing at the place."""
-        return self._order != _UNTOLD and not self.is_there
+        return self.order != NOTHING_DELIVERED and not self.is_there
 
     def understand(self, answer: Answer) -> tuple[int, Content]:
-        """Return up to which write an answer speaks, and what it says is at the place.
+        """Return the index that an answer covers, and the content of the place.
 
-        Consul answers the same set of keys after each update of a value: that is not read again.
+        Consul returns the same set of keys after each update of a value: that is not parsed again.
 
         Raises:
-            TroubleError: As for `kip30_backends.consul.transactions.found`.
+            RequestFailedError: As for `kip30_backends.consul.transactions.found`.
         """
         check_whole(answer)
-        with self._lock:
+        with self.lock:
             if self._names is None or answer.body != self._names[0]:
                 content = self.place.content(listed(answer))
                 if self.place.target.kind is not Kind.NAMESPACE:
@@ -249,17 +258,10 @@ class ConsulWatch(Watch):
             return index_of(answer), self._names[1]
 
     def tell(self, order: int, content: Content) -> None:
-        """Tell what was found, unless that is no news."""
-        with self._lock:
-            if order > self._order and not self._closed:
-                self._sink(Snapshot(order, *content))
-                self._order, self.content = order, content
-
-    @override
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-        self._forget(self)
+        """Deliver the content, unless it is unchanged."""
+        with self.lock:
+            if self.deliver(Snapshot(order, *content)):
+                self.content = content
 
 
 _NEVER_THERE = "/="
@@ -267,11 +269,11 @@ _NEVER_THERE = "/="
 _SINGLE = frozenset({Kind.VALUE, Kind.MEMBER, Kind.SERVICE})
 
 
-def look(watch: ConsulWatch, states: States, exchange: Exchange) -> None:
-    """Read what *watch* observes, and tell it."""
+def look(watch: ConsulWatch, states: States, requests: OperationRequests) -> None:
+    """Read the target of *watch*, and deliver it."""
     sent = states.mark(watch.place)
     asked = Ask("GET", watch.place.url, watch.understand, answers=OK_OR_ABSENT)
-    index, content = exchange.ask(asked)
+    index, content = requests.ask(asked)
     watch.tell(states.order(index, sent), content)
 
 
@@ -282,37 +284,45 @@ class SharedPoll:
         """Read from *states*."""
         self._states = states
         self._calls = calls
+        # The last error, raised in the end, so that the query is soon repeated.
         self._trouble: Kip30Error | None = None
+        # Watches read one by one: of sets of keys, and of keys that the token may not all read.
         self._alone: list[ConsulWatch] = []
 
     def read(self, watches: Sequence[ConsulWatch]) -> None:
         """Read all *watches*: single keys together, everything else by itself.
 
         Raises:
-            Kip30Error: Something was not to be had just now. What the token may not read is no
-                reason to hurry: it is tried in the next round.
+            Kip30Error: Something cannot be read now. A lack of permission does not count, because a
+                retry would not help: the next round tries again.
         """
-        single = [watch for watch in watches if watch.place.target.kind in _SINGLE]
-        self._alone += [watch for watch in watches if watch.place.target.kind not in _SINGLE]
-        gone = self._read_together([watch for watch in single if watch.is_there])
-        self._read_absent([*gone, *(watch for watch in single if not watch.is_there)])
+        there: list[ConsulWatch] = []
+        absent: list[ConsulWatch] = []
+        for watch in watches:
+            if watch.place.target.kind not in _SINGLE:
+                self._alone.append(watch)
+            else:
+                # Asked once: its first answer may arrive now, and each must be read in one way.
+                (there if watch.is_there else absent).append(watch)
+        gone = self._read_together(there)
+        self._read_absent([*gone, *absent])
         for watch in self._alone:
             self._read_alone(watch)
         if self._trouble is not None:
             raise self._trouble
 
     def _read_absent(self, watches: Sequence[ConsulWatch]) -> None:
-        """Read keys that are most likely not there.
+        """Read keys that are most likely absent.
 
-        A transaction does not tell as of when a key is not there. So it is asked first how far the
-        store is: what a transaction does not find after that is not there as of then.
+        A transaction does not return an index for an absent key. So this first reads the index of
+        the store: a key that the transaction does not find after that is absent as of that index.
         """
         if len(watches) == 1:
             self._alone += watches
         elif watches:
             marks = self._marks(watches)
             try:
-                index = self._exchange().ask(at_key(f"{watches[0].place.key}{_NEVER_THERE}")).at
+                index = self._requests().ask(at_key(f"{watches[0].place.key}{_NEVER_THERE}")).at
             except AuthenticationError:
                 self._alone += watches
             except Kip30Error as error:
@@ -322,9 +332,9 @@ class SharedPoll:
                     watch.tell(self._states.order(index, marks[watch]), Content({}, {}))
 
     def _read_together(self, watches: Sequence[ConsulWatch]) -> list[ConsulWatch]:
-        """Read keys in few transactions; return those that are absent.
+        """Read keys in few transactions; return the watches of absent ones.
 
-        Nor does Consul say which keys may be read: if any may not, each is read alone.
+        Consul does not say which keys may be read: if any may not, each is read alone.
         """
         absent: list[ConsulWatch] = []
         for at in range(0, len(watches), transactions.MAX_OPS):
@@ -339,7 +349,7 @@ class SharedPoll:
 
     def _read_part(self, watches: Sequence[ConsulWatch]) -> list[ConsulWatch]:
         marks = self._marks(watches)
-        records = self._exchange().ask(transactions.read([watch.place.key for watch in watches]))
+        records = self._requests().ask(transactions.read([watch.place.key for watch in watches]))
         absent: list[ConsulWatch] = []
         for watch, record in zip(watches, records, strict=True):
             if record is None:
@@ -354,14 +364,14 @@ class SharedPoll:
 
     def _read_alone(self, watch: ConsulWatch) -> None:
         try:
-            look(watch, self._states, self._exchange())
+            look(watch, self._states, self._requests())
         except AuthenticationError as error:
             _log.info("%s is not observed for now: %s", watch.place.target, error)
         except Kip30Error as error:
             self._note(error)
 
-    def _exchange(self) -> Exchange:
-        return self._calls.exchange(self._calls.seconds)
+    def _requests(self) -> OperationRequests:
+        return self._calls.requests(self._calls.seconds)
 
     def _note(self, error: Kip30Error) -> None:
         if isinstance(error, ClosedError):

@@ -6,18 +6,20 @@ from typing_extensions import override
 
 from kip30.driver import ElectionDriver
 from kip30.driver.key_layout import Paths
-from kip30.driver.records import Claim, Entry, Held, Snapshot, Version
-from kip30_backends.consul.claims import DELAYED_SECONDS, Bid, Claims, Delayed, Refused
+from kip30.driver.kit.key_claims import Bid, Refused
+from kip30.driver.kit.record_paths import leader_path
+from kip30.driver.records import Claim, Held, Snapshot
+from kip30_backends.consul.claims import DELAYED_SECONDS, ClaimKey, Claims, Delayed
 from kip30_backends.consul.transactions import key_of
 
 
 def leader_key(paths: Paths, service: str) -> str:
     """Return the key of the leader of *service*."""
-    return f"{key_of(paths.service(service))}/leader"
+    return key_of(leader_path(paths, service))
 
 
 class ConsulElection(ElectionDriver):
-    """Services and who leads them."""
+    """Services and their leaders."""
 
     def __init__(self, paths: Paths, claims: Claims) -> None:
         """Keep leaders where *paths* places them."""
@@ -26,20 +28,19 @@ class ConsulElection(ElectionDriver):
 
     @override
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
-        key = leader_key(self._paths, service)
-        bid = Bid(key, key, candidate, nonce, data, label=candidate)
+        bid = Bid(self._key(service), candidate, nonce, data, label=candidate)
         return self._claims.try_to_take(bid, _held_or_won)
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
-        return self._claims.give_up(leader_key(self._paths, service), claim)
+        return self._claims.give_up(self._key(service), claim)
+
+    def _key(self, service: str) -> ClaimKey:
+        key = leader_key(self._paths, service)
+        return ClaimKey(key, key)
 
 
 def _held_or_won(answer: Claim | Refused | Delayed) -> Claim | Held:
-    if isinstance(answer, Claim):
-        return answer
     if isinstance(answer, Delayed):
         return Held(Snapshot(answer.order, {}), DELAYED_SECONDS)
-    nonce, candidate, data = answer.holder.unsealed()
-    leader = Entry(Version(answer.holder.created), nonce, data)
-    return Held(Snapshot(answer.order, {candidate: leader}))
+    return answer.held() if isinstance(answer, Refused) else answer

@@ -1,17 +1,18 @@
 """From what HTTP and Consul say to kip30's errors: one table of what is certain.
 
-Whatever the table does not name may have been done: a write's outcome is then unknown, and a read
-was not to be had.
+Errors that are not listed here are ambiguous: a write raises `OutcomeUnknownError`, a read
+`UnavailableError`.
 """
 
+from collections.abc import Iterable
 from http import HTTPStatus
 from typing import NamedTuple
 
 from kip30.config.tls_failures import tls_advice
+from kip30.driver.kit.error_table import Rule, error_of, first
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
-    DefiniteError,
     Kip30Error,
     OutcomeUnknownError,
     StoreError,
@@ -31,23 +32,23 @@ _BEFORE = f"{LATE}; before that: "
 
 
 class Failure(NamedTuple):
-    """How a request ended: HTTP's status, or one of the constants above, and what was said."""
+    """How a request ended: HTTP's status, or one of the constants above, and the message."""
 
     status: int
     said: str
 
     def after(self, before: str) -> "Failure":
-        """Return the same, with the earlier message if this one says nothing by itself."""
+        """Return the same, with the earlier message if this one is empty."""
         if self.said != LATE or before in {"", LATE}:
             return self
         return self._replace(said=_BEFORE + before.removeprefix(_BEFORE))
 
 
-class TroubleError(Exception):
-    """A request without an answer of use. It never leaves this package."""
+class RequestFailedError(Exception):
+    """A request without a usable answer. It never leaves this package."""
 
     def __init__(self, failure: Failure) -> None:
-        """Tell of *failure*."""
+        """Wrap *failure*."""
         super().__init__(failure.said)
         self.failure = failure
 
@@ -60,23 +61,11 @@ class NodeMissingError(StoreError):
     """The node of sessions is not registered. Nothing was done."""
 
 
-class Rule(NamedTuple):
-    """A failure that tells for certain that nothing was done: its status, and a part of its text.
-
-    A status of None stands for all that a server may answer.
-    """
-
-    status: int | None
-    part: str
-    error: type[DefiniteError]
-    advice: str = ""
-
-
 SESSION_NODE = "kip30-sessions"
 """The node in Consul's catalog to which all sessions belong."""
 
 NO_LEADER = "its servers have no leader: is a majority of them up, and can they reach each other?"
-_MAX_SAID = 400
+_MAX_MESSAGE = 400
 _NO_WAY = "it does not reach the server that leads, or led"
 _CONNECTIONS = "raise http_max_conns_per_client there, or have fewer clients on one machine"
 _RATE = "it limits requests: see limits.request_limits and limits.rpc_rate there"
@@ -90,10 +79,13 @@ _NODE = f'{_GRANT} node "{SESSION_NODE}" {{ policy = "write" }}, or register tha
 _KEYS = f'{_GRANT} key_prefix "<plugin.namespace>/" {{ policy = "write" }}'
 _RIGHTS = "see the permissions to grant in kip30's page on Consul"
 _BLOCKED = "http_config.block_endpoints there must not name /v1/kv, /v1/txn or /v1/session"
-_FROM_HERE = "http_config.allow_write_http_from there has to name this machine"
+_ALLOW_WRITES_FROM = "http_config.allow_write_http_from there has to name this machine"
 _VERSION = "is this Consul, version 1.14 or later?"
 
-_NEVER_DONE = (
+# The kinds are HTTP's statuses, None for all of them, and the constants above. The texts are those
+# of Consul and of the Raft library below it (`ErrNotLeader`, `ErrLeadershipTransferInProgress`,
+# `ErrEnqueueTimeout`), which say that a request did not get into the log.
+_NEVER_DONE: tuple[Rule[int | None], ...] = (
     Rule(UNSENT, "", UnavailableError),
     Rule(429, "concurrent connections", UnavailableError, _CONNECTIONS),
     Rule(429, "", UnavailableError, _RATE),
@@ -109,7 +101,7 @@ _NEVER_DONE = (
     Rule(500, "No path to datacenter", UnavailableError, _DATACENTER),
     Rule(500, "Remote DC has no server currently reachable", UnavailableError, _DATACENTER),
 )
-_REFUSED = (
+_REFUSED: tuple[Rule[int | None], ...] = (
     *_NEVER_DONE,
     Rule(UNTRUSTED, "", AuthenticationError),
     Rule(None, "Permission denied: anonymous token", AuthenticationError, _NO_CREDENTIAL),
@@ -123,7 +115,7 @@ _REFUSED = (
     Rule(400, "HTTP request to an HTTPS server", AuthenticationError, "set plugin.consul.tls=true"),
     Rule(401, "", AuthenticationError, _CREDENTIAL),
     Rule(403, "Endpoint is blocked", AuthenticationError, _BLOCKED),
-    Rule(403, "Access is restricted", AuthenticationError, _FROM_HERE),
+    Rule(403, "Access is restricted", AuthenticationError, _ALLOW_WRITES_FROM),
     Rule(403, "", AuthenticationError, _RIGHTS),
     Rule(None, "Invalid Session TTL", TooShortError),
     Rule(500, "Missing node registration", NodeMissingError),
@@ -137,18 +129,18 @@ _CLOSED = {HUNG_UP, CUT_OFF}
 
 
 def was_never_done(failure: Failure) -> bool:
-    """Say whether any request may be sent to another server."""
+    """Say whether it is safe to send any request to another server."""
     return _found(_NEVER_DONE, failure) is not None
 
 
 def is_final(failure: Failure) -> bool:
-    """Say whether the cluster has refused, so that it is of no use to ask again."""
+    """Say whether the cluster has refused, so that a retry would not help."""
     refused = failure.status != UNTRUSTED and _found(_REFUSED, failure) is not None
     return refused and not was_never_done(failure)
 
 
 def is_lost(failure: Failure) -> bool:
-    """Say whether the server did not answer at all, or cannot while it is as it is."""
+    """Say whether the server did not answer at all, or cannot in its present state."""
     if failure.status in _LOST:
         return True
     return failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_final(failure)
@@ -159,8 +151,8 @@ def translate(failure: Failure, *, wrote: bool, server: str) -> Kip30Error:
 
     Args:
         failure: How the request ended.
-        wrote: Whether the request would have changed anything.
-        server: Where it went.
+        wrote: Whether the request may change anything.
+        server: The server that it was sent to.
     """
     if failure.status in _CLOSED:
         lost = wrote and failure.status == CUT_OFF
@@ -168,10 +160,7 @@ def translate(failure: Failure, *, wrote: bool, server: str) -> Kip30Error:
     told = f"Consul at {server}: {_readable(failure)}"
     if failure.status == UNTRUSTED:
         return AuthenticationError(f"{told}: {_tls_advice(failure)}")
-    rule = _found(_REFUSED, failure)
-    if rule is None:
-        return OutcomeUnknownError(told) if wrote else UnavailableError(told)
-    return rule.error(f"{told}: {rule.advice}" if rule.advice else told)
+    return error_of(_found(_REFUSED, failure), told, wrote=wrote)
 
 
 def _tls_advice(failure: Failure) -> str:
@@ -180,16 +169,13 @@ def _tls_advice(failure: Failure) -> str:
 
 
 def _readable(failure: Failure) -> str:
-    """Return what was said, unless that is nothing, or a page for browsers."""
+    """Return the message, unless it is empty, or an HTML page."""
     said = failure.said.strip().removesuffix(".")
     if not said or said.startswith("<"):
         return f"HTTP status {failure.status}"
-    return said[:_MAX_SAID]
+    return said[:_MAX_MESSAGE]
 
 
-def _found(rules: tuple[Rule, ...], failure: Failure) -> Rule | None:
-    for rule in rules:
-        fits = failure.status > 0 if rule.status is None else rule.status == failure.status
-        if fits and rule.part in failure.said:
-            return rule
-    return None
+def _found(rules: Iterable[Rule[int | None]], failure: Failure) -> Rule[int | None] | None:
+    is_answer = failure.status > 0
+    return first(rules, failure.said, failure.status, *([None] if is_answer else ()))

@@ -1,4 +1,4 @@
-"""Reading the keys of a cluster in bulk: all names in one answer, then prefix by prefix.
+"""Reading the store in bulk: all names in one answer, then prefix by prefix.
 
 Spans are prefixes that together cover the sorted names, none inside another.
 """
@@ -6,45 +6,34 @@ Spans are prefixes that together cover the sorted names, none inside another.
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.driver.key_layout import Paths
-from kip30.driver.record_format import unseal_all
-from kip30.driver.records import Version
 from kip30.driver.scanning import (
     Change,
     Consistency,
-    Layout,
     Page,
     PageSize,
     Position,
-    Rejected,
-    Row,
     ScanDriver,
     Span,
     View,
     check_rows,
-    claim_row,
 )
-from kip30.errors import InvalidNameError, PositionLostError, StoreError, UnsupportedError
-from kip30.names import Key, check_id, escape, keys_at, parse_key, unescape
+from kip30.errors import PositionLostError, UnsupportedError
 from kip30_backends.consul import transactions
-from kip30_backends.consul.client.exchange import OK_OR_ABSENT, Ask
-from kip30_backends.consul.engine import Engine
+from kip30_backends.consul.client.operation_requests import OK_OR_ABSENT, Ask
+from kip30_backends.consul.resources import Resources
+from kip30_backends.consul.row_decoding import ScanView, reading_of, unreadable
 from kip30_backends.consul.settings import ConsulSettings
 from kip30_backends.consul.transactions import (
     UNREADABLE,
-    Record,
-    Records,
+    KVColumns,
     at_key,
-    key_of,
     names_found,
     target,
 )
@@ -85,7 +74,7 @@ def cover(names: list[str], prefix: str, most: int) -> Iterator[Part]:
 
     Args:
         names: Sorted; all begin with *prefix*.
-        prefix: May be empty, which is no prefix that can be asked for.
+        prefix: May be empty, which cannot be requested as a prefix.
         most: At least 1.
     """
     left = [_Run(0, len(names), prefix)]
@@ -103,7 +92,7 @@ def cover(names: list[str], prefix: str, most: int) -> Iterator[Part]:
 
 
 def _split(names: list[str], run: _Run) -> Iterator[_Run]:
-    """Cut *run* by the next character; the key that is its prefix goes by itself."""
+    """Cut *run* by the next character; the key that equals its prefix is separate."""
     low, size = run.low, len(run.prefix) + 1
     while low < run.high:
         start = names[low][:size]
@@ -115,7 +104,7 @@ def _split(names: list[str], run: _Run) -> Iterator[_Run]:
 
 
 def spans(parts: Iterable[Part], most: int) -> Iterator[Span]:
-    """Put neighbours together: up to *most* keys that one transaction can read."""
+    """Join neighbours: up to *most* keys that one transaction can read."""
     together: list[Part] = []
     for part in parts:
         if together and not _fit([*together, part], most):
@@ -145,166 +134,9 @@ def parts_of(token: bytes) -> list[Part]:
 
 
 def reads(parts: Iterable[Part]) -> list[transactions.Operation]:
-    """Return the operations that read *parts*, but for those that cannot be asked for."""
+    """Return the operations that read *parts*, except those that cannot be requested."""
     ask = {TREE: transactions.tree, KEY: transactions.get_or_empty}
     return [ask[part.kind](part.name) for part in parts if part.kind in ask]
-
-
-_NOT_UTF_8 = "the key is not UTF-8, and Consul's answers do not say what it is"
-_CLAIMS = {"group": ("member/",), "service": ("leader/", "epoch/")}
-"""What the rows of claims begin with, by the folder that they are in."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One view of one cluster.
-
-    Attributes:
-        place: What all its keys begin with.
-        prefixes: What its keys begin with, if they are to be cut into spans.
-        rows: The rows of one record; raises `StoreError` or `InvalidNameError` if it has none.
-        plain: The page of many records, or None if each has to be read by itself.
-        whole: The only span, of a view that is not cut.
-        claims: What the keys of claims begin with, if all others below *place* are in the view.
-    """
-
-    place: str
-    prefixes: tuple[str, ...]
-    rows: Callable[[Record], Iterable[Row]]
-    plain: Callable[[Records], Page | None] = lambda _: None
-    whole: Span | None = None
-    claims: tuple[str, ...] = ()
-
-    def page(self, records: Records) -> Page:
-        """Return the rows of *records*, and those that have none."""
-        return self.plain(records) or self._page(records)
-
-    def _page(self, records: Records) -> Page:
-        rows: list[Row] = []
-        rejected: list[Rejected] = []
-        for record in records.each():
-            if UNREADABLE in record.key:
-                rejected.append(unreadable(record.key))
-                continue
-            try:
-                rows += self.rows(record)
-            except (StoreError, InvalidNameError) as error:
-                rejected.append(Rejected(record.key.encode(), f"foreign: {error}"))
-        return Page.of(rows, rejected)
-
-
-def unreadable(key: str) -> Rejected:
-    """Return that the value of *key* has no place to be read at."""
-    return Rejected(key.replace(UNREADABLE, "\ufffd").encode(), _NOT_UTF_8)
-
-
-def reading_of(namespace: str, view: View) -> Reading:
-    """Return how *view* is read, given ``plugin.namespace``.
-
-    Raises:
-        InvalidNameError: What it covers is no text, or cannot be a namespace.
-    """
-    try:
-        view.under.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidNameError(f"{view.under!r} cannot be encoded: {error}") from error
-    root = f"{key_of(Paths(namespace).root)}/"
-    match view.layout:
-        case Layout.KIP30:
-            return _values(root, view.under)
-        case Layout.CLAIMS:
-            return _claims(root, view.under)
-        case Layout.RAW:
-            return Reading(view.under, (view.under,), _raw)
-
-
-def _raw(record: Record) -> tuple[Row]:
-    return (_row(record, record.key.encode(), record.sealed),)
-
-
-def _row(record: Record, key: bytes, data: bytes) -> Row:
-    modified = record.modified
-    return Row(key, data, modified, 0, record.created, modified, record.session or None)
-
-
-def _values(root: str, under: str) -> Reading:
-    base = f"{root}kv/"
-
-    def rows(record: Record) -> tuple[Row]:
-        if not record.key.startswith(base):
-            raise StoreError(f"{record.key} is no place of kip30's")
-        key = _key(record.key[len(base) :])
-        return (_row(record, key, record.unsealed().data),)
-
-    plain = partial(_plain, base.encode())
-    if not under:
-        claims = tuple(f"{root}{folder}/" for folder in _CLAIMS)
-        return Reading(root, (base,), rows, plain, claims=claims)
-    own, below = escape(under), escape(f"{under}/")
-    return Reading(root, (f"{base}{own}/", f"{base}{below}"), rows, plain)
-
-
-def _plain(base: bytes, records: Records) -> Page | None:
-    """Return the page if no name is escaped and nothing is foreign, as in most pages."""
-    # A surrogate stands for what is no text, and is in no name.
-    paths = [key.encode("utf-8", "surrogatepass") for key in records.keys]
-    keys, data = keys_at(paths, base), unseal_all(records.sealed)
-    if keys is None or data is None:
-        return None
-    zeros, modified = (0,) * len(keys), records.modified
-    owners = [session or None for session in records.sessions]
-    return Page(keys, data, modified, zeros, records.created, modified, owners)
-
-
-def _key(path: str) -> bytes:
-    """Return the key whose value is at *path*, as its user wrote it."""
-    namespace, _, name = path.partition("/")
-    key = Key(_namespace(namespace), unescape(name))
-    text = str(key)
-    if parse_key(text) != key:
-        raise InvalidNameError(f"{path!r} is the place of no key")
-    return text.encode()
-
-
-@lru_cache(maxsize=1024)
-def _namespace(segment: str) -> str:
-    return unescape(segment)
-
-
-def _claims(root: str, under: str) -> Reading:
-    def rows(record: Record) -> list[Row]:
-        found = _claim(record, record.key[len(root) :])
-        return [row for row in found if row.key.decode().startswith(under)]
-
-    trees = [
-        Part(TREE, f"{root}{folder}/", 1)
-        for folder, begin in _CLAIMS.items()
-        if any(one.startswith(under) or under.startswith(one) for one in begin)
-    ]
-    return Reading(root, (), rows, whole=span_of(trees) if trees else None)
-
-
-def _claim(record: Record, path: str) -> list[Row]:
-    if not record.session:
-        raise StoreError(f"{record.key} is held by no session")
-    version, owner = Version(record.created), record.session
-    _, label, data = record.unsealed()
-    match path.split("/"):
-        case ["group", group, member]:
-            names = (_name(group), _name(member))
-            return [claim_row("member", *names, data=data, version=version, owner=owner)]
-        case ["service", service, "leader"]:
-            names = (_name(service), check_id(label, "candidate"))
-            return [
-                claim_row("leader", *names, data=data, version=version, owner=owner),
-                claim_row("epoch", names[0], data=None, version=version, owner=None),
-            ]
-        case _:
-            raise StoreError(f"{record.key} is no place of kip30's")
-
-
-def _name(segment: str) -> str:
-    return check_id(unescape(segment), "name")
 
 
 T = TypeVar("T")
@@ -334,7 +166,7 @@ class ConsulScanner(ScanDriver):
         """Connect.
 
         Raises:
-            InvalidNameError: The view is of what cannot be a namespace, or of no text.
+            InvalidNameError: The view is of something that cannot be a namespace, or is not text.
             ConfigError: A file of the settings cannot be read.
             AuthenticationError: The cluster wants another token or certificate.
             UnavailableError: No server answered in the connect timeout.
@@ -342,7 +174,7 @@ class ConsulScanner(ScanDriver):
         self._reading = reading_of(context.namespace, view)
         self._probe = f"{_safe(self._reading.place)}{_PROBE}"
         self._store = _identity(settings)
-        self._engine = Engine(context, settings, session=False, probe=self._probe)
+        self._resources = Resources(context, settings, session=False, probe=self._probe)
 
     @override
     def position(self) -> Position:
@@ -355,8 +187,8 @@ class ConsulScanner(ScanDriver):
         names = {prefix: self._names(prefix) for prefix in self._reading.prefixes}
         foreign = self._foreign()
         self._check_reached(at)
-        if self._reading.whole is not None:
-            yield self._reading.whole
+        if trees := self._reading.trees:
+            yield span_of([Part(TREE, tree, 1) for tree in trees])
         most = self._most([*chain.from_iterable(names.values())], rows)
         parts = (cover(found, prefix, most) for prefix, found in names.items())
         yield from spans(chain(chain.from_iterable(parts), foreign), most)
@@ -366,10 +198,10 @@ class ConsulScanner(ScanDriver):
         self._check_identity(at)
         parts = parts_of(span.token)
         found = self._records(parts)
-        self._check_reached(at)  # after the reading, so that it was not of an older store
+        self._check_reached(at)  # after the reading, so that this was not of an older store
         lost = [unreadable(part.name) for part in parts if part.kind == LOST]
         for page in chain(_pages(found, self._reading), [Page.of((), lost)] if lost else []):
-            self._engine.calls.check()
+            self._resources.calls.gate.check()
             yield page
 
     @override
@@ -383,16 +215,16 @@ class ConsulScanner(ScanDriver):
 
     @override
     def close(self) -> None:
-        self._engine.close()
+        self._resources.close()
 
     def _ask(self, ask: Ask[T]) -> T:
-        self._engine.calls.check()
-        return self._engine.calls.exchange(self._engine.calls.seconds).ask(ask)
+        self._resources.calls.gate.check()
+        return self._resources.calls.requests(self._resources.calls.seconds).ask(ask)
 
     def _index(self) -> int:
-        """Return the index of the newest write, of any key: it never goes back in one store.
+        """Return the index of the newest write, of any key: it never goes back within one store.
 
-        That of a list of keys does, when Consul forgets what was deleted from it.
+        The index of a list of keys does, when Consul forgets what was deleted from it.
         """
         return self._ask(at_key(self._probe)).at
 
@@ -403,7 +235,7 @@ class ConsulScanner(ScanDriver):
         return sorted(name for name in names if name.startswith(prefix))
 
     def _foreign(self) -> list[Part]:
-        """Return the keys beside the values of a whole namespace that are no claims either."""
+        """Return the keys beside the values of a whole namespace that are not claims either."""
         reading = self._reading
         if not reading.claims:
             return []
@@ -418,21 +250,21 @@ class ConsulScanner(ScanDriver):
             return most
         parts = (Part(KEY, name, 1) for name in names[:: len(names) // _SAMPLED + 1])
         some = next(spans((part for part in parts if UNREADABLE not in part.name), _SAMPLED), None)
-        found = self._records(parts_of(some.token)) if some else Records.of([])
+        found = self._records(parts_of(some.token)) if some else KVColumns.of([])
         largest = max(map(len, found.sealed), default=0)
         return max(1, min(most, _SPAN_BYTES // max(largest, 1)))
 
-    def _records(self, parts: Sequence[Part]) -> Records:
+    def _records(self, parts: Sequence[Part]) -> KVColumns:
         operations = reads(parts)
-        return self._ask(transactions.read_all(operations)) if operations else Records.of([])
+        return self._ask(transactions.read_all(operations)) if operations else KVColumns.of([])
 
     def _check_identity(self, at: Position) -> None:
-        self._engine.calls.check()
+        self._resources.calls.gate.check()
         if at.store != self._store:
             raise PositionLostError(f"the position is of {at.store!r}, and this is {self._store!r}")
 
     def _check_reached(self, at: Position) -> None:
-        """Raise unless the store has come as far as *at*, as it has unless it lost its data."""
+        """Raise unless the store has reached *at*; it has, unless it lost its data."""
         index = self._index()
         if index < int(at.at):
             raise PositionLostError(
@@ -442,7 +274,7 @@ class ConsulScanner(ScanDriver):
 
 
 def _identity(settings: ConsulSettings) -> str:
-    """Return which cluster *settings* mean; Consul has no name for one."""
+    """Return a name of the cluster of *settings*; Consul has none."""
     return ",".join((settings.datacenter or "", *sorted(map(str, settings.address))))
 
 
@@ -452,7 +284,7 @@ def _safe(prefix: str) -> str:
     return found[0] if found else ""
 
 
-def _pages(records: Records, reading: Reading) -> Iterator[Page]:
+def _pages(records: KVColumns, reading: ScanView) -> Iterator[Page]:
     size, done = PageSize(), 0
     while done < len(records.keys):
         page = reading.page(records.part(done, done + size.rows))

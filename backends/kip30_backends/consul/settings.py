@@ -4,12 +4,24 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kip30.config import Address, addresses, boolean, path, setting, text
+from kip30.config import Address, addresses, setting, text
 from kip30.config.tls import TlsFiles
+from kip30.driver.kit.tls_settings import (
+    ca_file,
+    certificate_file,
+    check_tls_pair,
+    files_of,
+    is_secure,
+    key_file,
+    key_password,
+    tls_switch,
+)
 from kip30.errors import ConfigError
 
 DEFAULT_PORT = 8500
+_TLS = "plugin.consul.tls"
 
+# The token is sent in a header unchanged, so a line break in it would begin another header.
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -33,62 +45,31 @@ class ConsulSettings:
         default=None,
         doc="data centre in which to keep everything; without it the agent's own",
     )
-    tls: bool = setting(
-        "plugin.consul.tls",
-        boolean,
-        default="false",
-        doc="whether to use TLS; any of the files below implies it",
-    )
-    tls_ca: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.consul.tls.ca",
-        path,
-        default=None,
-        doc="PEM file of the authorities to trust; without it those of the system",
-    )
-    tls_cert: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.consul.tls.cert", path, default=None, doc="PEM file of the client's certificate"
-    )
-    tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.consul.tls.key", path, default=None, doc="PEM file of the client's private key"
-    )
-    tls_key_password: str | None = setting(
-        "plugin.consul.tls.key.password",
-        text,
-        default=None,
-        doc="password of the client's private key, if that is encrypted",
-        secret=True,
-    )
+    tls: bool = tls_switch(_TLS)
+    tls_ca: Path | None = ca_file(_TLS)  # noqa: RUF009  it declares a field
+    tls_cert: Path | None = certificate_file(_TLS)  # noqa: RUF009  it declares a field
+    tls_key: Path | None = key_file(_TLS)  # noqa: RUF009  it declares a field
+    tls_key_password: str | None = key_password(_TLS)
 
     def __post_init__(self) -> None:
-        """Refuse one half of a pair, and what is no token.
+        """Refuse one half of a pair, and invalid tokens.
 
         Raises:
-            ConfigError: Only one of certificate and key is there, or the token would not travel.
+            ConfigError: Only one of certificate and key is set, or the token cannot be sent.
         """
         if self.token is not None and not _TOKEN.fullmatch(self.token):
             raise ConfigError(
                 "plugin.consul.token holds blanks or other characters that no token has:"
                 " write it as Consul does"
             )
-        if (self.tls_cert is None) != (self.tls_key is None):
-            given, lacking = ("key", "cert") if self.tls_cert is None else ("cert", "key")
-            raise ConfigError(
-                f"plugin.consul.tls.{given} is set and plugin.consul.tls.{lacking} is not:"
-                " they belong together"
-            )
+        check_tls_pair(_TLS, self)
 
     @property
     def secure(self) -> bool:
         """Whether connections are encrypted."""
-        return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key))
+        return is_secure(self)
 
     @property
     def tls_files(self) -> TlsFiles:
-        """What connections are encrypted with."""
-        return TlsFiles(
-            prefix="plugin.consul.tls",
-            ca=self.tls_ca,
-            certificate=self.tls_cert,
-            key=self.tls_key,
-            password=self.tls_key_password,
-        )
+        """The files for encryption."""
+        return files_of(_TLS, self)

@@ -1,4 +1,4 @@
-"""Keys and transactions: how records are read, and how they are checked and written at once."""
+"""Keys and transactions: reading records, and checking and writing them at once."""
 
 import json
 import re
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.record_format import Unsealed, unseal
 from kip30.driver.records import Entry, Version
-from kip30_backends.consul.client.exchange import OK_OR_ABSENT, OK_OR_CONFLICT, Ask
 from kip30_backends.consul.client.http import Answer
-from kip30_backends.consul.errors import Failure, TroubleError
+from kip30_backends.consul.client.operation_requests import OK_OR_ABSENT, OK_OR_CONFLICT, Ask
+from kip30_backends.consul.errors import Failure, RequestFailedError
 
 FILTERED = Failure(HTTPStatus.FORBIDDEN, "Permission denied: not all keys were in the answer")
 
@@ -21,11 +21,12 @@ UNREADABLE = "\udcff"
 """Stands for a byte of a key that is not UTF-8: its answers do not say which byte."""
 
 _REPLACEMENT = rb"\ufffd"
+# After an even number of backslashes: an odd one would escape the first character of the text.
 _REPLACED = re.compile(rb"(?<!\\)((?:\\\\)*)\\ufffd")
 _MARK = rb"\1\\udcff"
 
 
-class Record(NamedTuple):
+class KVPair(NamedTuple):
     """A key as it was found: its contents, the session that holds it, and when it was written.
 
     The flags are a number that its writer chose; kip30 writes 0.
@@ -39,12 +40,12 @@ class Record(NamedTuple):
     flags: int = 0
 
     def unsealed(self) -> Unsealed:
-        """Return what is in it; raises `StoreError` if another program wrote it."""
+        """Return its content; raises `StoreError` if another program wrote it."""
         return unseal(self.sealed, self.key)
 
 
-class Records(NamedTuple):
-    """Many records in columns: making an object of each would take longer than all the rest."""
+class KVColumns(NamedTuple):
+    """Many records in columns: creating an object for each would take longer than all the rest."""
 
     keys: Sequence[str]
     sealed: Sequence[bytes]
@@ -53,8 +54,8 @@ class Records(NamedTuple):
     modified: Sequence[int]
 
     @classmethod
-    def of(cls, told: Sequence[Any]) -> "Records":
-        """Return the records that Consul's JSON tells of."""
+    def of(cls, told: Sequence[Any]) -> "KVColumns":
+        """Return the records in Consul's JSON."""
         return cls(
             [one["Key"] for one in told],
             [a2b_base64(one["Value"] or "") for one in told],
@@ -63,21 +64,21 @@ class Records(NamedTuple):
             [one["ModifyIndex"] for one in told],
         )
 
-    def part(self, start: int, end: int) -> "Records":
-        """Return those from number *start* on that are before number *end*."""
+    def part(self, start: int, end: int) -> "KVColumns":
+        """Return those from number *start* up to before number *end*."""
         columns: Any = (column[start:end] for column in self)
-        return Records._make(columns)
+        return KVColumns._make(columns)
 
-    def each(self) -> Iterator[Record]:
+    def each(self) -> Iterator[KVPair]:
         """Return them one by one, without their flags."""
-        return map(Record, *self)
+        return map(KVPair, *self)
 
 
-class Found(NamedTuple):
-    """The records of a place, and up to which write the answer speaks for it."""
+class PairsAtIndex(NamedTuple):
+    """The records of a place, and the index that the answer covers."""
 
     at: int
-    records: list[Record]
+    records: list[KVPair]
 
 
 def key_of(path: str) -> str:
@@ -90,25 +91,26 @@ def target(key: str, options: str = "") -> str:
     return f"/v1/kv/{key}?consistent{options}"
 
 
-def at_key(key: str) -> Ask[Found]:
+def at_key(key: str) -> Ask[PairsAtIndex]:
     """Return the request for the record at *key*."""
     return Ask("GET", target(key), found, answers=OK_OR_ABSENT)
 
 
-def found(answer: Answer) -> Found:
-    """Return the records that a read answered.
+def found(answer: Answer) -> PairsAtIndex:
+    """Return the records in the answer to a read.
 
     Raises:
-        TroubleError: Not all of them may be seen, or it is not Consul that says there are none.
+        RequestFailedError: Some of them may not be read, or it is not Consul that says
+            there are none.
     """
-    return Found(index_of(answer), [record(one) for one in listed(answer)])
+    return PairsAtIndex(index_of(answer), [record(one) for one in listed(answer)])
 
 
 def names_found(answer: Answer) -> list[str]:
-    """Return the keys that a read of keys alone answered, as `marked` has them.
+    """Return the keys in the answer to a read of keys alone, as `marked` has them.
 
     Raises:
-        TroubleError: As for `found`.
+        RequestFailedError: As for `found`.
     """
     return listed(answer._replace(body=marked(answer.body)))
 
@@ -123,15 +125,17 @@ def marked(body: bytes) -> bytes:
 
 
 def check_whole(answer: Answer) -> None:
-    """Raise unless a read answered all that there is.
+    """Raise unless the answer to a read is complete.
 
     Raises:
-        TroubleError: As for `found`.
+        RequestFailedError: As for `found`.
     """
     if answer.status == HTTPStatus.NOT_FOUND and "x-consul-index" not in answer.headers:
-        raise TroubleError(Failure(answer.status, answer.body.decode("utf-8", "backslashreplace")))
+        raise RequestFailedError(
+            Failure(answer.status, answer.body.decode("utf-8", "backslashreplace"))
+        )
     if is_filtered(answer):
-        raise TroubleError(FILTERED)
+        raise RequestFailedError(FILTERED)
 
 
 def is_filtered(answer: Answer) -> bool:
@@ -140,16 +144,16 @@ def is_filtered(answer: Answer) -> bool:
 
 
 def says_nothing_is_there(answer: Answer) -> bool:
-    """Say whether a read answered that no key is what it asked for."""
+    """Say whether the answer to a read says that no key matches."""
     is_of_consul = "x-consul-index" in answer.headers
     return answer.status == HTTPStatus.NOT_FOUND and is_of_consul and not is_filtered(answer)
 
 
 def listed(answer: Answer) -> list[Any]:
-    """Return the JSON of the records or names that a read answered.
+    """Return the JSON of the records or names in the answer to a read.
 
     Raises:
-        TroubleError: As for `found`.
+        RequestFailedError: As for `found`.
     """
     check_whole(answer)
     told: list[Any] = json.loads(answer.body) if answer.status == HTTPStatus.OK else []
@@ -157,15 +161,15 @@ def listed(answer: Answer) -> list[Any]:
 
 
 def index_of(answer: Answer) -> int:
-    """Return up to which write a read speaks; never 0, which would not wait for the next one."""
+    """Return the index of a read; never 0, with which the next one would not wait."""
     return max(1, int(answer.headers.get("x-consul-index", "1")))
 
 
-def record(told: Any) -> Record:
-    """Return the record that Consul's JSON tells of: all there is to know, or its key alone."""
+def record(told: Any) -> KVPair:
+    """Return the record in Consul's JSON: complete, or its key alone."""
     if isinstance(told, str):
-        return Record(told)
-    return Record(
+        return KVPair(told)
+    return KVPair(
         told["Key"],
         a2b_base64(told["Value"] or ""),
         told.get("Session", ""),
@@ -175,7 +179,7 @@ def record(told: Any) -> Record:
     )
 
 
-def entry_of(found_there: Record | None) -> Entry | None:
+def entry_of(found_there: KVPair | None) -> Entry | None:
     """Return the value that a record holds; raises `StoreError` if another program wrote it."""
     if found_there is None:
         return None
@@ -203,48 +207,48 @@ class Refusal(NamedTuple):
     said: str
 
 
-class Outcome(NamedTuple):
-    """What came of a transaction: the keys' records it tells of, or why it was refused.
+class TransactionOutcome(NamedTuple):
+    """The outcome of a transaction: the keys' records in it, or why it was refused.
 
     It is *filtered* if it leaves out records that may not be read.
     """
 
-    records: Sequence[Record]
+    records: Sequence[KVPair]
     refusals: Sequence[Refusal]
     filtered: bool = False
 
     def says(self, part: str) -> bool:
-        """Say whether a refusal speaks of *part*."""
+        """Say whether a refusal has *part* in its message."""
         return any(part in refusal.said for refusal in self.refusals)
 
 
 def get(key: str) -> Operation:
-    """Tell of *key*, which must be there."""
+    """Return *key*, which must exist."""
     return _operation("get", key)
 
 
 def get_or_empty(key: str) -> Operation:
-    """Tell of *key*; if it is not there, of a record that was never modified."""
+    """Return *key*; if it does not exist, a record that was never modified."""
     return _operation("get-or-empty", key)
 
 
 def tree(prefix: str) -> Operation:
-    """Tell of all keys that begin with *prefix*, which is not empty, if there are any."""
+    """Return all keys that begin with *prefix*, which is not empty, if there are any."""
     return _operation("get-tree", prefix)
 
 
 def put(key: str, sealed: bytes) -> Operation:
-    """Write *key*; the session that holds it goes on doing so."""
+    """Write *key*; the session that holds it still does."""
     return _operation("set", key, Value=_base64(sealed))
 
 
 def put_over(key: str, sealed: bytes, modified: int) -> Operation:
-    """Write *key* if that was *modified* last then; if it is not there, for 0."""
+    """Write *key* if *modified* is the index of its last write; 0 if it must not exist."""
     return _operation("cas", key, Value=_base64(sealed), Index=modified)
 
 
 def lock(key: str, sealed: bytes, session: str) -> Operation:
-    """Write *key* and have *session* hold it, unless another one does."""
+    """Write *key* and let *session* hold it, unless another one does."""
     return _operation("lock", key, Value=_base64(sealed), Session=session)
 
 
@@ -254,17 +258,17 @@ def delete(key: str) -> Operation:
 
 
 def delete_over(key: str, modified: int) -> Operation:
-    """Delete *key* if that was *modified* last then, or is not there."""
+    """Delete *key* if *modified* is the index of its last write, or if it does not exist."""
     return _operation("delete-cas", key, Index=modified)
 
 
 def is_absent(key: str) -> Operation:
-    """Refuse unless *key* is not there."""
+    """Refuse if *key* exists."""
     return _operation("check-not-exists", key)
 
 
 def was_modified(key: str, modified: int) -> Operation:
-    """Refuse unless *key* is there and was *modified* last then."""
+    """Refuse unless *key* exists and *modified* is the index of its last write."""
     return _operation("check-index", key, Index=modified)
 
 
@@ -278,26 +282,26 @@ def node(name: str, address: str, meta: Mapping[str, str]) -> Operation:
     return {"Node": {"Verb": "set", "Node": {"Node": name, "Address": address, "Meta": meta}}}
 
 
-def write(operations: Sequence[Operation]) -> Ask[Outcome]:
+def write(operations: Sequence[Operation]) -> Ask[TransactionOutcome]:
     """Return the request that does *operations*, once."""
     body = json.dumps(operations).encode()
     return Ask("PUT", "/v1/txn", _outcome, body, writes=True, answers=OK_OR_CONFLICT)
 
 
-def clear(operations: Sequence[Operation]) -> Ask[Outcome]:
-    """Return the same for what is in the way: it may be sent again if there is no answer.
+def clear(operations: Sequence[Operation]) -> Ask[TransactionOutcome]:
+    """Return the same request, for obstacles: it may be retried if there is no answer.
 
-    So *operations* have to be harmless however often they are done.
+    So *operations* must be idempotent.
     """
     return write(operations)._replace(writes=False)
 
 
-def read(keys: Sequence[str]) -> Ask[list[Record | None]]:
+def read(keys: Sequence[str]) -> Ask[list[KVPair | None]]:
     """Return the request for the records at *keys*, all of them as of one moment."""
     return _reading(map(get_or_empty, keys), partial(_records, keys))
 
 
-def read_granted(keys: Sequence[str]) -> Ask[dict[str, Record | None]]:
+def read_granted(keys: Sequence[str]) -> Ask[dict[str, KVPair | None]]:
     """Return the request for those records at *keys* that may be read, as of one moment.
 
     A key that the token may not read is not in the result.
@@ -305,10 +309,10 @@ def read_granted(keys: Sequence[str]) -> Ask[dict[str, Record | None]]:
     return _reading(map(get_or_empty, keys), _granted_records)
 
 
-def read_all(operations: Iterable[Operation]) -> Ask[Records]:
-    """Return the request for what *operations* tell of, all of it as of one moment.
+def read_all(operations: Iterable[Operation]) -> Ask[KVColumns]:
+    """Return the request for the result of *operations*, all of it as of one moment.
 
-    They are of `get_or_empty` and `tree`. What is not there is not in the answer.
+    They are of `get_or_empty` and `tree`. Absent keys are not in the answer.
     """
     return _reading(operations, _all_records)
 
@@ -326,17 +330,17 @@ def _base64(sealed: bytes) -> str:
     return b64encode(sealed).decode()
 
 
-def _outcome(answer: Answer) -> Outcome:
+def _outcome(answer: Answer) -> TransactionOutcome:
     told = json.loads(marked(answer.body))
     return _allowed(told)._replace(records=[record(one) for one in _keys(told)])
 
 
-def _allowed(told: Any) -> Outcome:
-    """Return what came of a transaction, but for its records."""
+def _allowed(told: Any) -> TransactionOutcome:
+    """Return the outcome of a transaction, without its records."""
     refusals = [Refusal(one["OpIndex"], one["What"]) for one in told.get("Errors") or ()]
-    outcome = Outcome((), refusals, told.get("ResultsFilteredByACLs", False))
+    outcome = TransactionOutcome((), refusals, told.get("ResultsFilteredByACLs", False))
     if any(map(outcome.says, _NO_ACCESS)):
-        raise TroubleError(Failure(HTTPStatus.FORBIDDEN, refusals[0].said))
+        raise RequestFailedError(Failure(HTTPStatus.FORBIDDEN, refusals[0].said))
     return outcome
 
 
@@ -344,24 +348,25 @@ def _keys(told: Any) -> list[Any]:
     return [one["KV"] for one in told.get("Results") or () if "Node" not in one]
 
 
-def _records(keys: Sequence[str], answer: Answer) -> list[Record | None]:
-    """Return what was found at each of *keys*; one that may not be read is left out by Consul."""
+def _records(keys: Sequence[str], answer: Answer) -> list[KVPair | None]:
+    """Return the record at each of *keys*; Consul leaves out those that may not be read."""
     outcome = _outcome(answer)
     if len(outcome.records) < len(keys):
-        raise TroubleError(FILTERED)
+        raise RequestFailedError(FILTERED)
+    # `get-or-empty` answers with an index of 0 for an absent key.
     return [one if one.modified else None for one in outcome.records]
 
 
-def _granted_records(answer: Answer) -> dict[str, Record | None]:
+def _granted_records(answer: Answer) -> dict[str, KVPair | None]:
     return {one.key: one if one.modified else None for one in _outcome(answer).records}
 
 
-def _all_records(answer: Answer) -> Records:
-    """Return what was found; keys that may not be read are left out by Consul, which says so."""
+def _all_records(answer: Answer) -> KVColumns:
+    """Return the records; Consul leaves out keys that may not be read, and says so."""
     told = json.loads(marked(answer.body))
     outcome = _allowed(told)
     if outcome.refusals:
-        raise TroubleError(Failure(answer.status, outcome.refusals[0].said))
+        raise RequestFailedError(Failure(answer.status, outcome.refusals[0].said))
     if outcome.filtered:
-        raise TroubleError(FILTERED)
-    return Records.of([one for one in _keys(told) if one["ModifyIndex"]])
+        raise RequestFailedError(FILTERED)
+    return KVColumns.of([one for one in _keys(told) if one["ModifyIndex"]])

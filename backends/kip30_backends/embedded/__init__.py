@@ -6,7 +6,6 @@ same boot clock.
 """
 
 from kip30_backends.embedded.backend import EmbeddedBackend
-from kip30_backends.embedded.faults import Effect, Fault, Faults
 from kip30_backends.embedded.settings import EmbeddedSettings
 
-__all__ = ["Effect", "EmbeddedBackend", "EmbeddedSettings", "Fault", "Faults"]
+__all__ = ["EmbeddedBackend", "EmbeddedSettings"]

@@ -1,7 +1,7 @@
-"""Notices what other processes change: by inotify, or by looking often.
+"""Noticing what other processes change: by inotify, or by polling.
 
 A writer signals *after* its commit, because the bytes of a commit are in the log before the commit
-can be read. It may die in between, so a process that waits for the signal also looks from time to
+can be read. It may die in between, so a process that waits for the signal also polls from time to
 time. The kernel's file notifications (Linux) are called through ctypes.
 """
 
@@ -102,14 +102,14 @@ _LOOK_ANYWAY = 0.25
 
 
 class ChangeSignal:
-    """What writers ring: one byte of a file, written again."""
+    """The signal of writers: one byte of a file, written again."""
 
     def __init__(self, file: Path) -> None:
-        """Ring by *file*."""
+        """Signal by writing to *file*."""
         self._descriptor = os.open(file, os.O_WRONLY | os.O_NOFOLLOW)
 
-    def ring(self) -> None:
-        """Tell every listener that something has changed. Never fails: they also look."""
+    def notify(self) -> None:
+        """Notify every listener of a change. Never fails, because listeners also poll."""
         try:
             os.pwrite(self._descriptor, b"\0", 0)
         except OSError as error:
@@ -117,17 +117,17 @@ class ChangeSignal:
                 raise
 
     def close(self) -> None:
-        """Give the file up."""
+        """Close the file."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 class SignalReader(ABC):
-    """What one thread listens with; any thread may `wake` it."""
+    """The events that one thread waits for; any thread may `wake` it."""
 
     def __init__(self, look_seconds: float) -> None:
-        """Hear nothing but `wake` yet; who listens should look every *look_seconds*."""
+        """Start with no event except `wake`; the thread should poll every *look_seconds*."""
         self.look_seconds = look_seconds
         self._read_end, self._write_end = os.pipe()
         self._open = [self._read_end, self._write_end]
@@ -138,21 +138,21 @@ class SignalReader(ABC):
 
     @abstractmethod
     def heard(self) -> Collection[str] | None:
-        """Return the session files that were closed since; None if that is not known."""
+        """Return the session files that were closed since; None if that is unknown."""
 
     def wait(self, seconds: float) -> Collection[str] | None:
-        """Listen for up to *seconds*, and return what `heard` says."""
+        """Wait for up to *seconds*, and return what `heard` returns."""
         if self._poll.poll(seconds * 1000):
             self._drain()
         return self.heard()
 
     def wake(self) -> None:
-        """End the `wait` there is, or the next one."""
+        """End the current `wait`, or the next one."""
         with suppress(BlockingIOError):  # full, so it is woken already
             os.write(self._write_end, b"\0")
 
     def close(self) -> None:
-        """Give up all descriptors. Idempotent."""
+        """Close all descriptors. Idempotent."""
         while self._open:
             os.close(self._open.pop())
 
@@ -162,10 +162,10 @@ class SignalReader(ABC):
 
 
 class InotifyReader(SignalReader):
-    """Hears at once."""
+    """Notified by inotify, at once."""
 
     def __init__(self, signal_file: Path, sessions: Path) -> None:
-        """Listen to *signal_file* and to what happens in the directory *sessions*.
+        """Watch *signal_file* and the directory *sessions*.
 
         Raises:
             OSError: The system or the user's limits do not allow it.
@@ -191,7 +191,7 @@ class InotifyReader(SignalReader):
 
 
 class PollingReader(SignalReader):
-    """Hears nothing and looks often."""
+    """Gets no notifications, and polls often."""
 
     @override
     def heard(self) -> Collection[str] | None:
@@ -202,7 +202,7 @@ def must_poll(notify: str) -> bool:
     """Say whether the setting *notify* means polling on this system.
 
     Raises:
-        ConfigError: It asks for what the system does not have.
+        ConfigError: It requires a feature that the system lacks.
     """
     if notify == "inotify" and not is_available():
         raise ConfigError("plugin.embedded.notify = inotify: not on this system; use poll or auto")

@@ -11,12 +11,13 @@ import sqlite3
 import threading
 from pathlib import Path
 
+from kip30.driver.kit.gate import CLOSED, FORKED
 from kip30.errors import ClosedError, Kip30Error, LifecycleError, StoreError
 from kip30_backends.embedded import fork_safety
 from kip30_backends.embedded.fork_safety import Pin, inode_of
 
 LOG_BYTES = 4 * 1024 * 1024
-"""The size of the write-ahead log from which on it is copied back and begun anew."""
+"""The size above which the write-ahead log is checkpointed, so that it restarts."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Slot:
     """
 
     def __init__(self) -> None:
-        """Be without a connection."""
+        """Start without a connection."""
         self.lock = threading.Lock()
         self.connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
@@ -53,11 +54,11 @@ class Slot:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(connection))
 
 
-class Tie:
-    """What a thread holds its slot by; when the thread ends, so does the connection.
+class ThreadBinding:
+    """Ties a slot to its thread: when the thread ends, the connection is closed.
 
-    Nothing else refers to it for long, so that it goes with the thread. The slot may stay: the
-    traceback of an error that is kept refers to it.
+    Only the thread refers to it for long, so that both end together. The slot may stay: the
+    traceback of a stored error refers to it.
     """
 
     slot: Slot | None = None
@@ -68,7 +69,7 @@ class Tie:
         self.slot = slot
 
     def __del__(self) -> None:
-        """Close what the thread has left behind.
+        """Close what the ended thread has left open.
 
         A lock that is taken belongs to a thread that closes the connection, or to one that the
         end of the interpreter stopped in the middle of its work and that will never release it.
@@ -164,7 +165,7 @@ class Connections:
             pass
         message = f"{self._file} was replaced or removed while it was open: start again"
         if not self._replacement_was_logged:
-            # Listeners have no other way to learn that they will not be called any more.
+            # Listeners have no other way to learn that they will no longer be called.
             self._replacement_was_logged = True
             _log.error(message)
         raise StoreError(message)
@@ -184,8 +185,8 @@ class Connections:
         return connection
 
     def close(self) -> None:
-        """Close all connections, after what they are doing just now."""
-        self._refusal = self._refusal or ClosedError("the backend is closed")
+        """Close all connections, each after its current work."""
+        self._refusal = self._refusal or ClosedError(CLOSED)
         with self._lock:
             slots = list(self._slots)
             self._local = threading.local()
@@ -198,8 +199,8 @@ class Connections:
     def pause(self, pause: fork_safety.Pause) -> bool:
         """Close all connections and open none until *pause* ends; false if one is still in use.
 
-        Nothing but this thread's own attempt can hold its slot while `_lock` is held. It is then
-        a signal handler that forks, so there is no point in waiting for the end of the attempt.
+        While `_lock` is held, only this thread's own attempt can hold its slot. Then a signal
+        handler is forking, and waiting for the end of the attempt would be useless.
         """
         if not pause.hold(self._lock):
             return False
@@ -222,7 +223,7 @@ class Connections:
         mine = self._own_slot()
         if mine is not None and mine.connection is not None:
             mine.connection.set_authorizer(_deny)
-        self._refusal = LifecycleError("opened before a fork: open another one in the child")
+        self._refusal = LifecycleError(FORKED)
         self._local = threading.local()
         self._lock = threading.Lock()
 
@@ -236,8 +237,8 @@ class Connections:
             self.refuse()
             slot = Slot()
             self._slots.add(slot)
-            self._local.tie = Tie(slot, self._slots)
-            # Last: a thread that a signal handler interrupts has no slot, or one with a tie.
+            self._local.binding = ThreadBinding(slot, self._slots)
+            # Last: a thread that a signal handler interrupts has no slot, or one with a binding.
             self._local.slot = slot
         return slot
 

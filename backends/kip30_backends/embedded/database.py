@@ -1,19 +1,19 @@
 """Transactions: one way to read, one queue to write, and a log that stays short.
 
-A process that is stopped in the middle of a commit keeps the others from writing until it goes on
-or dies; they answer `UnavailableError` meanwhile. Between two attempts at a transaction no lock is
+A process that is stopped in the middle of a commit keeps the others from writing until it continues
+or dies; they raise `UnavailableError` meanwhile. Between two attempts at a transaction no lock is
 held, and the process may fork. A transaction begins inside the block at whose end C code ends it. A
 signal handler may raise in the main thread when a Python function begins, so none is called between
 an error and the rollback.
 
-SQLite has one writer at a time and no queue: a thread that asks for the lock in vain sleeps and
-asks again, without jitter. With many threads some starve, a session's renewal among them. So the
-threads of one process queue here (`WriteQueue`), only the thread whose turn it is asks SQLite, and
-it waits for other processes with jitter (`LockBackoff`).
+SQLite has one writer at a time and no queue: a thread that does not get the lock sleeps and
+retries, without jitter. With many threads some starve, a session's renewal among them. So the
+threads of one process queue here (`WriteQueue`), only the thread whose turn it is retries in
+SQLite, and it waits for other processes with jitter (`LockBackoff`).
 
 A signal handler can raise in the main thread, also while it leaves the queue. CPython runs handlers
 where a Python function begins, after a call and at the end of a round of a loop. So the main thread
-gives its turn up by an assignment (`Turn.over`), and other threads finish what it did not:
+gives its turn up by an assignment (`Turn.over`), and other threads complete the hand-over:
 
     turn = Turn()
     try:
@@ -29,7 +29,8 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -57,25 +58,25 @@ class LockBackoff:
     """The time left for one operation."""
 
     def __init__(self, seconds: float) -> None:
-        """Give up *seconds* from now."""
+        """Allow *seconds* from now."""
         self._end = time.monotonic() + seconds
         self._step = _FIRST
 
     def pause(self, complaint: str) -> None:
-        """Wait a little.
+        """Wait for a short backoff.
 
         Raises:
-            UnavailableError: The time is over; the message is *complaint*. Nothing was done.
+            UnavailableError: No time is left; the message is *complaint*. Nothing was done.
         """
         if self.seconds_left() <= 0:
             raise UnavailableError(complaint)
         self._rest()
 
     def through(self, attempt: Callable[[], T]) -> T:
-        """Return what *attempt* returns once no other connection is in its way.
+        """Return the result of *attempt*, retried while another connection holds the lock.
 
         Raises:
-            sqlite3.OperationalError: One was, the whole time. Nothing was done.
+            sqlite3.OperationalError: One held it the whole time. Nothing was done.
         """
         while True:
             try:
@@ -86,7 +87,7 @@ class LockBackoff:
             self._rest()
 
     def seconds_left(self) -> float:
-        """Return the time left; not above 0 once it is over."""
+        """Return the time left; 0 or less once there is none."""
         return self._end - time.monotonic()
 
     def _rest(self) -> None:
@@ -103,7 +104,7 @@ class Turn:
     """One thread's place in a queue, used once.
 
     Attributes:
-        over: Whether the thread has no more use for its place, in the queue or not.
+        over: Whether the thread no longer needs its place, in the queue or not.
         came: Held until the turn may have come; None unless the thread waits. Acquired by the
             thread, released by any.
     """
@@ -125,12 +126,12 @@ class WriteQueue:
         # Entered by `with` alone: a handler cannot raise between the acquisition of a lock of C
         # code and the block (CPython 3.11 to 3.13; 3.14 once python/cpython#148874 is fixed there).
         self._lock = threading.Lock()
-        # The first one has the turn, unless it is over. A thread may be interrupted between any two
-        # changes, so each method begins by making good what is left undone (`_pass_on`).
+        # The first one has the turn, unless it has ended. A thread may be interrupted between any
+        # two changes, so each method first completes any unfinished change (`_pass_on`).
         self._line: deque[Turn] = deque()
 
     def try_enter(self, turn: Turn) -> bool:
-        """Take the turn if no thread has it or waits for it; say whether that was so."""
+        """Take the turn if no thread has it or waits for it; return whether it did."""
         with self._lock:
             if self._line:
                 self._pass_on()
@@ -140,9 +141,10 @@ class WriteQueue:
             return True
 
     def enter(self, turn: Turn, seconds: float, *, urgent: bool = False) -> bool:
-        """Wait for the turn, up to *seconds*, before all others if *urgent*; say whether it came.
+        """Wait for the turn, up to *seconds*, before all others if *urgent*; say if it came.
 
-        Whether or not it came, and if this raises, *turn* must be ended as the module says.
+        Whether or not it came, and if this raises, *turn* must be ended as the module docstring
+        says.
         """
         came = turn.came = threading.Lock()
         with self._lock:
@@ -157,13 +159,13 @@ class WriteQueue:
             if left <= 0:
                 return False
             # Woken when the turn comes. The pauses are for a thread that was interrupted before it
-            # could wake the next one. The longer the queue, the longer they are: one of its first
-            # threads looks in time, and a thousand cost no more than a few.
+            # could wake the next one. They grow with the queue: one of its first threads polls in
+            # time, and a thousand cost no more than a few.
             came.acquire(timeout=min(left, ahead * _LOOK_SECONDS))
         return True
 
     def leave(self, turn: Turn) -> None:
-        """Pass the turn on to the next thread, or wait no longer; *turn* is over."""
+        """Pass the turn on to the next thread, or stop waiting; *turn* has ended."""
         with self._lock:
             line = self._line
             if line and line[0] is turn:  # as almost always, so it is worth not searching
@@ -180,7 +182,7 @@ class WriteQueue:
             return self._line.index(turn)
 
     def _pass_on(self) -> None:
-        """Wake the first thread that still has a use for the turn."""
+        """Wake the first thread that still needs the turn."""
         line = self._line
         while line and line[0].over:
             line.popleft()
@@ -210,10 +212,10 @@ class Transaction:
         self.changed = False
 
     def change(self, root: int, kind: Kind, scope: bytes, name: bytes) -> int:
-        """Take note that something changes, and return its revision.
+        """Record that something changes, and return its revision.
 
-        The log of changes is also the counter: its last row is never deleted, so that no
-        revision comes twice.
+        The log of changes is also the counter: its last row is never deleted, so that no revision
+        occurs twice.
         """
         self.changed = True
         rev = self.execute(_LOG_CHANGE, (root, KINDS[kind], scope, name)).lastrowid or 0
@@ -231,29 +233,30 @@ class Database:
     """
 
     def __init__(
-        self, file: Path, connections: Connections, *, seconds: float, ring: Callable[[], None]
+        self, file: Path, connections: Connections, *, seconds: float, notify: Callable[[], None]
     ) -> None:
-        """Wait up to *seconds* for others; call *ring* after each commit that changed something."""
+        """Wait up to *seconds* for the lock; call *notify* after each commit of a change."""
         self.file = file
         self.connections = connections
         self._seconds = seconds
-        self._ring = ring
+        self._notify = notify
         self._queue = WriteQueue()
         self._log = file.with_name(f"{file.name}-wal")
+        # How many commits there were after the first. Written by the thread whose turn it is.
         self._commits = -1
         self.look_at = 0.0
 
     def backoff(self) -> LockBackoff:
-        """Return the time that one operation may take, beginning now."""
+        """Return the time limit of one operation, starting now."""
         return LockBackoff(self._seconds)
 
     def read(
         self, work: Callable[[sqlite3.Connection], T], backoff: LockBackoff | None = None
     ) -> T:
-        """Return what *work* reads.
+        """Return the result of *work*, which only reads.
 
         Raises:
-            sqlite3.OperationalError: Another connection was in the way all the time (`is_busy`).
+            sqlite3.OperationalError: Another connection held the lock all the time (`is_busy`).
         """
         try:
             return self._read(work)
@@ -295,8 +298,24 @@ class Database:
             turn.over = True
             queue.leave(turn)
 
+    @contextmanager
+    def between_writes(self) -> Generator[None]:
+        """Keep all threads of this process from writing transactions in the block.
+
+        Raises:
+            UnavailableError: The turn of this thread did not come.
+        """
+        queue, turn = self._queue, Turn()
+        try:
+            if not queue.enter(turn, self._seconds):
+                raise UnavailableError(stayed_locked(self.file))
+            yield
+        finally:
+            turn.over = True
+            queue.leave(turn)
+
     def abandon(self) -> None:
-        """In a forked child: wait for no thread of the parent."""
+        """In a forked child: do not wait for threads of the parent."""
         self._queue = WriteQueue()
 
     def connection(self, slot: Slot) -> sqlite3.Connection:
@@ -311,7 +330,7 @@ class Database:
         return slot.connection or self.connections.open(slot)
 
     def _raise_unless_busy(self, error: sqlite3.Error) -> None:
-        """Return if another connection was in the way; raise *error*, or its cause, if not."""
+        """Return if another connection held the lock; otherwise raise *error*, or its cause."""
         self.connections.refuse()
         if not is_busy(error):
             raise error
@@ -345,7 +364,7 @@ class Database:
                 if durable:
                     connection.execute(f"PRAGMA synchronous = {self.connections.synchronous}")
             if transaction.changed:
-                self._ring()
+                self._notify()
             self._keep_log_short(connection)
         return result
 
@@ -359,7 +378,7 @@ class Database:
         self._commits += 1
         if self._commits % _LOOK_AT_LOG_EVERY:
             return
-        # What was committed is done, whatever becomes of this.
+        # A committed write is done, even if this fails.
         try:
             if self._log.stat().st_size > LOG_BYTES:
                 self._checkpoint(connection)
@@ -368,11 +387,11 @@ class Database:
                 raise
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Copy the write-ahead log back while this connection keeps every writer out.
+        """Copy the write-ahead log back while this connection excludes every writer.
 
-        SQLite before 3.51.3 can corrupt the file if a writer begins the log anew while another
+        SQLite before 3.51.3 can corrupt the file if a writer restarts the log while another
         connection checkpoints it. No mode of checkpointing excludes that by itself: those that
-        ask for the writers' lock go on without it when they do not get it.
+        request the writers' lock continue without it when they do not get it.
         """
         with connection:
             connection.execute("BEGIN IMMEDIATE")

@@ -8,12 +8,12 @@ from typing_extensions import override
 
 from kip30.driver import ElectionDriver
 from kip30.driver.records import Claim, Entry, Held, Kind, Snapshot
+from kip30_backends.embedded.calls import Answers
 from kip30_backends.embedded.database import Database, Transaction
-from kip30_backends.embedded.liveness import Peers
-from kip30_backends.embedded.pruning import NO_NAME
-from kip30_backends.embedded.request import Answers
+from kip30_backends.embedded.liveness import SessionLiveness
+from kip30_backends.embedded.service_pruning import NO_NAME
 from kip30_backends.embedded.session import Session, Sessions
-from kip30_backends.embedded.snapshots import UNREADABLE, entry, foreign
+from kip30_backends.embedded.target_states import UNREADABLE, entry, foreign
 
 _FIND = """
 SELECT epoch, rev, candidate, nonce, data, session FROM service WHERE root = ? AND scope = ?
@@ -27,12 +27,12 @@ UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL,
 rev = 1 + (SELECT max(rev) FROM change)
 WHERE root = ? AND scope = ? AND epoch = ? AND session = ?
 """
-"""The revision is that of the change which is noted next: see `pruning`."""
+"""The revision is that of the change which is noted next: see `service_pruning`."""
 _REV = "SELECT max(rev) FROM change"
 
 
 class Bid(NamedTuple):
-    """Who wants to lead which service."""
+    """The candidate and its service."""
 
     service: str
     candidate: str
@@ -40,7 +40,7 @@ class Bid(NamedTuple):
     data: bytes
 
 
-class Row(NamedTuple):
+class ServiceRow(NamedTuple):
     """A service; the last four are None while it has no leader."""
 
     epoch: int = 0
@@ -52,10 +52,15 @@ class Row(NamedTuple):
 
 
 class EmbeddedElection(ElectionDriver):
-    """Services and who leads them."""
+    """Services and their leaders."""
 
     def __init__(
-        self, database: Database, root: int, sessions: Sessions, peers: Peers, answers: Answers
+        self,
+        database: Database,
+        root: int,
+        sessions: Sessions,
+        peers: SessionLiveness,
+        answers: Answers,
     ) -> None:
         """Keep services of *root*."""
         self._database = database
@@ -67,30 +72,26 @@ class EmbeddedElection(ElectionDriver):
     @override
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
         work = partial(self._claim, Bid(service, candidate, nonce, data))
-        return self._answers.give(
-            "election.claim", service, lambda: self._sessions.within(work, durable=True)
-        )
+        return self._answers.give(lambda: self._sessions.within(work, durable=True))
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
-        return self._answers.give(
-            "election.release", service, lambda: self._give_up(service, claim)
-        )
+        return self._answers.give(lambda: self._give_up(service, claim))
 
     def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim | Held:
         place = (self._root, bid.service.encode())
-        row = Row(*(tx.execute(_FIND, place).fetchone() or ()))
+        row = ServiceRow(*(tx.execute(_FIND, place).fetchone() or ()))
         if row.session == session.ident and row.nonce == bid.nonce:
             return _claim(row, session)
-        if row.session is not None and self._peers.spare(tx, row.session):
+        if row.session is not None and self._peers.is_alive_else_end(tx, row.session):
             return _held(row, tx)
-        if not row.epoch:  # never led, or its row was removed: see `pruning`
-            row = Row(*(tx.execute(_FIND, (self._root, NO_NAME)).fetchone() or ()))
+        if not row.epoch:  # never led, or its row was removed: see `service_pruning`
+            row = ServiceRow(*(tx.execute(_FIND, (self._root, NO_NAME)).fetchone() or ()))
         if type(row.epoch) is not int:
             raise foreign(f"the epoch of {bid.service!r}", "it is no number")
         candidate = bid.candidate.encode()
         rev = tx.change(self._root, Kind.SERVICE, place[1], candidate)
-        won = Row(row.epoch + 1, rev, candidate, bid.nonce, bid.data, session.ident)
+        won = ServiceRow(row.epoch + 1, rev, candidate, bid.nonce, bid.data, session.ident)
         tx.execute(_LEAD, (*won, *place))
         return _claim(won, session)
 
@@ -105,18 +106,18 @@ class EmbeddedElection(ElectionDriver):
             tx.change(self._root, Kind.SERVICE, place[1], claim.name.encode())
 
 
-def _leader(row: Row) -> tuple[str, Entry]:
+def _leader(row: ServiceRow) -> tuple[str, Entry]:
     return (row.candidate or b"").decode(), entry(row.epoch, row.nonce or "", row.data or b"")
 
 
-def _claim(row: Row, session: Session) -> Claim:
+def _claim(row: ServiceRow, session: Session) -> Claim:
     name, entry = _leader(row)
     return Claim(name, entry, session.lease, row.rev, session.ident)
 
 
-def _held(row: Row, tx: Transaction) -> Held:
+def _held(row: ServiceRow, tx: Transaction) -> Held:
     rev: int = tx.execute(_REV).fetchone()[0]
     try:
         return Held(Snapshot(rev, dict([_leader(row)])))
-    except UNREADABLE:  # another program wrote it, and it leads all the same
+    except UNREADABLE:  # another program wrote it; it still counts as the leader
         return Held(Snapshot(rev, {}, {str(row.candidate): "it is no record of a leader"}))

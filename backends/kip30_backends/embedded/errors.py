@@ -1,4 +1,4 @@
-"""From what SQLite and the operating system raise to kip30's errors."""
+"""From what SQLite and the system say to kip30's errors: one table of what is certain."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ _ADVICE = {
 
 
 def is_busy(error: BaseException) -> bool:
-    """Say whether another connection was in the way, so that trying again makes sense."""
+    """Say whether another connection held the lock, so that a retry makes sense."""
     return isinstance(error, sqlite3.OperationalError) and _code(error) in _WAITING
 
 
@@ -64,7 +64,7 @@ def translate_commit(error: sqlite3.Error, file: Path) -> Kip30Error:
 
 
 def stayed_locked(file: Path) -> str:
-    """Return what to say of a write whose turn did not come."""
+    """Return the message for a write whose turn did not come."""
     return (
         f"{file} stayed locked by another program for the whole timeout:"
         f" find the program with `fuser {file}`"
@@ -92,7 +92,7 @@ def _may_be_the_file_systems(error: sqlite3.Error | OSError) -> bool:
 
 
 def _file_system_trouble(directory: Path) -> str:
-    """Return what the file system says of itself where SQLite knows only that it failed."""
+    """Return the file system's own error where SQLite only knows that it failed."""
     try:
         system = os.statvfs(directory)
     except OSError:

@@ -27,15 +27,15 @@ from pathlib import Path
 from typing import Protocol
 
 from kip30.errors import LifecycleError
-from kip30_backends.embedded import locks
-from kip30_backends.embedded.locks import held_off
+from kip30_backends.embedded import liveness_locks
+from kip30_backends.embedded.liveness_locks import held_off
 
 Inode = tuple[int, int]
 
 _O_PATH = os.O_PATH if sys.platform == "linux" else 0
 
-# Those of this process, whose descriptors a forked child closes. Changed only while forks are held
-# off.
+# The pins of this process, whose descriptors a forked child closes. Changed only while forks are
+# held off.
 _held: set["Pin"] = set()
 
 
@@ -47,7 +47,7 @@ class Pin:
     """
 
     def __init__(self, file: str) -> None:
-        """Keep the number of *file*. Where the system has no O_PATH, only take note of it.
+        """Keep the number of *file*. Where the system has no O_PATH, only record it.
 
         Raises:
             OSError: There is no such file.
@@ -62,7 +62,7 @@ class Pin:
             _held.add(self)
 
     def close(self) -> None:
-        """Let the number go. Idempotent; in a forked child it has gone already."""
+        """Release the number. Idempotent; in a forked child it is already released."""
         with held_off.lock:
             if self in _held:
                 _held.discard(self)
@@ -103,18 +103,18 @@ def inode_of(found: os.stat_result) -> Inode:
 
 
 _LONGEST_SECONDS = 5.0
-"""How long a fork waits for transactions under way; then it goes on, and the child is unclean."""
+"""How long a fork waits for transactions under way; then it proceeds, and the child is unclean."""
 
 
 class Lockable(Protocol):
     """A lock that is held from before a fork until after it."""
 
     def acquire(self, *, timeout: float) -> bool:
-        """Take it; false if that took longer than *timeout* seconds."""
+        """Acquire it; false after *timeout* seconds."""
         ...
 
     def release(self) -> None:
-        """Give it back."""
+        """Release it."""
         ...
 
 
@@ -125,32 +125,32 @@ class Pause:
         """Begin to wait; every lock has the same deadline."""
         self.complete = False
         self._until = time.monotonic() + _LONGEST_SECONDS
-        # Above an end mark. The locks are of C code, and so is all that takes them and takes note
-        # of it, or undoes both, in one call: a signal handler that raises cannot come in between.
+        # Above an end mark. The locks are of C code. One call of C code both acquires a lock and
+        # records it, or undoes both: a signal handler that raises cannot come in between.
         self._held: list[Lockable | None] = [None]
 
     def hold(self, lock: Lockable) -> bool:
-        """Take *lock* until `release`; false if its holder did not let go in time."""
+        """Acquire *lock* until `release`; false if its holder did not release it in time."""
         acquire = methodcaller("acquire", timeout=max(0.0, self._until - time.monotonic()))
         before = len(self._held)
         self._held.extend(filter(acquire, [lock]))
         return len(self._held) > before
 
     def release(self) -> None:
-        """Give all locks back. Idempotent."""
+        """Release all locks. Idempotent."""
         if self._held:
             deque(map(methodcaller("release"), iter(self._held.pop, None)), maxlen=0)
 
 
 class Forkable(Protocol):
-    """Something open that a forked child inherits and must leave alone."""
+    """An open object that a forked child inherits and must not use."""
 
     def abandon(self) -> None:
-        """In the child: give up what is inherited without an effect on the parent."""
+        """In the child: drop what is inherited without an effect on the parent."""
         ...
 
 
-class Store(Forkable, Protocol):
+class PausableConnections(Forkable, Protocol):
     """The connections of this process to one file."""
 
     inode: Inode
@@ -179,10 +179,10 @@ class _Process:
         self.clear()
 
     def clear(self) -> None:
-        """Have nothing open."""
+        """Start with nothing open."""
         self.pid = os.getpid()
         self.lock = threading.Lock()
-        self.stores: set[Store] = set()
+        self.stores: set[PausableConnections] = set()
         self.engines: weakref.WeakSet[Forkable] = weakref.WeakSet()
         self.pauses = _Pauses()
 
@@ -195,21 +195,21 @@ class _Pauses(threading.local):
 _process = _Process()
 
 
-def add_store(store: Store) -> None:
-    """Have every fork pause *store*, until `remove_store`. Waits for a fork under way."""
+def add_store(store: PausableConnections) -> None:
+    """Make every fork pause *store*, until `remove_store`. Waits for a fork under way."""
     with _process.lock:
         _process.stores.add(store)
 
 
-def remove_store(store: Store) -> None:
-    """Undo `add_store`: *store* has no connection any more."""
+def remove_store(store: PausableConnections) -> None:
+    """Undo `add_store`: *store* no longer has a connection."""
     _process.stores.discard(store)
 
 
-def register(engine: Forkable) -> None:
-    """Have forked children abandon *engine*, for as long as it exists."""
+def register(resources: Forkable) -> None:
+    """Make forked children abandon *resources*, for as long as it exists."""
     with _process.lock:
-        _process.engines.add(engine)
+        _process.engines.add(resources)
 
 
 def refuse_if_unclean() -> None:
@@ -219,7 +219,7 @@ def refuse_if_unclean() -> None:
         LifecycleError: It inherited SQLite state that was in use when its parent forked.
     """
     if os.getpid() != _process.pid:
-        # Forked by code that runs no hooks. It is too late to close what engines have open: the
+        # Forked by code that runs no hooks. It is too late to close what the engines have open: the
         # child may have reused the descriptors.
         _process.engines.clear()
         _enter_child(None)
@@ -260,12 +260,12 @@ def _in_child() -> None:
 
 
 def _enter_child(pause: Pause | None) -> None:
-    """Give up what belongs to the parent; *pause* is None if the fork waited for nothing."""
+    """Drop what belongs to the parent; *pause* is None if the fork did not wait."""
     _process.unclean = _process.unclean or not _is_clean(pause)
     inherited: list[Forkable] = [*_process.engines, *_process.stores]
     _process.clear()
     held_off.renew()
-    locks.close_inherited()
+    liveness_locks.close_inherited()
     close_inherited()
     for each in inherited:
         each.abandon()
@@ -279,7 +279,7 @@ def _is_clean(pause: Pause | None) -> bool:
 
 
 def _is_open(files: set[Inode]) -> bool:
-    """Say whether one of *files* was opened past this module, by its user or a leaked statement."""
+    """Say whether one of *files* is open outside this module, by its user or a leaked statement."""
     return bool(files) and not files.isdisjoint(_open_files())
 
 

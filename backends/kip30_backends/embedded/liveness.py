@@ -1,9 +1,9 @@
-"""Which sessions live, and taking from the dead what they held.
+"""Which sessions live, and ending the claims of those that do not.
 
-A session lives while its row has a deadline to come and the kernel still holds its lock, which it
-drops when the process dies or the machine starts again. A client that notices the end of one takes
-its claims away in a transaction, so at any time the database alone says who holds what. While a
-client watches what others hold, it checks that they live (`LivenessCheck`).
+A session lives while its row has a future deadline and the kernel still holds its lock, which it
+drops when the process dies or the machine restarts. A client that notices the end of one deletes
+its claims in a transaction, so at any time the database alone says who holds what. While a client
+watches the claims of others, it checks that they live (`LivenessCheck`).
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from kip30.driver.clock import Clock
 from kip30.driver.records import Kind
 from kip30_backends.embedded.database import Database, LockBackoff, Transaction
-from kip30_backends.embedded.locks import Locks
+from kip30_backends.embedded.liveness_locks import Locks
 
 _SESSION = "SELECT boot, deadline FROM session WHERE id = ?"
 _SESSIONS = "SELECT id, boot, deadline FROM session"
@@ -32,7 +32,7 @@ _NO_SESSION = "DELETE FROM session WHERE id = ?"
 Row = tuple[str, str, float]
 
 
-class Peers:
+class SessionLiveness:
     """The sessions of all processes that share one directory."""
 
     def __init__(self, folder: Path, locks: Locks, clock: Clock, boot: str) -> None:
@@ -40,54 +40,56 @@ class Peers:
         self.boot = boot
         self._folder = folder
         self._prefix = f"{folder}{os.sep}"
-        self._disowned: set[str] = set()
+        # Sessions of this process that count as dead (`mark_ending`). Any thread adds to it.
+        self._ending: set[str] = set()
         self._locks = locks
         self._clock = clock
 
     def lock_file(self, session: str) -> str:
-        """Return where *session* has its lock."""
+        """Return the path of the lock file of *session*."""
         return f"{self._prefix}{session}.lock"
 
     def is_alive(self, session: str, boot: str, deadline: float) -> bool:
         """Say whether the session with this row lives."""
         del boot  # a container may have one of its own, and shares locks and clock
-        if session in self._disowned or type(deadline) is not float:
+        if session in self._ending or type(deadline) is not float:
             return False
         if self._clock.now() >= deadline:
             return False
-        # Of before a start of the machine, the deadline says nothing, but there is no lock.
+        # After a restart of the machine the deadline is meaningless, but there is no lock.
         return self._locks.is_held(self.lock_file(session))
 
-    def disown(self, session: str) -> None:
-        """Take *session* for dead from now on, because this process is ending it.
+    def mark_ending(self, session: str) -> None:
+        """Treat *session* as dead from now on, because this process is ending it.
 
-        A claim made at the same time must not meet the old claim of its own process. It stays so
-        until the next session is opened, for the database may be out of reach when this one ends.
+        A claim made at the same time must not conflict with the old claim of its own process. It
+        stays so until the next session is opened, because the database may be unreachable when this
+        one ends.
         """
-        self._disowned.add(session)
+        self._ending.add(session)
 
-    def forget_disowned(self) -> None:
-        """Forget all that were disowned, after a transaction that swept them."""
-        self._disowned.clear()
+    def clear_ending(self) -> None:
+        """Forget all sessions marked as ending, after a transaction that removed them."""
+        self._ending.clear()
 
-    def spare(self, transaction: Transaction, session: str) -> bool:
-        """Say whether *session* lives; if not, what it held is free when this returns."""
+    def is_alive_else_end(self, transaction: Transaction, session: str) -> bool:
+        """Say whether *session* lives; if not, its claims have ended when this returns."""
         row = transaction.execute(_SESSION, (session,)).fetchone()
         if row is not None and self.is_alive(session, *row):
             return True
         self.end(transaction, session)
         return False
 
-    def spare_living(self, transaction: Transaction, sessions: Iterable[str]) -> set[str]:
-        """Return which of *sessions* live; what the others held is free when this returns."""
-        return {session for session in sessions if self.spare(transaction, session)}
+    def end_dead(self, transaction: Transaction, sessions: Iterable[str]) -> set[str]:
+        """Return which of *sessions* live; the claims of the others have then ended."""
+        return {session for session in sessions if self.is_alive_else_end(transaction, session)}
 
     def sessions(self, connection: sqlite3.Connection) -> list[Row]:
         """Return the rows of all sessions, as `is_alive` takes them."""
         return connection.execute(_SESSIONS).fetchall()
 
     def end(self, transaction: Transaction, session: str) -> None:
-        """Take away all that *session* holds, and itself."""
+        """Delete *session* and all its claims."""
         execute = transaction.execute
         for row in execute(_MEMBERS, (session,)).fetchall():
             transaction.change(row[0], Kind.GROUP, row[1], row[2])
@@ -99,9 +101,9 @@ class Peers:
         Path(self.lock_file(session)).unlink(missing_ok=True)
 
     def sweep(self, transaction: Transaction) -> None:
-        """End all dead sessions, and remove the files of those that died being opened."""
+        """End all dead sessions, and remove the files of those that died while being opened."""
         rows = transaction.execute(_SESSIONS).fetchall()
-        living = self.spare_living(transaction, [row[0] for row in rows])
+        living = self.end_dead(transaction, [row[0] for row in rows])
         for file in self._folder.glob("*.lock"):
             if file.stem not in living and not self._locks.is_held(str(file)):
                 file.unlink(missing_ok=True)
@@ -114,22 +116,26 @@ _SHARE_OF_TIME = 50
 
 
 class LivenessCheck:
-    """Looks whether other sessions live, as often as that is cheap."""
+    """Checks whether other sessions live, as often as that is cheap."""
 
-    def __init__(self, database: Database, peers: Peers, clock: Clock) -> None:
-        """Look at *peers* in *database*, whose deadlines are by *clock*."""
+    def __init__(self, database: Database, peers: SessionLiveness, clock: Clock) -> None:
+        """Check *peers* in *database*, whose deadlines are by *clock*."""
         self._database = database
         self._peers = peers
         self._clock = clock
+        # All of these are written by the checking thread.
+        # Sessions whose lock files were closed, and how often each will still be checked.
         self._suspects: dict[str, int] = {}
+        # When all are checked again, by `time.monotonic`, and the earliest deadline of the living,
+        # by the clock of leases.
         self._look_at_all = 0.0
         self._earliest = 0.0
 
     def look(self, closed: Collection[str] | None, every: float) -> None:
-        """Bury the dead among those whose lock files were *closed*, and at times among all.
+        """End dead sessions among those whose lock files were *closed*, and at times among all.
 
-        The kernel tells that a file is closed just before it drops the lock, so a suspect is
-        looked at more than once.
+        The kernel reports that a file is closed just before it drops the lock, so a suspect is
+        checked more than once.
         """
         for name in closed or ():
             self._suspects[name.removesuffix(".lock")] = _SUSPECT_TIMES
@@ -150,8 +156,8 @@ class LivenessCheck:
             if (at_all or row[0] in self._suspects) and not self._peers.is_alive(*row)
         ]
         if dead:
-            bury = partial(self._peers.spare_living, sessions=dead)
-            self._database.write(bury, backoff=LockBackoff(_SHORT))
+            sweep = partial(self._peers.end_dead, sessions=dead)
+            self._database.write(sweep, backoff=LockBackoff(_SHORT))
         living = {session: deadline for session, _, deadline in rows if session not in dead}
         self._suspects = {
             session: left - 1

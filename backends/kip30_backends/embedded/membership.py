@@ -8,11 +8,11 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.kit import refusals
 from kip30.driver.records import Claim, Entry, Kind, Version
-from kip30.errors import MemberExistsError, NotMemberError
+from kip30_backends.embedded.calls import Answers
 from kip30_backends.embedded.database import Database, Transaction
-from kip30_backends.embedded.liveness import Peers
-from kip30_backends.embedded.request import Answers
+from kip30_backends.embedded.liveness import SessionLiveness
 from kip30_backends.embedded.session import Session, Sessions
 
 _FIND = """
@@ -35,7 +35,7 @@ _BATCH = 500
 
 
 class Bid(NamedTuple):
-    """Who wants to be, or to stay, a member of which group."""
+    """The id to claim or keep, and its group."""
 
     group: str
     member_id: str
@@ -54,7 +54,12 @@ class EmbeddedMembership(MembershipDriver):
     """Ids in groups."""
 
     def __init__(
-        self, database: Database, root: int, sessions: Sessions, peers: Peers, answers: Answers
+        self,
+        database: Database,
+        root: int,
+        sessions: Sessions,
+        peers: SessionLiveness,
+        answers: Answers,
     ) -> None:
         """Keep members of *root*."""
         self._database = database
@@ -66,21 +71,19 @@ class EmbeddedMembership(MembershipDriver):
     @override
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
         work = partial(self._claim, Bid(group, member_id, nonce, data))
-        return self._answers.give("membership.claim", group, lambda: self._sessions.within(work))
+        return self._answers.give(lambda: self._sessions.within(work))
 
     @override
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
         work = partial(self._replace, Bid(group, claim.name, nonce, data), claim)
-        return self._answers.give("membership.replace", group, lambda: self._database.write(work))
+        return self._answers.give(lambda: self._database.write(work))
 
     @override
     def release(self, group: str, claim: Claim) -> Future[None]:
-        return self._answers.give("membership.release", group, lambda: self._give_up(group, claim))
+        return self._answers.give(lambda: self._give_up(group, claim))
 
     @override
     def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
-        if self._answers.faults.armed:
-            return super().release_many(group, claims)
         answers: list[Future[None]] = []
         for start in range(0, len(claims), _BATCH):
             some = claims[start : start + _BATCH]
@@ -90,15 +93,15 @@ class EmbeddedMembership(MembershipDriver):
     def _release_some(self, group: str, claims: Sequence[Claim]) -> Future[None]:
         """Release *claims* in one transaction; the future is that of each."""
         work = partial(self._give_up_all, group, claims)
-        return self._answers.give("membership.release", group, work)
+        return self._answers.give(work)
 
     def _claim(self, bid: Bid, tx: Transaction, session: Session) -> Claim:
         place = (self._root, bid.group.encode(), bid.member_id.encode())
         row = tx.execute(_FIND, place).fetchone()
         if row is not None and row[4] == session.ident and row[1] == bid.nonce:
             return _claim(bid, row[0], session, row[3])
-        if row is not None and self._peers.spare(tx, row[4]):
-            raise MemberExistsError(f"{bid.member_id!r} is a member of {bid.group!r} already")
+        if row is not None and self._peers.is_alive_else_end(tx, row[4]):
+            raise refusals.member_exists(bid.group, bid.member_id)
         rev = tx.change(self._root, Kind.GROUP, place[1], place[2])
         tx.execute(_TAKE, (rev, bid.nonce, bid.data, rev, session.ident, *place))
         return _claim(bid, rev, session, rev)
@@ -109,7 +112,7 @@ class EmbeddedMembership(MembershipDriver):
         alive = self._sessions.holds(tx, claim.handle.session)
         record = (rev, bid.nonce, bid.data)
         if not alive or not tx.execute(_REPLACE, (*record, *place, *claim.handle)).rowcount:
-            raise NotMemberError(f"{bid.member_id!r} is no member of {bid.group!r} any more")
+            raise refusals.not_member(bid.group, bid.member_id)
         return claim._replace(entry=_entry(claim.handle.born, bid), order=rev)
 
     def _give_up(self, group: str, claim: Claim) -> None:

@@ -1,10 +1,10 @@
-"""Reading the database in bulk, from copies pinned at one revision.
+"""Reading the store in bulk: from copies pinned at one revision.
 
 SQLite reads a point in time within one transaction of one process. Such a transaction would keep
-the log from being restarted for as long as it lasts, and no other process could join it. A copy
-has neither fault. It is made by ``VACUUM INTO``, in a process of its own: this one then has no
-SQLite state of the live file, which a fork in the middle of the copy would break (`fork_safety`).
-The live file is copied and never read here, so a scan delays no writer and no fork harms it.
+the log from being restarted for as long as it lasts, and no other process could join it. A copy has
+neither problem. It is made by ``VACUUM INTO``, in a process of its own: this one then has no SQLite
+state of the live file, which a fork in the middle of the copy would break (`fork_safety`). The live
+file is copied and never read here, so a scan delays no writer and no fork harms it.
 """
 
 import json
@@ -49,8 +49,13 @@ from kip30.errors import (
     UnsupportedError,
 )
 from kip30_backends.embedded.database import KINDS
+from kip30_backends.embedded.database_file import (
+    DATABASE,
+    check_marks,
+    identity_of,
+    trusted_directory,
+)
 from kip30_backends.embedded.errors import stayed_locked, translate
-from kip30_backends.embedded.schema import DATABASE, check_marks, identity_of, trusted_directory
 from kip30_backends.embedded.settings import EmbeddedSettings
 
 _COPY = """
@@ -67,7 +72,7 @@ _REV = "SELECT max(rev) FROM change"
 
 
 class Pinned(NamedTuple):
-    """What a copy is of: which database, and its newest revision."""
+    """The source of a copy: which database, and its newest revision."""
 
     identity: str
     rev: int
@@ -95,7 +100,7 @@ def pin(file: Path, directory: Path, seconds: float) -> Pinned:
 
 
 def path_of(directory: Path, rev: int) -> Path:
-    """Return where the copy of revision *rev* is in *directory*."""
+    """Return the path of the copy of revision *rev* in *directory*."""
     return directory / f"pin-{rev}.db"
 
 
@@ -121,7 +126,7 @@ def _copy(file: Path, copy: Path, seconds: float) -> None:
 
 
 def _unused(file: Path) -> tuple[int, int] | None:
-    """Return what changes with *file*, or None if a process has it open."""
+    """Return a value that changes with *file*, or None if a process has it open."""
     if os.path.lexists(f"{file}-wal"):
         return None
     found = file.stat()
@@ -173,7 +178,7 @@ _Place = tuple[bytes, bytes]
 
 
 class _Range(NamedTuple):
-    """The keys after *after*, up to and with *until*."""
+    """The keys after *after*, up to and including *until*."""
 
     after: _Place
     until: _Place
@@ -195,7 +200,7 @@ class EmbeddedScanner(ScanDriver):
     needs_scratch = True
 
     def __init__(self, context: Context, settings: EmbeddedSettings, view: View) -> None:
-        """Look whether there is a database to read.
+        """Check that there is a database to read.
 
         Raises:
             StoreError: There is none, or another user may change it.
@@ -211,7 +216,7 @@ class EmbeddedScanner(ScanDriver):
         self._directory = view.scratch or Path(tempfile.mkdtemp(prefix="kip30-scan-"))
         private = self._directory if self._is_private else None
         self._drop = weakref.finalize(self, _remove, private, self._pid)
-        # What the newest copy was made of, so that none is made while nothing changes.
+        # The source of the newest copy, so that none is made while nothing changes.
         self._newest: tuple[object, Position] | None = None
         self._connections: set[sqlite3.Connection] = set()
         self._closed = False
@@ -339,7 +344,7 @@ def _existing(directory: Path) -> Path:
 
 
 def _signature(file: Path) -> object:
-    """Return what differs once a transaction was committed to *file*."""
+    """Return a value that differs once a transaction was committed to *file*."""
     log = file.with_name(f"{file.name}-wal")
     return [
         found and (found.st_ino, found.st_mtime_ns, found.st_size)
@@ -348,7 +353,7 @@ def _signature(file: Path) -> object:
 
 
 def _found(file: Path) -> os.stat_result | None:
-    """Look at *file* once: SQLite removes its log as soon as the last connection is closed."""
+    """Check *file* once: SQLite removes its log as soon as the last connection is closed."""
     try:
         return file.stat()
     except FileNotFoundError:

@@ -10,13 +10,15 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
-from kip30.driver.kit.threads import started
+from kip30.driver.kit.gate import CLOSED
+from kip30.driver.kit.lifecycle import do_nothing
+from kip30.driver.kit.thread_start import join_others, started
 from kip30.driver.lease import Lease
 from kip30.errors import (
     ClosedError,
@@ -27,9 +29,8 @@ from kip30.errors import (
     UsageError,
 )
 from kip30_backends.embedded.database import Database, LockBackoff, Transaction, Turn, WriteQueue
-from kip30_backends.embedded.faults import Faults
-from kip30_backends.embedded.liveness import Peers
-from kip30_backends.embedded.locks import Locks
+from kip30_backends.embedded.liveness import SessionLiveness
+from kip30_backends.embedded.liveness_locks import Locks
 
 T = TypeVar("T")
 
@@ -42,14 +43,14 @@ _RENEWAL_PATIENCE = 0.1
 
 
 class SessionLostError(Exception):
-    """The session ended while it was being used. Nothing was done."""
+    """The session ended while it was in use. Nothing was done."""
 
 
 class Session:
     """One life of a backend's claims."""
 
     def __init__(self, ident: str, file: str, descriptor: int, lease: Lease) -> None:
-        """Be held by *descriptor*, which has *file* locked, for as long as *lease* says."""
+        """Start with *descriptor*, which has *file* locked, valid for as long as *lease* says."""
         self.ident = ident
         self.file = file
         self.descriptor = descriptor
@@ -60,7 +61,7 @@ class Sessions:
     """Opens, renews and ends the sessions of one backend, one at a time. Thread-safe."""
 
     def __init__(
-        self, context: Context, database: Database, locks: Locks, peers: Peers, faults: Faults
+        self, context: Context, database: Database, locks: Locks, peers: SessionLiveness
     ) -> None:
         """Keep sessions in *database* and their lock files where *peers* look for them."""
         self._context = context
@@ -68,21 +69,27 @@ class Sessions:
         self._database = database
         self._locks = locks
         self._peers = peers
-        self._faults = faults
+        self._renewals_paused = False
         # Of the threads that open a session, or close this.
         self._opening = WriteQueue()
+        # Held to take `session` away, which is done once for each.
         self._lock = threading.Lock()
         self._closed = False
+        # When the next renewal is due, by the clock of leases. Written by the thread that opened or
+        # renewed the session.
         self._renew_at = 0.0
+        # The session that claims use; None before the first and after a lost one. Set in the turn
+        # of `_opening`.
         self.session: Session | None = None
-        self.on_open: Callable[[], None] = _nothing
+        # Called when a session was opened, before any claim is made in it.
+        self.on_open: Callable[[], None] = do_nothing
 
     def within(self, work: Callable[[Transaction, Session], T], *, durable: bool = False) -> T:
-        """Do *work* in a transaction that finds the session alive.
+        """Run *work* in a transaction that finds the session alive.
 
         Raises:
             ClosedError: The backend is closed. Nothing was done.
-            UnavailableError: No session could be kept for as long as it takes. Nothing was done.
+            UnavailableError: No session could be kept long enough. Nothing was done.
         """
         backoff = LockBackoff(self._context.operation_timeout_seconds)
         while True:
@@ -96,7 +103,7 @@ class Sessions:
             backoff.pause("the session ended again and again")
 
     def has_ended(self, ident: str) -> bool:
-        """Say whether the store is known to hold nothing of the session *ident* any more.
+        """Say whether the store is known to hold nothing of the session *ident* any longer.
 
         The transaction that opens a session ends the former sessions of this backend, and a claim
         is made by a transaction that finds its session alive.
@@ -105,7 +112,7 @@ class Sessions:
         return session is not None and session.ident != ident
 
     def holds(self, transaction: Transaction, ident: str) -> bool:
-        """Say whether the session *ident* has a deadline to come."""
+        """Say whether the session *ident* has a future deadline."""
         row = transaction.execute(_IS_OPEN, (ident, self._clock.now())).fetchone()
         return row is not None
 
@@ -115,7 +122,7 @@ class Sessions:
         Raises:
             sqlite3.OperationalError: Another process was writing (`is_busy`). Retry soon.
             UnavailableError: Another thread was waiting for that process. Retry soon.
-            StoreError: The file was replaced. The session is over.
+            StoreError: The file was replaced. The session has ended.
         """
         session = self.session
         if session is None:
@@ -123,19 +130,19 @@ class Sessions:
         self._end_if_replaced(session)
         if not session.lease.is_valid():
             self.end(session, "not renewed in time", LockBackoff(_SHORT))
-        elif self._clock.now() >= self._renew_at and not self._faults.renewals_paused:
+        elif self._clock.now() >= self._renew_at and not self._renewals_paused:
             self._renew(session)
 
     def seconds_to_renewal(self) -> float | None:
         """Return how long until the next renewal; None if there is none to come."""
-        if self.session is None or self._faults.renewals_paused:
+        if self.session is None or self._renewals_paused:
             return None
         return self._renew_at - self._clock.now()
 
     def end(self, session: Session, reason: str, backoff: LockBackoff | None = None) -> None:
-        """End *session* and free what it holds, at once if the store can be reached.
+        """End *session* and delete its claims, at once if the store can be reached.
 
-        Else the others see by its lock that it is gone.
+        Otherwise other processes see by its lock that it has ended.
         """
         if session is not self.session:
             return  # without waiting for a thread that is opening the next one
@@ -143,7 +150,7 @@ class Sessions:
             if session is not self.session:
                 return
             # Before another session can be opened: that ends all that are dead, this one included.
-            self._peers.disown(session.ident)
+            self._peers.mark_ending(session.ident)
             self.session = None
         session.lease.end(reason)
         with suppress(Kip30Error, sqlite3.Error, OSError):
@@ -152,11 +159,20 @@ class Sessions:
         self._locks.drop(session.file, session.descriptor)
 
     def renew_now(self) -> None:
-        """Have the next `renew` do it whether it is due or not."""
+        """Make the next `renew` act whether a renewal is due or not."""
         self._renew_at = 0.0
 
+    @contextmanager
+    def pause_renewals(self) -> Generator[None]:
+        """Keep `renew` from renewing in the block; an expired session still ends."""
+        self._renewals_paused = True
+        try:
+            yield
+        finally:
+            self._renewals_paused = False
+
     def expire(self) -> None:
-        """Take everything from the session as others do to a dead one, without notifying it."""
+        """Delete the claims of the session as others do with a dead one, without notifying it."""
         session = self.session
         if session is not None:
             self._database.write(lambda tx: self._peers.end(tx, session.ident))
@@ -166,7 +182,7 @@ class Sessions:
 
         Raises:
             UnsupportedError: Record locks cannot be shared.
-            UsageError: *lease* is over.
+            UsageError: *lease* has ended.
         """
         if not self._locks.shareable:
             raise UnsupportedError("record locks belong to one process: use liveness=ofd")
@@ -176,7 +192,7 @@ class Sessions:
         return session.descriptor
 
     def close(self) -> None:
-        """End the session, and open no other one. Waits for no other program for long."""
+        """End the session, and open no other one. It does not wait long for other programs."""
         turn = Turn()
         try:
             self._opening.enter(turn, float("inf"))
@@ -211,7 +227,7 @@ class Sessions:
                 raise UnavailableError("no session could be opened in time")
             if self._closed:
                 self._database.connections.refuse()
-                raise ClosedError("the backend is closed")
+                raise ClosedError(CLOSED)
             if self.session is not None:
                 return self.session
             session = self.session = self._open(backoff)
@@ -239,7 +255,7 @@ class Sessions:
         try:
             enter = partial(self._enter, ident, descriptor)
             sent_at = self._database.write(enter, backoff=backoff)
-            self._peers.forget_disowned()
+            self._peers.clear_ending()
             self._schedule(sent_at)
             return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
         except BaseException:
@@ -247,13 +263,13 @@ class Sessions:
             raise
 
     def _enter(self, ident: str, descriptor: int, tx: Transaction) -> float:
-        """Open the session *ident*, and return from when on its time counts.
+        """Open the session *ident*, and return when its time starts.
 
-        Read here, while this connection is the writer: waiting for that is not to cost the session
-        any of its time.
+        That is read here, while this connection is the writer: waiting for the lock must not use up
+        any of the session's time.
         """
         if not os.fstat(descriptor).st_nlink:
-            raise SessionLostError  # swept away by another process before it was locked
+            raise SessionLostError  # another process removed it before it was locked
         self._peers.sweep(tx)
         sent_at = self._clock.now()
         deadline = sent_at + self._context.session_timeout_seconds
@@ -278,7 +294,7 @@ class Sessions:
             raise
 
     def _extend(self, session: Session, tx: Transaction) -> float | None:
-        """Renew *session* and return from when on its time counts; None if it is over."""
+        """Renew *session* and return when its time starts; None if it has ended."""
         sent_at = self._clock.now()
         deadline = sent_at + self._context.session_timeout_seconds
         changed = tx.execute(_RENEW, (deadline, session.ident, sent_at)).rowcount
@@ -295,10 +311,6 @@ class Sessions:
         return work(tx, session)
 
 
-def _nothing() -> None:
-    """Stand in until a caller sets the callback."""
-
-
 _log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 0.25
@@ -309,7 +321,7 @@ class Renewal:
     """Runs the thread for as long as there is a session. Thread-safe."""
 
     def __init__(self, sessions: Sessions) -> None:
-        """Renew what *sessions* has open."""
+        """Renew the open session of *sessions*."""
         self._sessions = sessions
         # Entered by `with` itself, because a `Condition` is entered by code in Python: a signal
         # handler that raises in it would leave the lock taken.
@@ -320,7 +332,7 @@ class Renewal:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Look at the session now, starting the thread if there is none.
+        """Check the session now, starting the thread if there is none.
 
         Raises:
             ClosedError: The backend is closed.
@@ -328,7 +340,7 @@ class Renewal:
         """
         with self._lock:
             if self._stopped:
-                raise ClosedError("the backend is closed")
+                raise ClosedError(CLOSED)
             self._woken = True
             self._changed.notify_all()
             if self._thread is None:
@@ -340,8 +352,7 @@ class Renewal:
             self._stopped = True
             self._changed.notify_all()
             thread = self._thread
-        if thread is not None and not self.is_this_thread():
-            thread.join()
+        join_others(thread)
 
     def is_this_thread(self) -> bool:
         """Say whether the caller is the thread."""
@@ -384,7 +395,7 @@ class Renewal:
         return False
 
     def _renewed(self) -> float:
-        """Renew the session if that is due; return in how many seconds to look again."""
+        """Renew the session if that is due; return the number of seconds until the next check."""
         try:
             self._sessions.renew()
         except (Kip30Error, sqlite3.Error, OSError):

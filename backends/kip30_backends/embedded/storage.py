@@ -12,22 +12,19 @@ from typing_extensions import override
 
 from kip30.driver import StorageDriver
 from kip30.driver.clock import Clock
-from kip30.driver.kit.futures import Completed, mapped
-from kip30.driver.records import Condition, Entry, Fence, Kind, NamePage, Version, Write
+from kip30.driver.kit import refusals
+from kip30.driver.kit.futures import Completed, each
+from kip30.driver.records import Entry, Fence, Kind, NamePage, Version, Write
 from kip30.errors import (
     DefiniteError,
-    FencedError,
-    KeyExistsError,
-    KeyMissingError,
     Kip30Error,
-    VersionConflictError,
 )
 from kip30.names import Key
+from kip30_backends.embedded.calls import Answers
 from kip30_backends.embedded.database import Database, LockBackoff, Transaction
 from kip30_backends.embedded.errors import raised_by_program
-from kip30_backends.embedded.liveness import Peers
-from kip30_backends.embedded.request import Answers
-from kip30_backends.embedded.snapshots import any_text, entry, foreign
+from kip30_backends.embedded.liveness import SessionLiveness
+from kip30_backends.embedded.target_states import any_text, entry, foreign
 
 _READ = "SELECT rev, nonce, data FROM kv WHERE root = ? AND namespace = ? AND name = ?"
 _VERSION = "SELECT rev FROM kv WHERE root = ? AND namespace = ? AND name = ?"
@@ -50,7 +47,7 @@ class EmbeddedStorage(StorageDriver):
     """Keys and their values."""
 
     def __init__(
-        self, database: Database, root: int, clock: Clock, peers: Peers, answers: Answers
+        self, database: Database, root: int, clock: Clock, peers: SessionLiveness, answers: Answers
     ) -> None:
         """Keep records of *root*; a fence holds by *clock* for leaders that are among *peers*."""
         self._database = database
@@ -61,8 +58,8 @@ class EmbeddedStorage(StorageDriver):
 
     @override
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
-        # The straight way for the commonest call; whatever is unusual takes the other one.
-        if len(keys) == 1 and not self._answers.faults.armed:
+        # The direct way for the most frequent call; all other cases take the other one.
+        if len(keys) == 1:
             try:
                 database = self._database
                 slot = database.connections.slot()
@@ -74,32 +71,25 @@ class EmbeddedStorage(StorageDriver):
             except (Kip30Error, sqlite3.Error, OSError, TypeError) as error:
                 if raised_by_program(error):
                     raise
-        return self._answers.give("storage.read", _subject(keys), partial(self._read, keys))
+        return self._answers.give(partial(self._read, keys))
 
     @override
     def write(self, write: Write) -> Future[Version]:
         work = partial(self._write, write)
-        return self._answers.give(
-            "storage.write", str(write.key), lambda: self._database.write(work)
-        )
+        return self._answers.give(lambda: self._database.write(work))
 
     @override
     def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
-        step = 1 if self._answers.faults.armed else _BATCH
         backoff = self._database.backoff()
         answers: list[Future[Version]] = []
-        for start in range(0, len(writes), step):
-            answers += self._write_together(writes[start : start + step], backoff)
+        for start in range(0, len(writes), _BATCH):
+            answers += self._write_together(writes[start : start + _BATCH], backoff)
         return answers
 
     @override
     def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
         place = (self._root, namespace.encode(), after.encode())
-        return self._answers.give(
-            "storage.list_names",
-            namespace,
-            lambda: self._database.read(partial(_names, place, limit)),
-        )
+        return self._answers.give(lambda: self._database.read(partial(_names, place, limit)))
 
     def _entry(self, connection: sqlite3.Connection, key: Key) -> Entry | None:
         place = (self._root, key[0].encode(), key[1].encode())
@@ -125,13 +115,11 @@ class EmbeddedStorage(StorageDriver):
     ) -> list[Future[Version]]:
         """Do *writes* in one transaction, in which each is refused or done by itself."""
         done = self._answers.give(
-            "storage.write_many",
-            _subject([write.key for write in writes]),
             lambda: self._database.write(partial(self._try_each, writes), backoff=backoff),
         )
-        return [mapped(done, partial(_outcome, number)) for number in range(len(writes))]
+        return each(done, len(writes))
 
-    def _try_each(self, writes: Sequence[Write], tx: Transaction) -> list[Version | DefiniteError]:
+    def _try_each(self, writes: Sequence[Write], tx: Transaction) -> list[Version | Exception]:
         return [self._try(write, tx) for write in writes]
 
     def _try(self, write: Write, tx: Transaction) -> Version | DefiniteError:
@@ -145,9 +133,13 @@ class EmbeddedStorage(StorageDriver):
         if write.fence is not None:
             self._check_fence(write.fence, tx)
         place = (self._root, write.key.namespace.encode(), write.key.name.encode())
-        row = tx.execute(_VERSION, place).fetchone()
-        found = None if row is None else Version(row[0])
-        _check_condition(write, found)
+        for guard in write.guards:
+            if _version(tx, (*place[:2], guard.key.name.encode())) != guard.version:
+                raise refusals.stale_guard(guard)
+        found = _version(tx, place)
+        unmet = refusals.unmet(write, found)
+        if unmet is not None:
+            raise unmet
         rev = tx.change(self._root, Kind.VALUE, place[1], place[2])
         if write.data is not None:
             tx.execute(_WRITE, (rev, write.nonce, write.data, *place))
@@ -162,30 +154,16 @@ class EmbeddedStorage(StorageDriver):
         if session is None or (
             session[1] != self._peers.boot and not self._peers.is_alive(*session)
         ):
-            raise FencedError(
-                f"epoch {fence.epoch} is not the newest of {fence.service!r}, or is over"
-            )
+            raise refusals.fenced(fence)
 
 
-def _check_condition(write: Write, found: Version | None) -> None:
-    condition = write.condition
-    if condition is Condition.ABSENT and found is not None:
-        raise KeyExistsError(f"{str(write.key)!r} is there already")
-    if found is None and (write.data is None or condition not in {Condition.ABSENT, Condition.ANY}):
-        raise KeyMissingError(f"there is no key {str(write.key)!r}")
-    if isinstance(condition, Version) and found != condition:
-        raise VersionConflictError(f"{str(write.key)!r} has version {found}, not {condition}")
-
-
-def _outcome(number: int, outcomes: Sequence[Version | DefiniteError]) -> Version:
-    outcome = outcomes[number]
-    if isinstance(outcome, DefiniteError):
-        raise outcome
-    return outcome
+def _version(tx: Transaction, place: tuple[int, bytes, bytes]) -> Version | None:
+    row = tx.execute(_VERSION, place).fetchone()
+    return None if row is None else Version(row[0])
 
 
 def _names(place: tuple[int, bytes, bytes], limit: int, connection: sqlite3.Connection) -> NamePage:
-    """Return a page of names, which are looked for until there is one more than belongs on it."""
+    """Return a page of names; reads until there is one more than fits on it."""
     try:
         found = connection.execute(f"{_NAMES} LIMIT ?", (*place, limit + 1))
         names = [row[0].decode() for row in found]
@@ -195,11 +173,7 @@ def _names(place: tuple[int, bytes, bytes], limit: int, connection: sqlite3.Conn
 
 
 def _decoded(rows: Iterable[tuple[bytes]]) -> Iterator[str]:
-    """Return the names that are names; another program may have written others."""
+    """Return the valid names; another program may have written others."""
     for (name,) in rows:
         with suppress(UnicodeDecodeError):
             yield name.decode()
-
-
-def _subject(keys: Sequence[Key]) -> str:
-    return str(keys[0]) if keys else ""

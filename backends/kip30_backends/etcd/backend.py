@@ -1,22 +1,21 @@
 """etcd as a backend."""
 
-import weakref
 from collections.abc import Mapping
 from typing import ClassVar
 
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
+from kip30.driver.kit.lifecycle import close_when_dropped
+from kip30.driver.kit.watch import Observe
 from kip30.driver.scanning import View
 from kip30_backends.etcd.claims import Claims
 from kip30_backends.etcd.election import EtcdElection
-from kip30_backends.etcd.engine import Engine
-from kip30_backends.etcd.faults import Faults
 from kip30_backends.etcd.membership import EtcdMembership
+from kip30_backends.etcd.resources import Resources
 from kip30_backends.etcd.scanning import EtcdScanner
 from kip30_backends.etcd.settings import EtcdSettings
 from kip30_backends.etcd.storage import EtcdStorage
-from kip30_backends.etcd.watch import EtcdObserve
 
 
 class EtcdBackend(Backend):
@@ -32,6 +31,7 @@ class EtcdBackend(Backend):
         {
             Capability.COMPARE_AND_SET,
             Capability.FENCING,
+            Capability.GUARDS,
             Capability.LISTING,
             Capability.FORKING,
             Capability.SCANNING,
@@ -51,15 +51,14 @@ class EtcdBackend(Backend):
         """
         if settings.client:
             self.capabilities -= {Capability.FORKING}
-        engine = self._engine = Engine(context, settings)
-        self._drop = weakref.finalize(self, engine.drop)
-        self._drop.atexit = False
-        claims = Claims(engine.calls, engine.sessions)
-        self.membership = EtcdMembership(engine.paths, claims)
-        self.election = EtcdElection(engine.paths, claims)
-        self.storage = EtcdStorage(engine.paths, engine.calls, engine.states)
-        self.observe = EtcdObserve(engine.states, engine.watches)
-        self.faults = Faults(engine.paths, engine.calls, engine.sessions)
+        resources = self._resources = Resources(context, settings)
+        self._drop = close_when_dropped(self, resources.drop)
+        claims = Claims(resources.calls, resources.sessions)
+        self.membership = EtcdMembership(resources.paths, claims)
+        self.election = EtcdElection(resources.paths, claims)
+        self.storage = EtcdStorage(resources.paths, resources.calls, resources.states)
+        self.observe = Observe(resources.states.read, resources.watches.add)
+        self.faults = resources.sessions
 
     @override
     @classmethod
@@ -68,17 +67,17 @@ class EtcdBackend(Backend):
 
     @override
     def describe(self) -> Mapping[str, str]:
-        calls = self._engine.calls
+        calls = self._resources.calls
         status = calls.status()
         return {
             "version": f"etcd {status.version}",
             "server": calls.endpoints.current.server,
             "leader": f"{status.leader:x}",
             "size": f"{status.dbSize} bytes",
-            "session timeout": f"{self._engine.sessions.asked_seconds} s",
+            "session timeout": f"{self._resources.sessions.asked_seconds} s",
         }
 
     @override
     def close(self) -> None:
         self._drop.detach()
-        self._engine.close()
+        self._resources.close()

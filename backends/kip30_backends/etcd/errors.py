@@ -1,12 +1,13 @@
 """From what gRPC and etcd say to kip30's errors: one table of what is certain.
 
-Whatever the table does not name may have been done: a write's outcome is then unknown, and a read
-was not to be had.
+Errors that are not listed here are ambiguous: a write raises `OutcomeUnknownError`, a read
+`UnavailableError`.
 """
 
 from typing import NamedTuple
 
 from kip30.config.tls_failures import tls_advice
+from kip30.driver.kit.error_table import Rule, error_of, first
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
@@ -23,29 +24,21 @@ class LeaseGoneError(DefiniteError):
 
 
 class NotDemandedError(DefiniteError):
-    """The store knows no users, so there are no tokens to be had. Nothing was done."""
+    """The store has no users, so it grants no tokens. Nothing was done."""
 
 
 class CompactedError(DefiniteError):
-    """The store does not have the revision that was asked for, or no more. Nothing was done."""
+    """The store does not have the requested revision, or no longer. Nothing was done."""
 
 
 class Failure(NamedTuple):
-    """How a call ended: the name of gRPC's status code, and what was said."""
+    """How a call ended: the name of gRPC's status code, and the message."""
 
     code: str
     said: str
 
 
-class Rule(NamedTuple):
-    """A failure that tells for certain that nothing was done: its code, and a part of its text."""
-
-    code: str
-    part: str
-    error: type[DefiniteError]
-    advice: str = ""
-
-
+# The kinds are names of gRPC's status codes.
 _NEVER_SENT = (
     Rule("UNAVAILABLE", "failed to connect", UnavailableError),
     Rule("UNAVAILABLE", "DNS resolution failed", UnavailableError),
@@ -66,7 +59,7 @@ _STALE_TOKEN = (
 )
 _REFUSED = (
     Rule("UNAVAILABLE", "CERTIFICATE_VERIFY_FAILED", AuthenticationError),
-    Rule("UNAVAILABLE", "andshake", AuthenticationError),
+    Rule("UNAVAILABLE", "andshake", AuthenticationError),  # gRPC writes both cases of the letter
     Rule("UNAVAILABLE", "certificate", AuthenticationError),
     *_NEVER_SENT,
     *_STALE_TOKEN,
@@ -80,7 +73,7 @@ _REFUSED = (
     Rule("FAILED_PRECONDITION", "authentication is not enabled", NotDemandedError),
     Rule("NOT_FOUND", "lease not found", LeaseGoneError),
     Rule("OUT_OF_RANGE", "compacted", CompactedError),
-    # Every read knows all that was acknowledged, so this store was restored from a backup.
+    # Every read covers all acknowledged writes, so this store was restored from a backup.
     Rule("OUT_OF_RANGE", "future revision", CompactedError),
     Rule("RESOURCE_EXHAUSTED", "space exceeded", StoreError, "compact and defragment etcd"),
     Rule("RESOURCE_EXHAUSTED", "larger than max", StoreError),
@@ -92,7 +85,7 @@ _REFUSED = (
 
 
 class Access(NamedTuple):
-    """What begins all keys that are used, and the permission that is needed on them."""
+    """The prefix of all keys that are used, and the permission that is needed on them."""
 
     prefix: str
     permission: str = "readwrite"
@@ -105,13 +98,13 @@ _NEIGHBOUR = (
 
 
 def was_never_sent(failure: Failure) -> bool:
-    """Say whether any request may be sent to another server."""
-    return _found(_NEVER_SENT, failure) is not None
+    """Say whether it is safe to send any request to another server."""
+    return first(_NEVER_SENT, failure.said, failure.code) is not None
 
 
 def is_stale_token(failure: Failure) -> bool:
     """Say whether a new token is needed."""
-    return _found(_STALE_TOKEN, failure) is not None
+    return first(_STALE_TOKEN, failure.said, failure.code) is not None
 
 
 def translate(
@@ -126,35 +119,25 @@ def translate(
 
     Args:
         failure: How the call ended.
-        wrote: Whether the call would have changed anything.
-        access: What is needed by who lacks a permission.
-        server: Where it went.
-        lease: That on which the call would have put keys.
+        wrote: Whether the call may change anything.
+        access: The access needed, for a user that lacks a permission.
+        server: The server that it was sent to.
+        lease: The lease to which the call would have attached keys.
     """
     if failure.code == "CANCELLED" and not failure.said.startswith("etcdserver"):
         closed = "closed while the operation was under way"
         return OutcomeUnknownError(closed) if wrote else ClosedError(closed)
-    rule = _found(_REFUSED, failure)
     told = f"etcd at {server}: {failure.said or failure.code}"
-    if rule is None:
-        return OutcomeUnknownError(told) if wrote else UnavailableError(told)
     if failure.code == "PERMISSION_DENIED":
         keys = f"the prefix {access.prefix}" if access.prefix else "all keys"
         needed = f"{access.permission} on {keys}"
         other = f", {_NEIGHBOUR.format(lease)}" if lease else ""
         return AuthenticationError(f"{told}: grant the user {needed}{other}")
-    advice = rule.advice or _tls_advice(failure)
-    return rule.error(f"{told}: {advice}" if advice else told)
+    rule = first(_REFUSED, failure.said, failure.code)
+    return error_of(rule, told, wrote=wrote, advice=_tls_advice(failure))
 
 
 def _tls_advice(failure: Failure) -> str:
     if failure.code != "UNAVAILABLE":
         return ""
     return tls_advice(failure.said, prefix="plugin.etcd.tls", addresses="plugin.etcd.endpoints")
-
-
-def _found(rules: tuple[Rule, ...], failure: Failure) -> Rule | None:
-    for rule in rules:
-        if rule.code == failure.code and rule.part in failure.said:
-            return rule
-    return None

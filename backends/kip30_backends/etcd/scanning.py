@@ -1,18 +1,18 @@
-"""Reading a cluster in bulk: everything as of one revision, which etcd keeps until compaction.
+"""Reading the store in bulk: everything as of one revision, which etcd keeps until compaction.
 
-What changed between two revisions comes from a watch that ends (`Feed`).
+The changes between two revisions come from a watch that ends (`ChangeStream`).
 """
 
 import json
 import re
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from typing_extensions import override
 
 from kip30.driver import Context
+from kip30.driver.kit.lifecycle import close_when_dropped
 from kip30.driver.kit.timer import Timer
 from kip30.driver.scanning import (
     Change,
@@ -34,16 +34,16 @@ from kip30.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from kip30_backends.etcd.calls import Ask, Calls
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import RANGE, NoThreadError
 from kip30_backends.etcd.client.messages import Event, Header, KeyRange, RangeAnswer, WatchAnswer
-from kip30_backends.etcd.engine import Engine
 from kip30_backends.etcd.errors import CompactedError, Failure, translate
-from kip30_backends.etcd.order import Mark
-from kip30_backends.etcd.request import Ask, Calls
-from kip30_backends.etcd.scan_views import Reading, reading
+from kip30_backends.etcd.observation_order import Mark
+from kip30_backends.etcd.resources import Resources
+from kip30_backends.etcd.row_decoding import ScanView, reading
 from kip30_backends.etcd.settings import EtcdSettings
-from kip30_backends.etcd.watch import Stream
+from kip30_backends.etcd.watch import WatchStream
 
 _EVERY_SECONDS = 0.1
 _NUMBER = 1
@@ -52,10 +52,10 @@ _FIXED = {(3, 4): 31, (3, 5): 13}
 
 
 def tells_progress(version: str) -> bool:
-    """Say whether a server of *version* tells rightly how far a watch is.
+    """Say whether a server of *version* correctly reports the progress of a watch.
 
-    Earlier ones tell of revisions whose events they have not sent yet (etcd's issue 15220), or
-    nothing at all of a range without changes (17557).
+    Earlier ones report revisions whose events they have not sent yet (etcd's issue 15220), or
+    nothing at all for a range without changes (17557).
     """
     found = _VERSION.match(version)
     if found is None:
@@ -73,24 +73,27 @@ class Extent(NamedTuple):
     until: int
 
 
-class Feed:
-    """One stream, which is closed when the last change has come. One thread takes from it."""
+class ChangeStream:
+    """One stream, which is closed after the last change. One thread reads from it."""
 
-    def __init__(self, calls: Calls, pulse: Timer, extent: Extent) -> None:
+    def __init__(self, calls: Calls, timer: Timer, extent: Extent) -> None:
         """Open it to the server in use.
 
         Raises:
             ClosedError: The connection is closed.
-            UnavailableError: The system has no thread to spare.
+            UnavailableError: The system cannot start another thread.
         """
         self._calls = calls
-        self._pulse = pulse
+        self._timer = timer
         self._extent = extent
+        # The revision up to which all changes have arrived.
         self._reached = extent.after
+        # Events of the newest revision, of which more may follow in the next answer.
         self._fragments: list[Event] = []
+        # Since when a caller waits for a response; None while it does not. Read by the timer.
         self._waits_since: float | None = None
         try:
-            self._stream = Stream(calls.endpoints.current, calls.tokens.metadata)
+            self._stream = WatchStream(calls.endpoints.current, calls.tokens.metadata)
         except ValueError as error:
             raise ClosedError("closed while the operation was under way") from error
         except NoThreadError as error:
@@ -101,7 +104,7 @@ class Feed:
         """Yield events of whole revisions.
 
         Raises:
-            CompactedError: The store has forgotten some.
+            CompactedError: The store has compacted some of them.
             PositionLostError: Another cluster answers.
             AuthenticationError: The user may not read the range.
             UnavailableError: The stream ended, or was silent for the operation timeout.
@@ -111,14 +114,14 @@ class Feed:
         # a deletion at that revision (etcd's issue 18089).
         self._stream.watch(_NUMBER, *self._extent.keys, self._extent.after)
         self._stream.ask_progress()
-        self._pulse.after(_EVERY_SECONDS, self._tick)
+        self._timer.after(_EVERY_SECONDS, self._tick)
         while self._reached < self._extent.until:
             events = self._take(self._next())
             if events:
                 yield events
 
     def close(self) -> None:
-        """End it. Idempotent."""
+        """Close it. Idempotent."""
         self._stream.close()
 
     def _next(self) -> WatchAnswer:
@@ -143,7 +146,7 @@ class Feed:
         return [one for one in events if extent.after < _revision(one) <= extent.until]
 
     def _whole(self, answer: WatchAnswer) -> list[Event]:
-        """Return the events of whole revisions; those of the last one may go on in a fragment."""
+        """Return the events of whole revisions; the last one may continue in a fragment."""
         events = [*self._fragments, *answer.events]
         if not answer.fragment:
             self._fragments = []
@@ -153,7 +156,7 @@ class Feed:
         return events[: len(events) - len(self._fragments)]
 
     def _tick(self) -> None:
-        """Ask how far the watch is, while a caller waits; give up a server that is silent."""
+        """Request progress while a caller waits; give up a server that does not answer."""
         since = self._waits_since
         if self._stream.is_closed:
             return
@@ -162,7 +165,7 @@ class Feed:
             return
         if since is not None:
             self._stream.ask_progress()
-        self._pulse.after(_EVERY_SECONDS, self._tick)
+        self._timer.after(_EVERY_SECONDS, self._tick)
 
     def _refusal(self, answer: WatchAnswer) -> Kip30Error:
         reason = answer.cancel_reason
@@ -193,7 +196,7 @@ _SERVER_BYTES = 64 * 1024 * 1024
 class _Piece(NamedTuple):
     """The keys from *start* on that are before *end*, of which there are *rows*.
 
-    A server walks all that is left of a range in spite of a limit, so a request is for a piece.
+    A server walks the whole rest of a range in spite of a limit, so a request is for a piece.
     """
 
     start: bytes
@@ -210,19 +213,19 @@ class EtcdScanner(ScanDriver):
         """Connect.
 
         Raises:
-            InvalidNameError: What *view* is under cannot be a name. Nothing is connected.
+            InvalidNameError: The *under* of *view* cannot be a name. Nothing is connected.
             ConfigError: A file of the settings cannot be read. Nothing is connected.
             AuthenticationError: The user may not read the keys, or the cluster wants another one.
             UnavailableError: No server answered in the connect timeout.
             UnsupportedError: The connection is borrowed, and this is a forked child.
         """
         self._view = view
-        self._reading: Reading = reading(context.namespace, view)
-        self._feeds: set[Feed] = set()
+        self._reading: ScanView = reading(context.namespace, view)
+        # Feeds of iterators under way. `close` ends them from another thread.
+        self._streams: set[ChangeStream] = set()
         self._closed = False
-        engine = self._engine = Engine(context, settings, reads=self._reading.prefix)
-        self._drop = weakref.finalize(self, engine.drop)
-        self._drop.atexit = False
+        resources = self._resources = Resources(context, settings, reads=self._reading.prefix)
+        self._drop = close_when_dropped(self, resources.drop)
         try:
             self.completeness = Completeness.EVERY_CHANGE if self._keeps_log() else None
         except BaseException:
@@ -257,29 +260,29 @@ class EtcdScanner(ScanDriver):
 
     @override
     def changes(self, after: Position, until: Position) -> Iterator[Sequence[Change]]:
-        """Yield every change. Only servers from 3.4.31, 3.5.13 or 3.6 on have an end of it."""
+        """Yield every change. Only servers from 3.4.31, 3.5.13 or 3.6 on report its end."""
         extent = self._extent(after, until)
         if extent.after == extent.until:
             return
-        feed = Feed(self._engine.calls, self._engine.pulse, extent)
-        self._feeds.add(feed)
+        stream = ChangeStream(self._resources.calls, self._resources.timer, extent)
+        self._streams.add(stream)
         try:
-            for events in feed.batches():
+            for events in stream.batches():
                 if changes := self._reading.changes(events):
                     yield changes
         except CompactedError as error:
             raise _lost(after, error) from error
         finally:
-            self._feeds.discard(feed)
-            feed.close()
+            self._streams.discard(stream)
+            stream.close()
 
     @override
     def close(self) -> None:
         self._closed = True
-        for feed in list(self._feeds):
-            feed.close()
+        for stream in list(self._streams):
+            stream.close()
         self._drop.detach()
-        self._engine.close()
+        self._resources.close()
 
     def _pieces(self, keys: KeyRange, at: Position, step: int) -> Iterator[_Piece]:
         """Cut a range into pieces of *step* keys, by a walk over their names."""
@@ -298,9 +301,9 @@ class EtcdScanner(ScanDriver):
     def _names_at_once(self, count: int) -> int:
         """Return how many names to request of *count*.
 
-        A server reads the values too before it leaves them out, and holds them all in memory.
+        A server also reads the values before it omits them, and holds them all in memory.
         """
-        mean = self._engine.calls.status().dbSize // count + 1
+        mean = self._resources.calls.status().dbSize // count + 1
         return max(_PIECE_ROWS, min(_NAMES, _SERVER_BYTES // mean))
 
     def _pages(self, piece: _Piece, at: Position, size: PageSize) -> Iterator[Page]:
@@ -334,10 +337,10 @@ class EtcdScanner(ScanDriver):
         self, request: Any, meaning: Callable[[RangeAnswer, Mark], RangeAnswer]
     ) -> RangeAnswer:
         self._check_open()
-        return self._engine.calls.send(Ask(RANGE, request, meaning)).result()
+        return self._resources.calls.send(Ask(RANGE, request, meaning)).result()
 
     def _extent(self, after: Position, until: Position) -> Extent:
-        """Return what is between two positions, once both are known to be of this store's past."""
+        """Return the changes between two positions, once both are known to be of this store."""
         self._check_open()
         if not self._keeps_log():
             raise UnsupportedError(
@@ -357,7 +360,7 @@ class EtcdScanner(ScanDriver):
     def _keeps_log(self) -> bool:
         if self._view.layout is Layout.CLAIMS:
             return False
-        return tells_progress(self._engine.calls.status().version)
+        return tells_progress(self._resources.calls.status().version)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -3,11 +3,23 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kip30.config import Address, addresses, boolean, path, setting, text
+from kip30.config import Address, addresses, setting, text
 from kip30.config.tls import TlsFiles
+from kip30.driver.kit.tls_settings import (
+    ca_file,
+    certificate_file,
+    check_pair,
+    check_tls_pair,
+    files_of,
+    is_secure,
+    key_file,
+    key_password,
+    tls_switch,
+)
 from kip30.errors import ConfigError
 
 DEFAULT_PORT = 2379
+_TLS = "plugin.etcd.tls"
 _DEFAULT_ENDPOINT = f"127.0.0.1:{DEFAULT_PORT}"
 
 
@@ -35,34 +47,14 @@ class EtcdSettings:
     password: str | None = setting(
         "plugin.etcd.password", text, default=None, doc="password of the user", secret=True
     )
-    tls: bool = setting(
-        "plugin.etcd.tls",
-        boolean,
-        default="false",
-        doc="whether to use TLS; any of the files below implies it",
-    )
-    tls_ca: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.etcd.tls.ca",
-        path,
-        default=None,
-        doc="PEM file of the authorities to trust; without it those that come with gRPC",
-    )
-    tls_cert: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.etcd.tls.cert", path, default=None, doc="PEM file of the client's certificate"
-    )
-    tls_key: Path | None = setting(  # noqa: RUF009  it describes a field
-        "plugin.etcd.tls.key", path, default=None, doc="PEM file of the client's private key"
-    )
-    tls_key_password: str | None = setting(
-        "plugin.etcd.tls.key.password",
-        text,
-        default=None,
-        doc="password of the client's private key, if that is encrypted",
-        secret=True,
-    )
+    tls: bool = tls_switch(_TLS)
+    tls_ca: Path | None = ca_file(_TLS, default="those that come with gRPC")  # noqa: RUF009  it declares a field
+    tls_cert: Path | None = certificate_file(_TLS)  # noqa: RUF009  it declares a field
+    tls_key: Path | None = key_file(_TLS)  # noqa: RUF009  it declares a field
+    tls_key_password: str | None = key_password(_TLS)
 
     def __post_init__(self) -> None:
-        """Refuse halves of pairs, and what does not go together.
+        """Refuse halves of pairs, and settings that conflict.
 
         Raises:
             ConfigError: Only one of two settings that belong together is there, or a setting
@@ -70,15 +62,15 @@ class EtcdSettings:
         """
         if self.client is not None:
             self._refuse_beside_client()
-        _both("plugin.etcd.user", self.user, "plugin.etcd.password", self.password)
-        _both("plugin.etcd.tls.cert", self.tls_cert, "plugin.etcd.tls.key", self.tls_key)
+        check_pair("plugin.etcd.user", self.user, "plugin.etcd.password", self.password)
+        check_tls_pair(_TLS, self)
 
     def _refuse_beside_client(self) -> None:
         elsewhere = self.endpoints != addresses(DEFAULT_PORT).read(_DEFAULT_ENDPOINT)
         for key, is_set in (
             ("plugin.etcd.endpoints", elsewhere),
             ("plugin.etcd.user", self.user is not None),
-            ("plugin.etcd.tls", self.secure),
+            (_TLS, self.secure),
         ):
             if is_set:
                 raise ConfigError(
@@ -88,21 +80,9 @@ class EtcdSettings:
     @property
     def secure(self) -> bool:
         """Whether connections are encrypted."""
-        return self.tls or any((self.tls_ca, self.tls_cert, self.tls_key))
+        return is_secure(self)
 
     @property
     def tls_files(self) -> TlsFiles:
-        """What connections are encrypted with."""
-        return TlsFiles(
-            prefix="plugin.etcd.tls",
-            ca=self.tls_ca,
-            certificate=self.tls_cert,
-            key=self.tls_key,
-            password=self.tls_key_password,
-        )
-
-
-def _both(one_key: str, one: object, other_key: str, other: object) -> None:
-    if (one is None) != (other is None):
-        given, lacking = (one_key, other_key) if other is None else (other_key, one_key)
-        raise ConfigError(f"{given} is set and {lacking} is not: they belong together")
+        """The files for encryption."""
+        return files_of(_TLS, self)

@@ -1,16 +1,16 @@
 """Records: one key per key, whose version is the revision it was last written at.
 
-A write is a transaction of comparisons and operations (`Place`). Many writes travel in few
-transactions, and each is done or refused on its own. Creations by one fence, or by none, travel as
-one flat transaction: if all keys are absent, it puts them, else it says which are there. Those are
-refused, and the others follow in a second one. Other writes travel as a transaction of
-transactions, which costs client and server several times as much.
+A write is a transaction of comparisons and operations (`KeyedWrite`). Many writes travel in few
+transactions, and each is done or refused on its own. Creations by the same fence and guards, or by
+none, travel as one flat transaction: if all keys are absent, it puts them, otherwise it returns
+which exist. Those are refused, and the others follow in a second one. Other writes travel as a
+transaction of transactions, which costs client and server several times as much.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,73 +18,82 @@ from typing_extensions import override
 
 from kip30.driver import StorageDriver
 from kip30.driver.key_layout import Paths
-from kip30.driver.kit.following import gathered, whatever
-from kip30.driver.kit.futures import Completed, fail, mapped, succeed
+from kip30.driver.kit import refusals
+from kip30.driver.kit.batch_splitting import parts
+from kip30.driver.kit.future_chaining import gathered, whatever
+from kip30.driver.kit.futures import Completed, each, mapped
+from kip30.driver.kit.record_paths import last_page
+from kip30.driver.kit.time_left import seconds_left
 from kip30.driver.record_format import seal
-from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write
+from kip30.driver.records import Condition, Entry, Fence, Guard, NamePage, Version, Write
 from kip30.errors import (
     DefiniteError,
-    FencedError,
-    KeyExistsError,
     KeyMissingError,
-    VersionConflictError,
 )
 from kip30.names import Key
+from kip30_backends.etcd.calls import MAX_OPS, Ask, Calls
 from kip30_backends.etcd.client import messages
 from kip30_backends.etcd.client.channel import TXN
 from kip30_backends.etcd.client.messages import KeyValue, RangeAnswer, TxnAnswer, only
-from kip30_backends.etcd.order import Mark
-from kip30_backends.etcd.request import MAX_OPS, Ask, Calls
-from kip30_backends.etcd.snapshots import States, leader_key, unsealed
+from kip30_backends.etcd.observation_order import Mark
+from kip30_backends.etcd.target_states import States, leader_key, unsealed
 
 _NEVER = -1
 """A revision that no key has, present or absent."""
 
 
-class Place(NamedTuple):
-    """A write, its key, and the key of the leader whose epoch fences it."""
+class KeyedWrite(NamedTuple):
+    """A write, its key, and the keys of the leader whose epoch fences it and of its guards."""
 
     write: Write
     key: bytes
     leader: bytes
+    guards: tuple[bytes, ...] = ()
 
     def transaction(self) -> Any:
-        """Return the transaction that does the write, or finds out why not."""
-        looks = [self.leader, self.key] if self.write.fence else [self.key]
+        """Return the transaction that does the write, or reads why it is refused."""
+        looks = [*self.above(), self.key]
         return messages.txn(self._compare(), self.success(), [*map(messages.look_up, looks)])
 
     def version(self, answer: TxnAnswer, revision: int) -> Version:
-        """Return the version that *answer*, of *revision*, tells of.
+        """Return the version from *answer*, of *revision*.
 
         Raises:
             DefiniteError: The write was refused.
         """
         if not answer.succeeded:
-            *leader, record = [only(one.response_range) for one in answer.responses]
-            raise self.refusal(leader[0] if leader else None, record)
+            *above, record = [only(one.response_range) for one in answer.responses]
+            raise self.refusal(above, record)
         if self.write.data is not None:
             return Version(revision)
         return Version(answer.responses[0].response_range.kvs[0].mod_revision)
 
-    def refusal(self, leader: KeyValue | None, record: KeyValue | None) -> DefiniteError:
-        """Return why the write was refused while *record* was at its key, and *leader* led."""
-        fence, key = self.write.fence, str(self.write.key)
-        if fence is not None and (leader is None or leader.create_revision != fence.epoch):
-            return FencedError(
-                f"epoch {fence.epoch} is not the newest of {fence.service!r}, or is over"
-            )
-        if record is None:
-            return KeyMissingError(f"there is no key {key!r}")
-        if self.write.condition is Condition.ABSENT:
-            return KeyExistsError(f"{key!r} is there already")
-        return VersionConflictError(
-            f"{key!r} has version {record.mod_revision}, not {self.write.condition}"
-        )
+    def above(self) -> list[bytes]:
+        """Return the keys of the leader and of the guards that the write has."""
+        return [self.leader, *self.guards] if self.write.fence else [*self.guards]
 
-    def fence(self) -> list[Any]:
-        """Return the comparison that the write's fence asks for, if it has one."""
+    def refusal(self, above: Sequence[KeyValue | None], record: KeyValue | None) -> DefiniteError:
+        """Return why the write was refused while *record* was at its key, and *above* at those."""
+        fence, guards = self.write.fence, above
+        if fence is not None:
+            leader, *guards = above
+            if leader is None or leader.create_revision != fence.epoch:
+                return refusals.fenced(fence)
+        if guards:
+            keys = [guard.key for guard in self.write.guards]
+            found = dict(zip(keys, map(_version, guards), strict=True))
+            unmet = refusals.unmet_guard(self.write, found.get)
+            if unmet is not None:
+                return unmet
+        return refusals.refused(self.write, _version(record))
+
+    def checks(self) -> list[Any]:
+        """Return the comparisons that the write's fence and guards require."""
         fence = self.write.fence
-        return [] if fence is None else [messages.was_created(self.leader, _epoch(fence))]
+        checks = [] if fence is None else [messages.was_created(self.leader, _epoch(fence))]
+        for key, guard in zip(self.guards, self.write.guards, strict=True):
+            checks.append(messages.was_written(key, _revision(guard.version)))
+        return checks
 
     def success(self) -> list[Any]:
         """Return the operations that do the write."""
@@ -93,7 +102,7 @@ class Place(NamedTuple):
         return [messages.put(self.key, seal(self.write.nonce, self.write.data))]
 
     def _compare(self) -> list[Any]:
-        condition, compare = self.write.condition, self.fence()
+        condition, compare = self.write.condition, self.checks()
         if isinstance(condition, Version):
             compare.append(messages.was_written(self.key, _revision(condition)))
         if condition is Condition.ABSENT:
@@ -101,6 +110,10 @@ class Place(NamedTuple):
         if condition is Condition.PRESENT or self.write.data is None:
             compare.append(messages.is_present(self.key))
         return compare
+
+
+def _version(found: KeyValue | None) -> Version | None:
+    return None if found is None else Version(found.mod_revision)
 
 
 def _revision(version: Version) -> int:
@@ -114,84 +127,86 @@ def _epoch(fence: Fence) -> int:
 
 
 _MOST = 100
-"""How many writes in one transaction: what nested ones do counts against the same limit of 128."""
+"""How many writes in one transaction, which may have 128 comparisons or operations.
+
+What a nested one has, with its fence and guards, counts against the same limit.
+"""
 
 _MOST_BYTES = 1024 * 1024
 
-_LEAST_SECONDS = 0.001
-
 _Outcomes = list[Version | Exception]
-_Alike = tuple[Fence | None] | None
+_Alike = tuple[Fence | None, tuple[Guard, ...]] | None
 
 
-def write_together(calls: Calls, places: Sequence[Place]) -> list[Future[Version]]:
+def write_together(calls: Calls, places: Sequence[KeyedWrite]) -> list[Future[Version]]:
     """Send all writes now, and return their answers in the order of *places*."""
     answers: dict[int, Future[Version]] = {}
     for alike, numbers in _by_kind(places).items():
         for part in _parts(places, numbers):
             writes = [places[number] for number in part]
             done = _nested(calls, writes) if alike is None else _created(calls, writes)
-            answers |= zip(part, _each(done, len(part)), strict=True)
+            answers |= zip(part, each(done, len(part)), strict=True)
     return [answers[number] for number in range(len(places))]
 
 
-def _by_kind(places: Sequence[Place]) -> dict[_Alike, list[int]]:
-    """Return the numbers of all creations by fence, and of all other writes under None."""
+def _by_kind(places: Sequence[KeyedWrite]) -> dict[_Alike, list[int]]:
+    """Return the numbers of creations by fence and guards, and of all other writes under None."""
     kinds = defaultdict[_Alike, list[int]](list)
     for number, place in enumerate(places):
         write = place.write
         creates = write.condition is Condition.ABSENT and write.data is not None
-        kinds[(write.fence,) if creates else None].append(number)
+        kinds[(write.fence, write.guards) if creates else None].append(number)
     return kinds
 
 
-def _parts(places: Sequence[Place], numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Cut *numbers* into parts of which each fits into one transaction, with no key twice."""
-    part, keys, size = list[int](), set[bytes](), 0
-    for number in numbers:
-        place = places[number]
-        bytes_more = len(place.write.data or b"")
-        full = len(part) == _MOST or size + bytes_more > _MOST_BYTES
-        if part and (full or place.key in keys):
-            yield part
-            part, keys, size = list[int](), set[bytes](), 0
-        part.append(number)
-        keys.add(place.key)
-        size += bytes_more
-    if part:
-        yield part
+def _parts(places: Sequence[KeyedWrite], numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Cut *numbers* into parts of which each fits into one transaction, with no key twice.
+
+    A key that is written guards nothing in the same part: etcd makes all comparisons of a
+    transaction before it writes, so two writes could each miss what the other one does.
+    """
+
+    def size(number: int) -> int:
+        return len(places[number].write.data or b"")
+
+    def key(number: int) -> bytes:
+        return places[number].key
+
+    def guards(number: int) -> tuple[bytes, ...]:
+        return places[number].guards
+
+    return parts(numbers, size, most=_MOST, most_bytes=_MOST_BYTES, key=key, guards=guards)
 
 
 def _nested(
-    calls: Calls, places: Sequence[Place], seconds: float | None = None
+    calls: Calls, places: Sequence[KeyedWrite], seconds: float | None = None
 ) -> Future[_Outcomes]:
-    """Do writes in one transaction of transactions, each of which decides for itself."""
+    """Do writes in one transaction of transactions, each with its own comparisons."""
     request = messages.txn([], [messages.nested(place.transaction()) for place in places])
     ask = Ask(TXN, request, partial(_each_outcome, places), writes=True)
     return calls.send(ask, seconds)
 
 
-def _each_outcome(places: Sequence[Place], answer: TxnAnswer, _sent: Mark) -> _Outcomes:
+def _each_outcome(places: Sequence[KeyedWrite], answer: TxnAnswer, _sent: Mark) -> _Outcomes:
     revision = answer.header.revision
     pairs = zip(places, answer.responses, strict=True)
     return [_outcome(place, one.response_txn, revision) for place, one in pairs]
 
 
-def _outcome(place: Place, answer: TxnAnswer, revision: int) -> Version | Exception:
+def _outcome(place: KeyedWrite, answer: TxnAnswer, revision: int) -> Version | Exception:
     try:
         return place.version(answer, revision)
     except DefiniteError as refused:
         return refused
 
 
-def _created(calls: Calls, places: Sequence[Place]) -> Future[_Outcomes]:
-    """Create all keys, or those that are absent if some are there."""
-    fence = places[0].fence()
-    leader = [messages.look_up(places[0].leader)] if fence else []
+def _created(calls: Calls, places: Sequence[KeyedWrite]) -> Future[_Outcomes]:
+    """Create all keys, or those that are absent if some exist."""
+    keys = [place.key for place in places]
     request = messages.txn(
-        [*fence, *(messages.is_absent(place.key) for place in places)],
+        [*places[0].checks(), *map(messages.is_absent, keys)],
         [put for place in places for put in place.success()],
-        [*leader, *(messages.look_up(place.key) for place in places)],
+        [*map(messages.look_up, [*places[0].above(), *keys])],
     )
     until = time.monotonic() + calls.seconds
     return calls.send(
@@ -200,34 +215,34 @@ def _created(calls: Calls, places: Sequence[Place]) -> Future[_Outcomes]:
 
 
 def _after_creation(
-    calls: Calls, places: Sequence[Place], until: float, answer: TxnAnswer, _sent: Mark
+    calls: Calls, places: Sequence[KeyedWrite], until: float, answer: TxnAnswer, _sent: Mark
 ) -> _Outcomes | Future[_Outcomes]:
-    """Return what became of each creation; those that nothing speaks against are sent again."""
+    """Return the result of each creation; those that nothing refuses are sent again."""
     if answer.succeeded:
         return [Version(answer.header.revision) for _ in places]
     refusals = _refusals(places, answer)
     left = [place for place in places if place.key not in refusals]
     if not left:
         return [refusals[place.key] for place in places]
-    seconds = max(_LEAST_SECONDS, until - time.monotonic())
-    return whatever(_nested(calls, left, seconds), partial(_merged, places, left, refusals))
+    second = _nested(calls, left, seconds_left(until))
+    return whatever(second, partial(_merged, places, left, refusals))
 
 
-def _refusals(places: Sequence[Place], answer: TxnAnswer) -> dict[bytes, DefiniteError]:
-    """Return why each of *places* is refused that is, given the answer that nothing was done."""
+def _refusals(places: Sequence[KeyedWrite], answer: TxnAnswer) -> dict[bytes, DefiniteError]:
+    """Return why some of *places* are refused, given the answer that nothing was done."""
     found = [only(one.response_range) for one in answer.responses]
-    leader = found.pop(0) if len(found) > len(places) else None
+    above, records = found[: -len(places)], found[-len(places) :]
     reasons = {
-        place.key: place.refusal(leader, record)
-        for place, record in zip(places, found, strict=True)
+        place.key: place.refusal(above, record)
+        for place, record in zip(places, records, strict=True)
     }
-    # A creation is not refused because its key is missing: it was in the company of a refused one.
+    # A creation is not refused because its key is missing: it travelled with a refused one.
     return {key: why for key, why in reasons.items() if not isinstance(why, KeyMissingError)}
 
 
 def _merged(
-    places: Sequence[Place],
-    left: Sequence[Place],
+    places: Sequence[KeyedWrite],
+    left: Sequence[KeyedWrite],
     refusals: dict[bytes, DefiniteError],
     done: Future[_Outcomes],
 ) -> Future[_Outcomes]:
@@ -235,23 +250,6 @@ def _merged(
     second: _Outcomes = [error] * len(left) if isinstance(error, Exception) else done.result()
     outcomes = refusals | dict(zip((place.key for place in left), second, strict=True))
     return Completed([outcomes[place.key] for place in places])
-
-
-def _each(done: Future[_Outcomes], count: int) -> list[Future[Version]]:
-    """Return a future of each outcome; one callback for all costs half of one for each."""
-    answers: list[Future[Version]] = [Future() for _ in range(count)]
-    done.add_done_callback(partial(_deal, answers))
-    return answers
-
-
-def _deal(answers: Sequence[Future[Version]], done: Future[_Outcomes]) -> None:
-    error = CancelledError() if done.cancelled() else done.exception()
-    outcomes = [error] * len(answers) if error else done.result()
-    for answer, outcome in zip(answers, outcomes, strict=True):
-        if isinstance(outcome, BaseException):
-            fail(answer, outcome)
-        else:
-            succeed(answer, outcome)
 
 
 class EtcdStorage(StorageDriver):
@@ -282,19 +280,20 @@ class EtcdStorage(StorageDriver):
 
     @override
     def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
-        del limit  # the order of escaped names is another one, so a read brings all
-        return mapped(self._states.names(namespace), partial(_page, after))
+        del limit  # escaped names have another order, so a read returns all
+        return mapped(self._states.names(namespace), partial(last_page, after=after))
 
     def _read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
         request = messages.txn([], [messages.find(self._key(key)) for key in keys])
         return self._calls.send(Ask(TXN, request, _entries))
 
-    def _version(self, place: Place, answer: TxnAnswer, _sent: Mark) -> Version:
+    def _version(self, place: KeyedWrite, answer: TxnAnswer, _sent: Mark) -> Version:
         return place.version(answer, answer.header.revision)
 
-    def _place(self, write: Write) -> Place:
+    def _place(self, write: Write) -> KeyedWrite:
         leader = leader_key(self._paths, write.fence.service) if write.fence else b""
-        return Place(write, self._key(write.key), leader)
+        guards = tuple(self._key(guard.key) for guard in write.guards) if write.guards else ()
+        return KeyedWrite(write, self._key(write.key), leader, guards)
 
     def _key(self, key: Key) -> bytes:
         return self._paths.value(key).encode()
@@ -318,8 +317,3 @@ def _entries(answer: TxnAnswer, _sent: Mark) -> list[Entry | None]:
 
 def _joined(parts: list[list[Entry | None]]) -> list[Entry | None]:
     return [entry for part in parts for entry in part]
-
-
-def _page(after: str, names: Sequence[str]) -> NamePage:
-    # The order of code points is that of UTF-8.
-    return NamePage(sorted(name for name in names if name > after), is_last=True)

@@ -8,15 +8,15 @@ from typing_extensions import override
 from kip30.driver import ElectionDriver
 from kip30.driver.records import Claim, Entry, Held, Version
 from kip30.errors import StoreError
-from kip30_backends.zookeeper.client.protocol import Check, Delete, Multi, SetData
+from kip30_backends.zookeeper.calls import Answer, Ask, Outbox, Steps
+from kip30_backends.zookeeper.client.messages import CheckVersion, Delete, Multi, SetData
 from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode
-from kip30_backends.zookeeper.request import Answer, Ask, Outbox, Steps
-from kip30_backends.zookeeper.snapshots import Leader, States
+from kip30_backends.zookeeper.target_states import LeaderState, States
 from kip30_backends.zookeeper.tree import Tree, leader_record
 
 
 class Bid(NamedTuple):
-    """Who wants to lead which service."""
+    """The candidate and its service."""
 
     service: str
     candidate: str
@@ -25,7 +25,7 @@ class Bid(NamedTuple):
 
 
 class ZookeeperElection(ElectionDriver):
-    """Services and who leads them."""
+    """Services and their leaders."""
 
     def __init__(self, outbox: Outbox, tree: Tree, states: States) -> None:
         """Keep services in *tree*."""
@@ -43,6 +43,7 @@ class ZookeeperElection(ElectionDriver):
         return self._outbox.start(self._release(service, claim.entry.version.major))
 
     def _claim(self, bid: Bid) -> Steps[Claim | Held]:
+        # The epoch seen last, without a read: if there is a newer one, the server refuses.
         epoch = self._states.epochs.get(bid.service)
         while True:
             if epoch is not None:
@@ -71,8 +72,8 @@ class ZookeeperElection(ElectionDriver):
         entry = Entry(Version(epoch), bid.nonce, bid.data)
         return Claim(bid.candidate, entry, answer.session.lease, answer.order)
 
-    def _met(self, bid: Bid, leader: Leader) -> Claim | Held:
-        """Return the claim if the leader is the bidder itself, whose answer was lost."""
+    def _met(self, bid: Bid, leader: LeaderState) -> Claim | Held:
+        """Return the claim if the leader is the bidder itself, after a lost answer."""
         entry = leader.snapshot.entries.get(bid.candidate)
         mine = leader.owner == leader.answer.session.ident
         if mine and entry is not None and entry.nonce == bid.nonce:
@@ -80,8 +81,8 @@ class ZookeeperElection(ElectionDriver):
         return Held(leader.snapshot)
 
     def _release(self, service: str, epoch: int) -> Steps[None]:
-        """Delete the leader of *epoch*: who came after it has another one."""
-        unchanged = Check(self._tree.epoch(service), epoch)
+        """Delete the leader of *epoch*: a later one has another epoch."""
+        unchanged = CheckVersion(self._tree.epoch(service), epoch)
         request = Multi((unchanged, Delete(self._tree.leader(service))))
         answer = yield Ask((request,), writes=True)
         try:

@@ -1,6 +1,7 @@
-"""From what kazoo and ZooKeeper's servers raise to kip30's errors.
+"""From what ZooKeeper and kazoo say to kip30's errors: one table of what is certain.
 
-What a ZooKeeper server says instead of doing what it was asked.
+A lost connection is ambiguous: a write raises `OutcomeUnknownError`, a read `UnavailableError`. An
+answer with a number that is not listed here is a refusal: `StoreError`.
 """
 
 import ssl
@@ -14,6 +15,7 @@ from kazoo.exceptions import (
 )
 
 from kip30.config.tls_failures import tls_advice
+from kip30.driver.kit.gate import CLOSED
 from kip30.errors import (
     AuthenticationError,
     ClosedError,
@@ -29,8 +31,8 @@ WANTS_CREDENTIALS = -124
 _NOT_THE_REASON = {0, -2}
 
 
-class Refused(Exception):  # noqa: N818  it is an answer
-    """The server did not do it. *number* is that of the operation in a Multi that was at fault."""
+class RequestRefused(Exception):  # noqa: N818  it is an answer
+    """The server refused. *number* is that of the operation in a Multi that caused it."""
 
     code: ClassVar[int] = 0
 
@@ -42,41 +44,41 @@ class Refused(Exception):  # noqa: N818  it is an answer
 
     @property
     def is_reason(self) -> bool:
-        """Whether it is the reason for a Multi not being done, and not just a consequence."""
+        """Whether it is the cause of a refused Multi, and not just a consequence."""
         return self.reason not in _NOT_THE_REASON
 
     def at(self, number: int) -> Self:
-        """Return it with the *number* of the operation at fault."""
+        """Return it with the *number* of the operation that caused it."""
         self.number = number
         return self
 
 
-class NoNode(Refused):
+class NoNode(RequestRefused):
     """There is no such node."""
 
     code = -101
 
 
-class BadVersion(Refused):
+class BadVersion(RequestRefused):
     """The node has another version."""
 
     code = -103
 
 
-class NodeExists(Refused):
-    """There is such a node already."""
+class NodeExists(RequestRefused):
+    """The node exists already."""
 
     code = -110
 
 
-class NoAuth(Refused):
-    """These credentials do not allow it."""
+class NoAuth(RequestRefused):
+    """The credentials do not permit it."""
 
     code = -102
 
 
-class SessionExpired(Refused):
-    """The session is over, or is about to be; nothing was done.
+class SessionExpired(RequestRefused):
+    """The session has ended, or is about to; nothing was done.
 
     A server without others says that it does not know the session, once it has forgotten it.
     """
@@ -84,7 +86,7 @@ class SessionExpired(Refused):
     code = -112
 
 
-class Unimplemented(Refused):
+class Unimplemented(RequestRefused):
     """The server is too old to know the request."""
 
     code = -6
@@ -112,11 +114,13 @@ _KINDS = {
 } | {_UNKNOWN_SESSION: SessionExpired}
 
 
-def refusal(code: int) -> Refused:
+def refusal(code: int) -> RequestRefused:
     """Return what *code* means."""
-    return _KINDS.get(code, Refused)(code)
+    return _KINDS.get(code, RequestRefused)(code)
 
 
+# By number, see `KeeperException.Code`. A lost connection and two kinds of timeouts in the server
+# are ambiguous: the leader may have accepted the request, and do it later.
 _NOT_PERMITTED = {-102, -114, -115, -124}
 _TRY_LATER = {-4, -7, -112, -118, -119, -122, -127}
 _FULL = -125
@@ -127,14 +131,14 @@ def translate(error: BaseException, *, writes: bool) -> Kip30Error:
     """Return kip30's error for *error*; *writes* says that it ended a write that was sent."""
     if isinstance(error, Kip30Error):
         return error
-    translated = _of_refusal(error, writes=writes) if isinstance(error, Refused) else None
+    translated = _of_refusal(error, writes=writes) if isinstance(error, RequestRefused) else None
     translated = translated or _of_connection(error, writes=writes)
     translated.__cause__ = error
     return translated
 
 
 def why_unreachable(error: BaseException | None, hosts: str) -> Kip30Error:
-    """Return kip30's error for a connection to *hosts* that did not come about."""
+    """Return kip30's error for a connection to *hosts* that failed."""
     if isinstance(error, AuthFailedError | SessionClosedRequireSaslError):
         text = f"ZooKeeper at {hosts} rejects the credentials: check plugin.zookeeper.sasl.*"
         translated: Kip30Error = AuthenticationError(text)
@@ -164,7 +168,7 @@ def _tls_advice(error: ssl.SSLError) -> str:
     return advice or "check plugin.zookeeper.tls.*, and that the port is the secure one"
 
 
-def _of_refusal(error: Refused, *, writes: bool) -> Kip30Error | None:
+def _of_refusal(error: RequestRefused, *, writes: bool) -> Kip30Error | None:
     if error.reason in _NOT_PERMITTED:
         return AuthenticationError(
             f"ZooKeeper does not permit it: {error}; check the credentials and the access lists"
@@ -184,7 +188,7 @@ def _of_connection(error: BaseException, *, writes: bool) -> Kip30Error:
     if writes:
         return OutcomeUnknownError(f"the connection to ZooKeeper was lost: {_name(error)}")
     if isinstance(error, ConnectionClosedError):
-        return ClosedError("the backend is closed")
+        return ClosedError(CLOSED)
     return UnavailableError(f"the connection to ZooKeeper was lost: {_name(error)}")
 
 

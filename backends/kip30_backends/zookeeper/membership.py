@@ -5,13 +5,14 @@ from concurrent.futures import Future
 from typing_extensions import override
 
 from kip30.driver import MembershipDriver
+from kip30.driver.kit import refusals
 from kip30.driver.records import Claim, Entry, Version
-from kip30.errors import MemberExistsError, NotMemberError, UnavailableError
+from kip30.errors import UnavailableError
+from kip30_backends.zookeeper.calls import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.client.jute import Stat
-from kip30_backends.zookeeper.client.kazoo_adapter import Session
-from kip30_backends.zookeeper.client.protocol import Delete, GetData, SetData
+from kip30_backends.zookeeper.client.kazoo_setup import Session
+from kip30_backends.zookeeper.client.messages import Delete, GetData, SetData
 from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, SessionExpired
-from kip30_backends.zookeeper.request import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
 
 
@@ -20,9 +21,12 @@ class Grip:
 
     def __init__(self, session: Session, stat: Stat) -> None:
         """Hold the node that *session* created."""
+        # The operations on one claim run one at a time, on the connection's thread, and write this.
         self.session = session
+        # The transaction that created the node: another node in its place has a later one.
         self.czxid = stat.czxid
         self.version = stat.version
+        # Whether a deletion was sent, so that the node may be gone and the id taken by another.
         self.doubtful = False
 
 
@@ -65,7 +69,7 @@ class ZookeeperMembership(MembershipDriver):
                 return _claim(member_id, nonce, data, answer, answer.only().stat)
             if holder[0] in answer.session.former:
                 raise UnavailableError(f"{member_id!r} is held by a former session of this client")
-            raise MemberExistsError(f"{member_id!r} is a member of {group!r} already")
+            raise refusals.member_exists(group, member_id)
 
     def _replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Steps[Claim]:
         path = self._tree.paths.member(group, claim.name)
@@ -83,12 +87,12 @@ class ZookeeperMembership(MembershipDriver):
             else:
                 entry = Entry(claim.entry.version, nonce, data)
                 return claim._replace(entry=entry, order=answer.order)
-        raise NotMemberError(f"{claim.name!r} is no member of {group!r} any more")
+        raise refusals.not_member(group, claim.name)
 
     def _release(self, path: str, claim: Claim) -> Steps[None]:
-        """Delete the node; what another session left behind has ended with it.
+        """Delete the node; the node of another session has ended with it.
 
-        Once a deletion was tried the id may be another claim's, at the same version: look first.
+        After an attempt to delete, the id may be another claim's, at the same version: read first.
         """
         grip: Grip = claim.handle
         while grip.session.lease.ended is None:
@@ -107,7 +111,7 @@ class ZookeeperMembership(MembershipDriver):
                 return
 
     def _found_again(self, path: str, grip: Grip) -> Steps[bool]:
-        """Say whether the node is still there, and take note of its version."""
+        """Say whether the node still exists, and record its version."""
         answer = yield Ask((GetData(path),))
         try:
             stat: Stat = answer.only().stat
@@ -124,7 +128,7 @@ def _claim(member_id: str, nonce: str, data: bytes, answer: Answer, stat: Stat) 
 
 
 def _holder(answer: Answer, path: str) -> tuple[int, str] | None:
-    """Return the session and the nonce of who is there."""
+    """Return the session and the nonce of the present member."""
     try:
         node = answer.only()
     except NoNode:

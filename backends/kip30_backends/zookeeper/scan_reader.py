@@ -1,7 +1,7 @@
-"""Reads for a scan: many nodes a request, all of states that are not before a position.
+"""Reads for a scan: many nodes per request, all of states that are not before a position.
 
-ZooKeeper has no answer with part of the names. So the names of a node with many children are listed
-once and kept for all spans of a plan, or n spans would have them listed and sorted n times.
+ZooKeeper cannot return part of the names. So the names of a node with many children are listed once
+and kept for all spans of a plan, or each of n spans would list and sort them again.
 
 Nodes are ordered by the segments of their paths, each before what is below it. As text, ``/a-b``
 would come between ``/a`` and ``/a/b``; a *place* is a path written so that its order as text is
@@ -15,18 +15,18 @@ from typing import Any, NamedTuple, TypeVar
 
 from kip30.driver.scanning import Span
 from kip30.errors import PositionLostError
-from kip30_backends.zookeeper.client.kazoo_adapter import Session
-from kip30_backends.zookeeper.client.protocol import (
+from kip30_backends.zookeeper.calls import Answer, Ask, Steps
+from kip30_backends.zookeeper.client.kazoo_setup import Session
+from kip30_backends.zookeeper.client.messages import (
     Exists,
     GetChildren,
     GetData,
     MultiRead,
-    Node,
     Request,
+    Znode,
 )
-from kip30_backends.zookeeper.engine import Engine
-from kip30_backends.zookeeper.errors import NoAuth, NoNode, Refused, SessionExpired
-from kip30_backends.zookeeper.request import Answer, Ask, Steps
+from kip30_backends.zookeeper.errors import NoAuth, NoNode, RequestRefused, SessionExpired
+from kip30_backends.zookeeper.resources import Resources
 
 _MANY = 1_000
 """Fewer names are listed again at little cost, many parents a request."""
@@ -46,7 +46,7 @@ class Listings:
     """
 
     def __init__(self) -> None:
-        """Know nothing."""
+        """Start empty."""
         self._known: dict[str, _Listing] = {}
 
     def find(self, path: str, not_before: int) -> list[str] | None:
@@ -61,29 +61,31 @@ class Listings:
             self._known = above | {path: _Listing(not_before, names)}
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget everything."""
         self._known = {}
 
 
 T = TypeVar("T")
 
-Found = Node | NoAuth | None
-"""A node; or that it may not be read; or None: it is not there (any more)."""
+Found = Znode | NoAuth | None
+"""A node; or that it may not be read; or None: it does not exist, or no longer."""
 
 
 class Reader:
-    """Reads by one engine on behalf of one iterator.
+    """Reads by one set of resources on behalf of one iterator.
 
-    A session never goes back in time, also when it moves to another server. So it is enough that
-    the first request of each session catches up with the leader.
+    A session never goes back in time, even when it moves to another server. So it is enough that
+    the first request of each session makes the server catch up with the leader.
     """
 
-    def __init__(self, engine: Engine, listings: Listings, top: str, not_before: int = 0) -> None:
+    def __init__(
+        self, resources: Resources, listings: Listings, top: str, not_before: int = 0
+    ) -> None:
         """Read what is of the transaction *not_before* or later, and look at *top* for that.
 
         Names that are in *listings* are not read again.
         """
-        self._engine = engine
+        self._resources = resources
         self._listings = listings
         self._top = top or "/"
         self._not_before = not_before
@@ -107,10 +109,10 @@ class Reader:
     def names(self, paths: Sequence[str]) -> list[list[str] | NoAuth | None]:
         """Return the names of the children of all *paths*, each node's in order.
 
-        They are to be left as they are: the next span has the same lists.
+        The caller must not change them: the next span has the same lists.
         """
         if self._session is None:
-            self.newest()  # which a scan has to do even if it knows all names
+            self.newest()  # a scan must do this even if it knows all names
         found: dict[str, list[str] | NoAuth | None] = {}
         for path in paths:
             if (names := self._listings.find(path, self._not_before)) is not None:
@@ -125,12 +127,12 @@ class Reader:
         for path, names in zip(paths, found, strict=True):
             if names is not None and not isinstance(names, NoAuth):
                 names.sort()
-                # Not of the answer's own zxid: it may be of a moment after the names.
+                # Not of the answer's own zxid: it may be later than the names.
                 self._listings.keep(path, names, self._caught_up_with)
         return found
 
     def _run(self, steps: Steps[T]) -> T:
-        return self._engine.outbox.start(steps).result()
+        return self._resources.outbox.start(steps).result()
 
     def _caught_up(self) -> Steps[int]:
         answer = yield Ask((Exists(self._top),))
@@ -146,7 +148,7 @@ class Reader:
         return answer.zxid
 
     def _together(self, requests: Sequence[Request]) -> Steps[list[Any]]:
-        if len(requests) == 1 or not self._engine.tree.modern:
+        if len(requests) == 1 or not self._resources.tree.modern:
             return (yield from self._each(requests))
         answer = yield from self._asked(MultiRead(tuple(requests)))
         return [_found(outcome) for outcome in answer.only()]
@@ -166,14 +168,14 @@ class Reader:
 
 
 def _found(outcome: Any) -> Any:
-    """Return what was found, None, or that it may not be looked at.
+    """Return the result, None, or that it may not be read.
 
     Raises:
-        Refused: For another reason.
+        RequestRefused: For another reason.
     """
     if isinstance(outcome, NoNode):
         return None
-    if isinstance(outcome, Refused) and not isinstance(outcome, NoAuth):
+    if isinstance(outcome, RequestRefused) and not isinstance(outcome, NoAuth):
         raise outcome
     return outcome
 
@@ -265,7 +267,7 @@ class Walk:
         return taken
 
     def go_below(self, parents: Sequence[tuple[str, int]]) -> list[str]:
-        """Visit also what is below *parents*, which have about so many children each.
+        """Also visit the children of *parents*, given with their approximate numbers.
 
         Returns:
             Which of them do not allow it.

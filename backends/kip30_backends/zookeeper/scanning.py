@@ -1,15 +1,15 @@
-"""Reading the tree in bulk: the names of children, then the nodes, hundreds a request.
+"""Reading the store in bulk: the names of children, then the nodes, hundreds a request.
 
-ZooKeeper has no reads of the past, so a scan is fuzzy. Every row tells when it was last changed.
+ZooKeeper has no reads of the past, so a scan is fuzzy. Every row has the time of its last change.
 """
 
 import os
-import weakref
 from collections.abc import Iterator, Sequence
 
 from typing_extensions import override
 
 from kip30.driver import Context
+from kip30.driver.kit.lifecycle import close_when_dropped
 from kip30.driver.scanning import (
     Change,
     Consistency,
@@ -31,8 +31,9 @@ from kip30.errors import (
     PositionLostError,
     UnsupportedError,
 )
-from kip30_backends.zookeeper.engine import Engine, check_not_reserved
 from kip30_backends.zookeeper.errors import NoAuth
+from kip30_backends.zookeeper.resources import Resources, check_not_reserved
+from kip30_backends.zookeeper.row_decoding import ScanView, nodes_of
 from kip30_backends.zookeeper.scan_reader import (
     MOST_NODES,
     Found,
@@ -43,7 +44,6 @@ from kip30_backends.zookeeper.scan_reader import (
     place_of,
     spans,
 )
-from kip30_backends.zookeeper.scan_views import Nodes, nodes_of
 from kip30_backends.zookeeper.settings import Connect, ZookeeperSettings
 
 _UNREADABLE = "the access list of the node does not allow reading it, nor what is below it"
@@ -75,9 +75,8 @@ class ZooKeeperScanner(ScanDriver):
         self._pid = os.getpid()
         self._closed = False
         self._listings = Listings()
-        engine = self._engine = Engine(context, settings)
-        self._drop = weakref.finalize(self, engine.drop)
-        self._drop.atexit = False
+        resources = self._resources = Resources(context, settings)
+        self._drop = close_when_dropped(self, resources.drop)
 
     @override
     def position(self) -> Position:
@@ -123,7 +122,7 @@ class ZooKeeperScanner(ScanDriver):
         self._closed = True
         self._listings.clear()
         self._drop.detach()
-        self._engine.close()
+        self._resources.close()
 
     def _check_open(self) -> None:
         if os.getpid() != self._pid:
@@ -138,17 +137,17 @@ class ZooKeeperScanner(ScanDriver):
         return self._reader_from(int(at.at))
 
     def _reader_from(self, not_before: int) -> Reader:
-        return Reader(self._engine, self._listings, self._nodes.tops[0], not_before)
+        return Reader(self._resources, self._listings, self._nodes.tops[0], not_before)
 
 
 class _Visit:
-    """What becomes of the nodes that are visited for one part of the tree.
+    """The results for the nodes that are visited for one part of the tree.
 
     Attributes:
         parents: Those of the present page that have children, and how many.
     """
 
-    def __init__(self, nodes: Nodes, part: Part) -> None:
+    def __init__(self, nodes: ScanView, part: Part) -> None:
         self.parents: list[tuple[str, int]] = []
         self._nodes = nodes
         self._part = part
@@ -169,7 +168,7 @@ class _Visit:
                     self.parents.append((path, node.stat.children))
 
     def refuse(self, paths: Sequence[str]) -> None:
-        """Take note that *paths* cannot be read.
+        """Record that *paths* cannot be read.
 
         Raises:
             AuthenticationError: One of them is all of the view.
@@ -190,19 +189,19 @@ class _Visit:
             self._rejected.append(record)
 
 
-def _all_places(reader: Reader, nodes: Nodes) -> Iterator[tuple[str, int]]:
+def _all_places(reader: Reader, nodes: ScanView) -> Iterator[tuple[str, int]]:
     """Yield the places of all nodes, in order; they are in memory together."""
     places: list[str] = []
     walk = Walk(reader, nodes.tops, nodes.covers)
     while paths := walk.take():
         places += map(place_of, paths)
-        # Who has children is learned by asking all: only their data would tell it, too.
+        # Only reading all nodes shows which have children: so does their data, but nothing else.
         _require_readable(walk.go_below([(path, 0) for path in paths]), nodes)
     places.sort()
     return ((place, 1) for place in places)
 
 
-def _scopes(reader: Reader, nodes: Nodes, rows: int) -> Iterator[tuple[str, int]]:
+def _scopes(reader: Reader, nodes: ScanView, rows: int) -> Iterator[tuple[str, int]]:
     """Yield the places of namespaces, groups or services, and of names in those with many."""
     for top in nodes.tops:
         walk = Walk(reader, (), nodes.covers)
@@ -222,7 +221,7 @@ def _names(reader: Reader, path: str) -> Iterator[tuple[str, int]]:
         yield from ((place_of(f"{path}/{name}"), 1) for name in names)
 
 
-def _require_readable(refused: Sequence[str], nodes: Nodes) -> None:
+def _require_readable(refused: Sequence[str], nodes: ScanView) -> None:
     if not set(refused).isdisjoint(nodes.tops):
         raise AuthenticationError(
             f"ZooKeeper does not let this user read {refused[0] or '/'}: check the credentials"

@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from kip30.config import Address, Parser, addresses, boolean, choice, path, setting, text
 from kip30.config.tls import TlsFiles
+from kip30.driver.kit.tls_settings import check_pair
 from kip30.errors import ConfigError
 
 _PORT = 2181
@@ -22,7 +23,7 @@ class Connect(NamedTuple):
 
     @property
     def hosts(self) -> str:
-        """The servers as kazoo wants them."""
+        """The servers in kazoo's form."""
         return ",".join(str(server) for server in self.servers)
 
     @override
@@ -155,8 +156,11 @@ class ZookeeperSettings:
         Raises:
             ConfigError: Two of them contradict each other.
         """
-        self._check_pair("digest.user", self.digest_user, "digest.password", self.digest_password)
-        self._check_pair("sasl.user", self.sasl_user, "sasl.password", self.sasl_password)
+        prefix = "plugin.zookeeper"
+        user, password = f"{prefix}.digest.user", f"{prefix}.digest.password"
+        check_pair(user, self.digest_user, password, self.digest_password)
+        user, password = f"{prefix}.sasl.user", f"{prefix}.sasl.password"
+        check_pair(user, self.sasl_user, password, self.sasl_password)
         if (self.sasl_user is not None) != (self.sasl_mechanism == "digest-md5"):
             raise ConfigError(
                 "plugin.zookeeper.sasl.mechanism=digest-md5 and plugin.zookeeper.sasl.user"
@@ -177,12 +181,12 @@ class ZookeeperSettings:
 
     @property
     def has_credentials(self) -> bool:
-        """Whether the servers learn who this client is."""
+        """Whether the servers learn the identity of this client."""
         return bool(self.digest_user or self.sasl_mechanism != "none" or self.tls_certificate)
 
     @property
     def tls_files(self) -> TlsFiles:
-        """What connections are encrypted with."""
+        """The files for encryption."""
         return TlsFiles(
             prefix="plugin.zookeeper.tls",
             ca=self.tls_ca,
@@ -192,8 +196,3 @@ class ZookeeperSettings:
             verify_host=self.tls_verify_host,
             certificate_word="certificate",
         )
-
-    @staticmethod
-    def _check_pair(name: str, value: str | None, other: str, other_value: str | None) -> None:
-        if (value is None) != (other_value is None):
-            raise ConfigError(f"plugin.zookeeper.{name} and plugin.zookeeper.{other} go together")

@@ -1,113 +1,76 @@
 """Records: one node per key; writes that may travel together are one transaction.
 
 ZooKeeper counts a node's versions from 0 in every life of the node, so a write at a version alone
-could meet a later life. Every deletion therefore also writes the namespace's node, whose version
-is the *generation*. A life that began after the last deletion in its namespace is the present one
-for as long as the generation stays; of an older life it takes one look to know.
+could apply to a later life. Every deletion therefore also writes the namespace's node, whose
+version is compared with every such write. A life that began after the last deletion in its
+namespace is the present one for as long as that version stays; for an older life one read is
+needed. Nodes that guard a write are checked likewise: they are in its namespace, so one check
+covers all.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
 from kip30.driver import StorageDriver
-from kip30.driver.kit.following import copy
+from kip30.driver.kit import refusals
+from kip30.driver.kit.batch_splitting import parts
+from kip30.driver.kit.future_chaining import copy
 from kip30.driver.kit.futures import fail, succeed
-from kip30.driver.records import Condition, Entry, Fence, NamePage, Version, Write
-from kip30.errors import FencedError, KeyExistsError, KeyMissingError, VersionConflictError
+from kip30.driver.kit.record_paths import last_page
+from kip30.driver.records import Condition, Entry, Fence, Guard, NamePage, Version, Write
+from kip30.errors import KeyExistsError, KeyMissingError
 from kip30.names import Key
+from kip30_backends.zookeeper.calls import Ask, Outbox, Steps
 from kip30_backends.zookeeper.client.jute import Stat
-from kip30_backends.zookeeper.client.protocol import Check, Delete, Multi, Node, Request, SetData
-from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, Refused
-from kip30_backends.zookeeper.request import Ask, Outbox, Steps
-from kip30_backends.zookeeper.snapshots import States, unescaped
-from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record, version_of
+from kip30_backends.zookeeper.client.messages import (
+    CheckVersion,
+    Delete,
+    Multi,
+    Request,
+    SetData,
+    Znode,
+)
+from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, RequestRefused
+from kip30_backends.zookeeper.target_states import States, unescaped
+from kip30_backends.zookeeper.tree import (
+    NamespaceVersion,
+    NamespaceVersions,
+    Tree,
+    entry_of,
+    parent,
+    record,
+    version_of,
+)
 
 _MOST = 100
 _MOST_BYTES = 256 * 1024
 
 
 def batches(writes: Sequence[Write]) -> Iterator[list[Write]]:
-    """Yield *writes* in their order: creations by the same fence together, all others alone."""
+    """Yield *writes* in their order: creations by the same fence and guards together.
+
+    All others are alone.
+    """
     for alike, group in groupby(writes, _kind):
         members = list(group)
-        yield from _packed(members) if alike is not None else ([write] for write in members)
+        if alike is None:
+            yield from ([write] for write in members)
+        else:
+            yield from parts(members, _size, most=_MOST, most_bytes=_MOST_BYTES)
 
 
-def _kind(write: Write) -> tuple[Fence | None] | None:
+def _kind(write: Write) -> tuple[Fence | None, tuple[Guard, ...]] | None:
     creates = write.condition is Condition.ABSENT and write.data is not None
-    return (write.fence,) if creates else None
+    return (write.fence, write.guards) if creates else None
 
 
-def _packed(writes: Sequence[Write]) -> Iterator[list[Write]]:
-    batch: list[Write] = []
-    size = 0
-    for write in writes:
-        size += len(write.data or b"")
-        if batch and (len(batch) == _MOST or size > _MOST_BYTES):
-            yield batch
-            batch, size = [], len(write.data or b"")
-        batch.append(write)
-    if batch:
-        yield batch
-
-
-_MOST_PROOFS = 10_000
-
-
-class Generation(NamedTuple):
-    """The state of a namespace's node: its version, and the transaction that made it."""
-
-    number: int
-    since: int
-
-
-class Generations:
-    """What one client knows. All of it is compared in the store before it counts."""
-
-    def __init__(self) -> None:
-        """Know nothing yet."""
-        self._newest: dict[str, Generation] = {}
-        self._lives: dict[str, int] = {}
-        self._checked: dict[str, tuple[int, int]] = {}
-
-    def saw(self, path: str, life: int) -> None:
-        """Take note that the node at *path* was once that of *life*."""
-        if len(self._lives) > _MOST_PROOFS:
-            self._lives.clear()
-        self._lives[path] = life
-
-    def proof(self, above: str, path: str, life: int) -> int | None:
-        """Return the generation of *above* during which the node at *path* is that of *life*."""
-        newest = self._newest.get(above)
-        if newest is None or self._lives.get(path) != life:
-            return None
-        if life > newest.since or self._checked.get(path) == (life, newest.number):
-            return newest.number
-        return None
-
-    def learn(self, above: str, path: str, life: int, newest: Generation) -> None:
-        """Take note that in the generation *newest* the node at *path* is that of *life*."""
-        if len(self._checked) > _MOST_PROOFS or len(self._newest) > _MOST_PROOFS:
-            self._checked.clear()
-            self._newest.clear()
-        self._newest[above] = newest
-        self._checked[path] = (life, newest.number)
-        self.saw(path, life)
-
-    def deleted(self, above: str, newest: Generation) -> None:
-        """Take note that a deletion of our own made the generation *newest* of *above*."""
-        known = self._newest.get(above)
-        if known is None or newest.since > known.since:
-            self._newest[above] = newest
-
-    def forget(self, above: str) -> None:
-        """Take note that the generation of *above* is another one by now."""
-        self._newest.pop(above, None)
+def _size(write: Write) -> int:
+    return len(write.data or b"")
 
 
 T = TypeVar("T")
@@ -127,7 +90,7 @@ class ZookeeperStorage(StorageDriver):
         self._outbox = outbox
         self._tree = tree
         self._states = states
-        self._generations = Generations()
+        self._namespaces = NamespaceVersions()
 
     @override
     def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
@@ -198,7 +161,9 @@ class ZookeeperStorage(StorageDriver):
         if requests:
             answer = yield Ask(tuple(requests), writes=True)
             for outcome in answer.outcomes:
-                if isinstance(outcome, Refused) and not isinstance(outcome, NodeExists | NoNode):
+                if isinstance(outcome, RequestRefused) and not isinstance(
+                    outcome, NodeExists | NoNode
+                ):
                     raise outcome
 
     def _deal(
@@ -227,21 +192,18 @@ class ZookeeperStorage(StorageDriver):
         nodes = yield from self._states.nodes(paths, fresh=True)
         return [self._entry(path, node) for path, node in zip(paths, nodes, strict=True)]
 
-    def _entry(self, path: str, node: Node | None) -> Entry | None:
+    def _entry(self, path: str, node: Znode | None) -> Entry | None:
         if node is None:
             return None
         return entry_of(node, self._seen(path, node.stat), path)[1]
 
     def _seen(self, path: str, stat: Stat) -> Version:
-        self._generations.saw(path, stat.czxid)
+        self._namespaces.saw(path, stat.czxid)
         return version_of(stat)
 
     def _list(self, path: str, after: str) -> Steps[NamePage]:
         answer = yield from self._states.names(path)
-        # Code points are in the order of their UTF-8 bytes.
-        names = sorted(unescaped(answer.only())[0])
-        later = [name for name in names if name > after] if after else names
-        return NamePage(later, is_last=True)
+        return last_page(unescaped(answer.only())[0], after)
 
     def _steps(self, write: Write) -> Steps[Version]:
         path = self._tree.paths.value(write.key)
@@ -263,7 +225,7 @@ class ZookeeperStorage(StorageDriver):
             except NoNode:
                 yield from self._tree.make(parent(path))
             except NodeExists as error:
-                raise KeyExistsError(f"{str(write.key)!r} is there already") from error
+                raise refusals.key_exists(write.key) from error
             else:
                 return self._seen(path, stat)
 
@@ -271,11 +233,11 @@ class ZookeeperStorage(StorageDriver):
         try:
             (stat,) = yield from self._guarded(write, SetData(path, record(write.nonce, data)))
         except NoNode as error:
-            raise _missing(write) from error
+            raise refusals.key_missing(write.key) from error
         return self._seen(path, stat)
 
     def _put(self, write: Write, path: str, data: bytes) -> Steps[Version]:
-        """Update or create, whichever it takes."""
+        """Update or create, whichever is needed."""
         while True:
             for attempt in (self._update, self._create):
                 try:
@@ -284,7 +246,7 @@ class ZookeeperStorage(StorageDriver):
                     continue
 
     def _delete(self, write: Write, path: str) -> Steps[Version]:
-        """Delete, and learn the version it had by writing it in the same moment."""
+        """Delete, and get the version it had by writing it in the same transaction."""
         if write.condition is Condition.ABSENT:
             return (yield from self._delete_absent(write, path))
         last, delete = SetData(path, b""), Delete(path)
@@ -293,32 +255,32 @@ class ZookeeperStorage(StorageDriver):
                 write, last, delete, SetData(parent(path), b"")
             )
         except NoNode as error:
-            raise _missing(write) from error
+            raise refusals.key_missing(write.key) from error
         self._deleted(path, above)
         return Version(stat.czxid, stat.version - 1)
 
     def _delete_absent(self, write: Write, path: str) -> Steps[Version]:
         try:
-            yield from self._guarded(write, Check(path))
+            yield from self._guarded(write, CheckVersion(path))
         except NoNode as error:
-            raise _missing(write) from error
-        raise KeyExistsError(f"{str(write.key)!r} is there")
+            raise refusals.key_missing(write.key) from error
+        raise refusals.key_exists(write.key)
 
     def _at_version(self, write: Write, path: str, expected: Version) -> Steps[Version]:
         above = parent(path)
         while True:
-            generation = self._generations.proof(above, path, expected.major)
-            if generation is None or expected.minor not in _MINORS:
-                generation = yield from self._prove(write, path, expected)
-            operations = _compared(write, path, expected, generation)
+            above_version = self._namespaces.proof(above, path, expected.major)
+            if above_version is None or expected.minor not in _MINORS:
+                above_version = yield from self._prove(write, path, expected)
+            operations = _compared(write, path, expected, above_version)
             try:
                 results = yield from self._guarded(write, *operations)
             except BadVersion as error:
                 if error.number != _COMPARED:
-                    raise _conflict(write, expected) from error
-                self._generations.forget(above)
+                    raise refusals.version_conflict(write.key, expected) from error
+                self._namespaces.forget(above)
             except NoNode as error:
-                raise _missing(write) from error
+                raise refusals.key_missing(write.key) from error
             else:
                 if write.data is not None:
                     return version_of(results[1])
@@ -326,68 +288,129 @@ class ZookeeperStorage(StorageDriver):
                 return expected
 
     def _prove(self, write: Write, path: str, expected: Version) -> Steps[int]:
-        """Find out whether the key is still in the life of *expected*; return the generation."""
+        """Check whether the key is still in the life of *expected*.
+
+        Returns the version of the namespace's node at which it is.
+        """
         above = parent(path)
-        yield from self._check_fence(write)
+        yield from self._check_first(write)
+        # The node of the namespace first: a deletion in between then finds an old version.
         namespace, node = yield from self._states.nodes([above, path], fresh=True)
         if node is None or namespace is None:
-            raise _missing(write)
+            raise refusals.key_missing(write.key)
         if version_of(node.stat) != expected:
-            raise _conflict(write, expected)
-        newest = Generation(namespace.stat.version, namespace.stat.mzxid)
-        self._generations.learn(above, path, expected.major, newest)
-        return newest.number
+            raise refusals.version_conflict(write.key, expected)
+        self._namespaces.learn(above, path, expected.major, _namespace_version(namespace.stat))
+        return namespace.stat.version
 
     def _deleted(self, path: str, above: Stat) -> None:
-        self._generations.deleted(parent(path), Generation(above.version, above.mzxid))
+        self._namespaces.deleted(parent(path), _namespace_version(above))
 
-    def _check_fence(self, write: Write) -> Steps[None]:
+    def _check_first(self, write: Write) -> Steps[None]:
+        """Refuse a write for its fence or guards before its condition is checked."""
+        paths = self._tree.paths
         if write.fence is not None:
-            yield from self._guarded(write, Check(self._tree.paths.service(write.fence.service)))
+            yield from self._guarded(write, CheckVersion(paths.service(write.fence.service)))
+        elif write.guards:
+            yield from self._guarded(write, CheckVersion(paths.namespace(write.key.namespace)))
 
     def _guarded(self, write: Write, *operations: Request) -> Steps[list[Any]]:
+        """Do *operations* together, by fence and guards if there are any; return their results.
+
+        Raises:
+            FencedError: The fence is not the newest epoch.
+            GuardError: A guard has another version, or is gone.
+            RequestRefused: Its number is that among *operations*.
+        """
+        if not write.guards:
+            return (yield from self._fenced(write, *operations))
+        paths = [self._tree.paths.value(guard.key) for guard in write.guards]
+        above, versions = parent(paths[0]), [guard.version.minor for guard in write.guards]
+        while True:
+            above_version = self._proof_of_guards(write, above, paths)
+            if above_version is None:
+                above_version = yield from self._prove_guards(write, above, paths)
+            checks = CheckVersion(above, above_version), *map(CheckVersion, paths, versions)
+            try:
+                results = yield from self._fenced(write, *checks, *operations)
+            except RequestRefused as error:
+                if error.number >= len(checks):
+                    raise error.at(error.number - len(checks)) from None
+                if not isinstance(error, BadVersion | NoNode):
+                    raise
+                if error.number != _COMPARED:
+                    raise refusals.stale_guard(write.guards[error.number - 1]) from error
+                self._namespaces.forget(above)
+            else:
+                return results[len(checks) :]
+
+    def _proof_of_guards(self, write: Write, above: str, paths: Sequence[str]) -> int | None:
+        """Return the version of *above* at which all nodes at *paths* are of the guards' lives."""
+        above_version: int | None = None
+        for path, (_, version) in zip(paths, write.guards, strict=True):
+            proof = self._namespaces.proof(above, path, version.major)
+            if proof is None or above_version not in {None, proof} or version.minor not in _MINORS:
+                return None
+            above_version = proof
+        return above_version
+
+    def _prove_guards(self, write: Write, above: str, paths: Sequence[str]) -> Steps[int]:
+        """Check whether all guards are still in their lives.
+
+        Returns the version of the namespace's node at which they are.
+
+        Raises: `FencedError`, `GuardError`.
+        """
+        if write.fence is not None:
+            yield from self._fenced(
+                write, CheckVersion(self._tree.paths.service(write.fence.service))
+            )
+        namespace, *nodes = yield from self._states.nodes([above, *paths], fresh=True)
+        if namespace is None:
+            raise refusals.stale_guard(write.guards[0])
+        for path, guard, node in zip(paths, write.guards, nodes, strict=True):
+            if node is None or version_of(node.stat) != guard.version:
+                raise refusals.stale_guard(guard)
+            self._namespaces.learn(
+                above, path, guard.version.major, _namespace_version(namespace.stat)
+            )
+        return namespace.stat.version
+
+    def _fenced(self, write: Write, *operations: Request) -> Steps[list[Any]]:
         """Do *operations* together, by the fence if there is one, and return their results.
 
         Raises:
             FencedError: The fence is not the newest epoch.
-            Refused: Its number is that among *operations*.
+            RequestRefused: Its number is that among *operations*.
         """
-        guard = () if write.fence is None else (self._guard(write.fence),)
-        request = Multi((*guard, *operations)) if guard or operations[1:] else operations[0]
+        fence = () if write.fence is None else (self._fence_check(write.fence),)
+        request = Multi((*fence, *operations)) if fence or operations[1:] else operations[0]
         answer = yield Ask((request,), writes=True)
         try:
             result = answer.only()
-        except Refused as error:
-            if guard and not error.number and isinstance(error, NoNode | BadVersion):
-                raise _fenced(write.fence) from error
-            raise error.at(error.number - len(guard)) from None
-        return result[len(guard) :] if isinstance(request, Multi) else [result]
+        except RequestRefused as error:
+            if write.fence and not error.number and isinstance(error, NoNode | BadVersion):
+                raise refusals.fenced(write.fence) from error
+            raise error.at(error.number - len(fence)) from None
+        return result[len(fence) :] if isinstance(request, Multi) else [result]
 
-    def _guard(self, fence: Fence) -> Request:
+    def _fence_check(self, fence: Fence) -> Request:
         if fence.epoch not in _EPOCHS:
-            raise _fenced(fence)
-        return Check(self._tree.epoch(fence.service), fence.epoch)
+            raise refusals.fenced(fence)
+        return CheckVersion(self._tree.epoch(fence.service), fence.epoch)
 
 
 _COMPARED = 0
 
 
-def _compared(write: Write, path: str, expected: Version, generation: int) -> Sequence[Request]:
-    """Return what changes the key in the life and at the version that are expected."""
+def _namespace_version(above: Stat) -> NamespaceVersion:
+    return NamespaceVersion(above.version, above.mzxid)
+
+
+def _compared(write: Write, path: str, expected: Version, above_version: int) -> Sequence[Request]:
+    """Return the operation that changes the key in the expected life and version."""
     above = parent(path)
     if write.data is None:
-        return SetData(above, b"", generation), Delete(path, expected.minor)
+        return SetData(above, b"", above_version), Delete(path, expected.minor)
     changed = SetData(path, record(write.nonce, write.data), expected.minor)
-    return Check(above, generation), changed
-
-
-def _missing(write: Write) -> KeyMissingError:
-    return KeyMissingError(f"there is no key {str(write.key)!r}")
-
-
-def _conflict(write: Write, expected: Version) -> VersionConflictError:
-    return VersionConflictError(f"{str(write.key)!r} is not at version {expected} any more")
-
-
-def _fenced(fence: Fence | None) -> FencedError:
-    return FencedError(f"{fence} is not the newest epoch of its service")
+    return CheckVersion(above, above_version), changed

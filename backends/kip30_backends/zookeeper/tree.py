@@ -1,26 +1,159 @@
-"""Where things are in ZooKeeper's tree, how they are made, and how records are kept in nodes.
+"""Where records are in ZooKeeper's tree, how nodes are created, and who may change them.
 
 Below the chroot the layout is that of `kip30.driver.key_layout`. A service's node has two
 children: ``leader``, which goes with the leader's session, and ``epoch``, which stays; its version
 is the epoch. The data version of a namespace's node counts the deletions of its keys.
+
+A node that existed before may be another client's, and its access list may let others delete
+kip30's nodes below it. A service's epoch could be deleted there and start again, and with it the
+fences of former leaders. So each parent is checked before a backend first uses it.
 """
 
+import base64
+import hashlib
+import importlib.util
 import struct
-from typing import TypeVar
+from collections.abc import Collection
+from itertools import accumulate
+from typing import NamedTuple, TypeVar, cast
+
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from kip30.driver.key_layout import Paths
 from kip30.driver.record_format import seal, unseal
 from kip30.driver.records import Entry, Version
-from kip30.errors import StoreError
+from kip30.errors import ConfigError, StoreError
+from kip30_backends.zookeeper.calls import Ask, Steps
 from kip30_backends.zookeeper.client.jute import Stat
-from kip30_backends.zookeeper.client.protocol import Acl, Create, CreateContainer, Node
-from kip30_backends.zookeeper.errors import NodeExists, NoNode
-from kip30_backends.zookeeper.request import Ask, Steps
-from kip30_backends.zookeeper.security import AccessLists
+from kip30_backends.zookeeper.client.messages import (
+    Acl,
+    Create,
+    CreateContainer,
+    GetAcl,
+    Grant,
+    WhoAmI,
+    Znode,
+)
+from kip30_backends.zookeeper.errors import NodeExists, NoNode, RequestRefused, Unimplemented
+from kip30_backends.zookeeper.settings import ZookeeperSettings
 
 T = TypeVar("T")
 
 _EPOCH = struct.Struct("!i")
+
+_READ = 1
+_LETTERS = ((1, "r"), (2, "w"), (4, "c"), (8, "d"), (16, "a"))
+_KEPT = 8192
+"""How many checked nodes are remembered; of more, some are checked again."""
+_MOST_PROOFS = 10_000
+_NOT_NAMES = frozenset({"world", "ip"})
+"""Schemes that tell where a client is, and not which one it is."""
+
+
+class Owners(NamedTuple):
+    """Identities that may change nodes of this client.
+
+    Attributes:
+        ids: As an access list has them, such as ``sasl:app``.
+        schemes: Schemes by which servers know this client, though its names are unknown until a
+            server is asked.
+    """
+
+    ids: frozenset[str] = frozenset()
+    schemes: frozenset[str] = frozenset()
+
+
+def digest_id(user_and_password: str) -> str:
+    """Return the name in access lists of *user_and_password* by the digest scheme."""
+    user = user_and_password.partition(":")[0]
+    # The scheme is defined with it; no secret depends on it here.
+    digest = hashlib.sha1(user_and_password.encode()).digest()  # noqa: S324
+    return f"digest:{user}:{base64.b64encode(digest).decode()}"
+
+
+class AccessLists:
+    """Checks nodes of one tree. Used on the connection's thread alone."""
+
+    def __init__(self, owners: Owners | None) -> None:
+        """Let only *owners* change nodes; check nothing if that is None."""
+        self._owners = owners
+        # The identities of this client at the servers; None before one was asked.
+        self._names: frozenset[str] | None = None
+        # Nodes that passed the check. Only this client could have replaced them since: the node
+        # above each of them has passed it as well.
+        self._sound: set[str] = set()
+
+    def covers(self, path: str) -> bool:
+        """Say whether *path* needs no check."""
+        return self._owners is None or path in self._sound
+
+    def check(self, top: str, path: str) -> Steps[None]:
+        """Check the existing nodes from *top* down to *path* that were not checked before.
+
+        Raises:
+            StoreError: One of them may be changed by others. The message names it.
+            NoAuth: One of them shows its list to its owners alone, and this client is not one.
+        """
+        if self.covers(path):
+            return
+        paths = [one for one in _down(top, path) if one not in self._sound]
+        answer = yield Ask(tuple(map(GetAcl, paths)))
+        for one, outcome in zip(paths, answer.outcomes, strict=True):
+            if isinstance(outcome, NoNode):
+                return
+            yield from self._check(one, outcome)
+
+    def _check(self, path: str, outcome: list[Grant] | RequestRefused) -> Steps[None]:
+        if isinstance(outcome, RequestRefused):
+            raise outcome
+        names = yield from self._known_names()
+        for grant in outcome:
+            if grant.permissions & ~_READ and not self._is_owner(grant, names):
+                raise StoreError(
+                    f"{path} may be changed by {grant.who} ({_letters(grant)}): {_REMEDY}"
+                )
+        if len(self._sound) >= _KEPT:
+            self._sound.clear()
+        self._sound.add(path)
+
+    def _is_owner(self, grant: Grant, names: Collection[str]) -> bool:
+        owners = self._owners or Owners()
+        return grant.who in owners.ids or grant.who in names or f"{grant.scheme}:" in names
+
+    def _known_names(self) -> Steps[frozenset[str]]:
+        """Ask a server for this client's identities, once; one older than 3.7 cannot say.
+
+        Then every client that is known by the same scheme counts as this client.
+        """
+        schemes = self._owners.schemes if self._owners else frozenset[str]()
+        if self._names is None and schemes:
+            answer = yield Ask((WhoAmI(),), fresh=False)
+            outcome: list[str] | RequestRefused = answer.outcomes[0]
+            if isinstance(outcome, Unimplemented):
+                self._names = frozenset(f"{scheme}:" for scheme in schemes)
+            elif isinstance(outcome, RequestRefused):
+                raise outcome
+            else:
+                self._names = frozenset(
+                    name for name in outcome if name.partition(":")[0] in schemes - _NOT_NAMES
+                )
+        return self._names or frozenset()
+
+
+_REMEDY = (
+    "have its owner remove it, close it with `setAcl -R`, or list who else may change it in"
+    " plugin.zookeeper.acl.trusted"
+)
+
+
+def _down(top: str, path: str) -> list[str]:
+    """Return *top* and the nodes on the way from it down to *path*, which is one of them."""
+    below = path[len(top) :].strip("/")
+    return [top, *accumulate(below.split("/"), "{}/{}".format, initial=top)][1:] if below else [top]
+
+
+def _letters(grant: Grant) -> str:
+    return "".join(letter for bit, letter in _LETTERS if grant.permissions & bit)
 
 
 class Tree:
@@ -35,9 +168,9 @@ class Tree:
         *,
         modern: bool,
     ) -> None:
-        """Lay it out below *chroot*, with *acl* on every node that is made.
+        """Place it below *chroot*, with *acl* on every node that is created.
 
-        *modern* says that the servers know the requests that came with ZooKeeper 3.6.
+        *modern* says that the servers know the requests that were added in ZooKeeper 3.6.
         """
         self.modern = modern
         self._access = access
@@ -59,9 +192,9 @@ class Tree:
         return Create(path, data, self._acl, ephemeral)
 
     def make_group(self, path: str) -> Steps[None]:
-        """Create the group at *path*, to go when it is empty if the servers are modern.
+        """Create the group at *path*, to be deleted when it is empty if the servers are modern.
 
-        It may be missing still or again when a member is created in it: then ask again.
+        It may be missing when a member is created in it: then create it again.
         """
         if not self.modern:
             return (yield from self.make(path))
@@ -115,22 +248,79 @@ class Tree:
         return self._access.check(top, path if path.startswith(self.paths.root) else top)
 
 
+class NamespaceVersion(NamedTuple):
+    """The state of a namespace's node: its version, and the transaction that made it."""
+
+    number: int
+    since: int
+
+
+class NamespaceVersions:
+    """The state of namespaces' nodes that one client knows; the store compares it before use."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        # All are written on the connection's thread, and emptied when they are full: to prove a
+        # life again costs one read.
+        # The newest version that was seen, by the path of the namespace's node.
+        self._newest: dict[str, NamespaceVersion] = {}
+        # The life of each key's node when it was seen last.
+        self._lives: dict[str, int] = {}
+        # The life of a key's node, and the version of the namespace's node at which that life was
+        # seen to be the present one.
+        self._checked: dict[str, tuple[int, int]] = {}
+
+    def saw(self, path: str, life: int) -> None:
+        """Note that the node at *path* was once that of *life*."""
+        if len(self._lives) > _MOST_PROOFS:
+            self._lives.clear()
+        self._lives[path] = life
+
+    def proof(self, above: str, path: str, life: int) -> int | None:
+        """Return the version of *above* at which the node at *path* is that of *life*."""
+        newest = self._newest.get(above)
+        if newest is None or self._lives.get(path) != life:
+            return None
+        if life > newest.since or self._checked.get(path) == (life, newest.number):
+            return newest.number
+        return None
+
+    def learn(self, above: str, path: str, life: int, newest: NamespaceVersion) -> None:
+        """Note that at the version *newest* of *above* the node at *path* is that of *life*."""
+        if len(self._checked) > _MOST_PROOFS or len(self._newest) > _MOST_PROOFS:
+            self._checked.clear()
+            self._newest.clear()
+        self._newest[above] = newest
+        self._checked[path] = (life, newest.number)
+        self.saw(path, life)
+
+    def deleted(self, above: str, newest: NamespaceVersion) -> None:
+        """Note that a deletion of this client made the version *newest* of *above*."""
+        known = self._newest.get(above)
+        if known is None or newest.since > known.since:
+            self._newest[above] = newest
+
+    def forget(self, above: str) -> None:
+        """Note that *above* has another version by now."""
+        self._newest.pop(above, None)
+
+
 def parent(path: str) -> str:
     """Return the path above *path*."""
     return path.rpartition("/")[0]
 
 
 def record(nonce: str, data: bytes) -> bytes:
-    """Return what is kept in the node of a value or a member."""
+    """Return the data of the node of a value or a member."""
     return seal(nonce, data)
 
 
 def leader_record(nonce: str, data: bytes, candidate: str, epoch: int) -> bytes:
-    """Return what is kept in a leader's node: it tells its own epoch, to be read with it."""
+    """Return the data of a leader's node: it includes the epoch, to be read with it."""
     return seal(nonce, _EPOCH.pack(epoch) + data, name=candidate)
 
 
-def leader_of(node: Node, path: str) -> tuple[str, Entry]:
+def leader_of(node: Znode, path: str) -> tuple[str, Entry]:
     """Return the candidate that leads, and its record.
 
     Raises:
@@ -153,7 +343,7 @@ def incarnation_of(stat: Stat) -> Version:
     return Version(stat.czxid)
 
 
-def entry_of(node: Node, version: Version, path: str) -> tuple[str, Entry]:
+def entry_of(node: Znode, version: Version, path: str) -> tuple[str, Entry]:
     """Return the name that is kept in a node, and its record.
 
     Raises:
@@ -161,3 +351,54 @@ def entry_of(node: Node, version: Version, path: str) -> tuple[str, Entry]:
     """
     found = unseal(node.data or b"", path)
     return found.name, Entry(version, found.nonce, found.data)
+
+
+def digest(settings: ZookeeperSettings) -> str | None:
+    """Return the credentials in the form of the digest scheme."""
+    if settings.digest_user is None:
+        return None
+    return f"{settings.digest_user}:{settings.digest_password}"
+
+
+def sasl(settings: ZookeeperSettings) -> dict[str, str] | None:
+    """Return the options that kazoo passes to pure-sasl.
+
+    Raises:
+        ConfigError: pure-sasl is not installed.
+    """
+    if settings.sasl_mechanism == "none":
+        return None
+    if importlib.util.find_spec("puresasl") is None:
+        raise ConfigError("plugin.zookeeper.sasl.mechanism needs the package pure-sasl")
+    options = {"mechanism": settings.sasl_mechanism.upper(), "service": settings.sasl_service}
+    if settings.sasl_user is not None and settings.sasl_password is not None:
+        options |= {"username": settings.sasl_user, "password": settings.sasl_password}
+    return options
+
+
+def owners(settings: ZookeeperSettings) -> Owners | None:
+    """Return who may change the tree's content; None if that is everyone."""
+    if _choice(settings) == "open":
+        return None
+    ids = set(settings.acl_trusted)
+    credentials = digest(settings)
+    if credentials is not None:
+        ids.add(digest_id(credentials))
+    schemes = {"sasl": settings.sasl_mechanism != "none", "x509": bool(settings.tls_certificate)}
+    return Owners(frozenset(ids), frozenset(scheme for scheme, used in schemes.items() if used))
+
+
+def acl(settings: ZookeeperSettings) -> tuple[Acl, ...]:
+    """Return the access list of all nodes."""
+    entries = {
+        "open": OPEN_ACL_UNSAFE,
+        "creator": CREATOR_ALL_ACL,
+        "creator-world-read": [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+    }
+    return tuple(cast("list[Acl]", entries[_choice(settings)]))
+
+
+def _choice(settings: ZookeeperSettings) -> str:
+    if settings.acl == "auto":
+        return "creator" if settings.has_credentials else "open"
+    return settings.acl

@@ -1,64 +1,36 @@
-"""Observing targets: armed on the server, read again at every event."""
+"""Observing targets: watched on the server, read again at every event."""
 
 import logging
 import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 
-from typing_extensions import override
-
-from kip30.driver import ObserveDriver, Watch
+from kip30.driver.kit.gate import CLOSED
+from kip30.driver.kit.watch import Sink, WatchHandle
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import ClosedError
-from kip30_backends.zookeeper.client.protocol import AddWatch, RemoveWatches
-from kip30_backends.zookeeper.request import Ask, Outbox, Steps
-from kip30_backends.zookeeper.snapshots import States
+from kip30_backends.zookeeper.calls import Ask, Outbox, Steps
+from kip30_backends.zookeeper.client.messages import AddWatch, Event, RemoveWatches
+from kip30_backends.zookeeper.target_states import States
 from kip30_backends.zookeeper.tree import Tree
 
-Sink = Callable[[Snapshot], None]
 log: logging.Logger = logging.getLogger(__name__)
 
-_UNTOLD = -1
 _TRIES = 3
 _MOST_CHANGED = 500
 """How many changed children are read on their own; of more, all are read."""
 
 
-class ZookeeperWatch(Watch):
-    """One observation, and the order of what was delivered last."""
-
-    def __init__(self, sink: Sink, forget: Callable[["ZookeeperWatch"], None]) -> None:
-        """Tell *sink*; call *forget* in the end."""
-        self._sink = sink
-        self._forget = forget
-        self._order = _UNTOLD
-        self._closed = False
-        self._lock = threading.RLock()
-
-    def tell(self, snapshot: Snapshot) -> None:
-        """Hand *snapshot* on unless it is no news."""
-        with self._lock:
-            if not self._closed and snapshot.order > self._order:
-                self._order = snapshot.order
-                self._sink(snapshot)
-
-    @override
-    def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._forget(self)
-
-
-class Outlook:
+class WatchedTarget:
     """One watched target. *busy* while it is read; *dirty* if that has to be done again."""
 
     def __init__(self, target: Target) -> None:
-        """Know nothing of *target* yet."""
+        """Start without a state of *target*."""
         self.target = target
-        self.watches: list[ZookeeperWatch] = []
+        # Changed under the lock of `Watches`.
+        self.watches: list[WatchHandle] = []
+        # Whether the server of this connection notifies of changes, as those from 3.6 on do. Set by
+        # a read, and reset by another connection or the end of the last watch.
         self.armed = False
         self.busy = False
         self.dirty = True
@@ -66,7 +38,7 @@ class Outlook:
         self.known: Snapshot | None = None
         # How often `invalidate` was called: a state that was read before is not kept.
         self.era = 0
-        # The children of which events told since `known` was read. Changed under the lock.
+        # The children with events since `known` was read. Changed under the lock.
         self.changed: set[str] = set()
 
     def invalidate(self) -> None:
@@ -84,200 +56,201 @@ class Watches:
     """All watches of one backend. Thread-safe; sinks are called on the connection's thread."""
 
     def __init__(self, outbox: Outbox, states: States, tree: Tree) -> None:
-        """Read by *states*. In an old *tree* every read leaves a one-shot watch behind."""
+        """Read with *states*. In an old *tree* every read leaves a one-shot watch behind."""
         self._outbox = outbox
         self._tree = tree
         self._states = states
         self._lock = threading.Lock()
-        self._outlooks: dict[str, Outlook] = {}
+        # The watched targets by the paths of their nodes, and the paths to be read again after a
+        # failure.
+        self._watched: dict[str, WatchedTarget] = {}
         self._failed: set[str] = set()
         # How many connections there were.
         self._connections = 0
         self._closed = False
 
-    def add(self, target: Target, sink: Sink) -> ZookeeperWatch:
-        """Tell *sink* of *target* from now on.
+    def add(self, target: Target, sink: Sink) -> WatchHandle:
+        """Notify *sink* of *target* from now on.
 
         Raises:
             ClosedError: The backend is closed.
         """
         path = self._states.watched(target)
-        watch = ZookeeperWatch(sink, partial(self._forget, path))
+        watch = WatchHandle(target, sink, partial(self._forget, path))
         with self._lock:
             if self._closed:
-                raise ClosedError("the backend is closed")
-            outlook = self._outlooks.setdefault(path, Outlook(target))
-            outlook.watches.append(watch)
-            outlook.invalidate()
-        self._look_at(path, outlook)
+                raise ClosedError(CLOSED)
+            watched = self._watched.setdefault(path, WatchedTarget(target))
+            watched.watches.append(watch)
+            watched.invalidate()
+        self._look_at(path, watched)
         return watch
 
     def connected(self) -> None:
-        """Begin anew with all of them: a new connection has no watches."""
+        """Restart all of them: a new connection has no watches."""
         with self._lock:
             self._connections += 1
-            outlooks = list(self._outlooks.items())
-            for _, outlook in outlooks:
-                outlook.armed = False
-                outlook.invalidate()
-        for path, outlook in outlooks:
-            self._look_at(path, outlook)
+            all_watched = list(self._watched.items())
+            for _, watched in all_watched:
+                watched.armed = False
+                watched.invalidate()
+        for path, watched in all_watched:
+            self._look_at(path, watched)
 
-    def happened(self, path: str, *, is_data: bool) -> None:
-        """Look again at what an event at *path* is about; *is_data* if its data has changed."""
-        outlook = self._outlooks.get(path)
-        if outlook is not None and self._concerns(outlook, is_data=is_data):
-            outlook.invalidate()
-            self._look_at(path, outlook)
+    def happened(self, event: Event, order: int) -> None:
+        """Read the target of *event* again, unless the event says all; *order* is its own."""
+        path, is_data = event.path, event.is_data
+        watched = self._watched.get(path)
+        if watched is not None and self._concerns(watched, is_data=is_data):
+            watched.invalidate()
+            if event.is_deletion and self._says_all(watched):
+                self._deliver(watched, Snapshot(order, {}))
+            else:
+                self._look_at(path, watched)
         above, _, name = path.rpartition("/")
-        outlook = self._outlooks.get(above)
-        if outlook is not None and self._concerns(outlook, is_data=is_data):
+        watched = self._watched.get(above)
+        if watched is not None and self._concerns(watched, is_data=is_data):
             with self._lock:
-                outlook.changed.add(name)
-            self._look_at(above, outlook)
+                watched.changed.add(name)
+            self._look_at(above, watched)
 
-    def _concerns(self, outlook: Outlook, *, is_data: bool) -> bool:
+    def _concerns(self, watched: WatchedTarget, *, is_data: bool) -> bool:
         """Say whether an event is news: data does not change a set of keys.
 
         But any event uses up the watch of an older server.
         """
-        return not (is_data and self._tree.modern and outlook.target.kind is Kind.NAMESPACE)
+        return not (is_data and self._tree.modern and watched.target.kind is Kind.NAMESPACE)
+
+    def _says_all(self, watched: WatchedTarget) -> bool:
+        """Say whether the deletion of its node is the whole state of a target.
+
+        The server sends events and answers in the order of its transactions, so no answer before
+        the event is newer, and a node that is created again has an event of its own. With a read
+        after each deletion, a candidate would claim a round trip later. On older servers the read
+        also watches again.
+        """
+        return self._tree.modern and not watched.has_children
 
     def retry(self) -> None:
-        """Look again at what could not be read."""
+        """Retry the reads that failed."""
         with self._lock:
             failed, self._failed = self._failed, set()
-            outlooks = [(path, self._outlooks[path]) for path in failed if path in self._outlooks]
-        for path, outlook in outlooks:
-            self._look_at(path, outlook)
+            all_watched = [(path, self._watched[path]) for path in failed if path in self._watched]
+        for path, watched in all_watched:
+            self._look_at(path, watched)
 
     def close(self) -> None:
         """Close them all."""
         with self._lock:
             self._closed = True
-            watches = [watch for outlook in self._outlooks.values() for watch in outlook.watches]
+            watches = [watch for watched in self._watched.values() for watch in watched.watches]
         for watch in watches:
             watch.close()
 
-    def _look_at(self, path: str, outlook: Outlook) -> None:
+    def _look_at(self, path: str, watched: WatchedTarget) -> None:
         with self._lock:
-            outlook.dirty = True
-            if outlook.busy:
+            watched.dirty = True
+            if watched.busy:
                 return
-            outlook.busy = True
-        self._look(path, outlook)
+            watched.busy = True
+        self._look(path, watched)
 
-    def _look(self, path: str, outlook: Outlook) -> None:
-        future = self._outbox.tend(self._steps(path, outlook))
-        future.add_done_callback(partial(self._looked, path, outlook))
+    def _look(self, path: str, watched: WatchedTarget) -> None:
+        future = self._outbox.tend(self._steps(path, watched))
+        future.add_done_callback(partial(self._looked, path, watched))
 
-    def _steps(self, path: str, outlook: Outlook) -> Steps[Snapshot]:
-        outlook.dirty = False
-        era = outlook.era
-        if self._tree.modern and not outlook.armed:
-            (yield Ask((AddWatch(path, outlook.has_children),), fresh=False)).only()
-            outlook.armed = True
-        state = yield from self._changed(outlook, era)
+    def _steps(self, path: str, watched: WatchedTarget) -> Steps[Snapshot]:
+        watched.dirty = False
+        era = watched.era
+        if self._tree.modern and not watched.armed:
+            (yield Ask((AddWatch(path, watched.has_children),), fresh=False)).only()
+            watched.armed = True
+        state = yield from self._changed(watched, era)
         if state is None:
             with self._lock:
-                outlook.changed = set()
-            state = yield from self._states.read(outlook.target, watch=not self._tree.modern)
-        if era == outlook.era:
-            outlook.known = state
+                watched.changed = set()
+            state = yield from self._states.read(watched.target, watch=not self._tree.modern)
+        if era == watched.era:
+            watched.known = state
         return state
 
-    def _changed(self, outlook: Outlook, era: int) -> Steps[Snapshot | None]:
-        """Read only what events were about, if that is enough; None if it is not.
+    def _changed(self, watched: WatchedTarget, era: int) -> Steps[Snapshot | None]:
+        """Read only the children with events, if that is enough; None if it is not.
 
-        An answer may be newer than events that come before it: another reader may have seen what
-        those are about. So the state is complete only if none came meanwhile.
+        An answer may be newer than events that arrive before it: another reader may have seen their
+        changes. So the state is complete only if no event arrived meanwhile.
         """
-        state = outlook.known if self._tree.modern and outlook.has_children else None
+        state = watched.known if self._tree.modern and watched.has_children else None
         for _ in range(_TRIES):
-            if state is None or era != outlook.era or len(outlook.changed) > _MOST_CHANGED:
+            if state is None or era != watched.era or len(watched.changed) > _MOST_CHANGED:
                 return None
-            if not outlook.changed:
+            if not watched.changed:
                 return state
             with self._lock:
-                nodes, outlook.changed = outlook.changed, set()
-            state = yield from self._states.changed(outlook.target, state, nodes)
-        return state if era == outlook.era and not outlook.changed else None
+                nodes, watched.changed = watched.changed, set()
+            state = yield from self._states.changed(watched.target, state, nodes)
+        return state if era == watched.era and not watched.changed else None
 
-    def _looked(self, path: str, outlook: Outlook, future: Future[Snapshot]) -> None:
+    def _looked(self, path: str, watched: WatchedTarget, future: Future[Snapshot]) -> None:
         error = future.exception()
         if error is None:
-            for watch in list(outlook.watches):
-                watch.tell(future.result())
+            self._deliver(watched, future.result())
         elif not isinstance(error, ClosedError):
-            outlook.invalidate()
+            watched.invalidate()
             log.info("retrying watch of %s after: %s", path, str(error))
-        self._next(path, outlook, failed=error is not None)
+        self._next(path, watched, failed=error is not None)
 
-    def _next(self, path: str, outlook: Outlook, *, failed: bool) -> None:
+    def _deliver(self, watched: WatchedTarget, state: Snapshot) -> None:
+        for watch in list(watched.watches):
+            watch.deliver(state)
+
+    def _next(self, path: str, watched: WatchedTarget, *, failed: bool) -> None:
         with self._lock:
-            again = outlook.dirty and bool(outlook.watches) and not failed
-            outlook.busy = again
-            if failed and outlook.watches:
+            again = watched.dirty and bool(watched.watches) and not failed
+            watched.busy = again
+            if failed and watched.watches:
                 self._failed.add(path)
         if again:
-            self._look(path, outlook)
-        elif not outlook.watches:
-            self._disarm(path, outlook)
+            self._look(path, watched)
+        elif not watched.watches:
+            self._disarm(path, watched)
 
-    def _forget(self, path: str, watch: ZookeeperWatch) -> None:
+    def _forget(self, path: str, watch: WatchHandle) -> None:
         with self._lock:
-            outlook = self._outlooks.get(path)
-            if outlook is None or watch not in outlook.watches:
+            watched = self._watched.get(path)
+            if watched is None or watch not in watched.watches:
                 return
-            outlook.watches.remove(watch)
-            if outlook.watches:
+            watched.watches.remove(watch)
+            if watched.watches:
                 return
-            del self._outlooks[path]
-            idle = not outlook.busy
+            del self._watched[path]
+            idle = not watched.busy
         if idle:
-            self._disarm(path, outlook)
+            self._disarm(path, watched)
 
-    def _disarm(self, path: str, outlook: Outlook) -> None:
-        """Have the server tell no more of *path*, unless someone has begun to watch it again."""
+    def _disarm(self, path: str, watched: WatchedTarget) -> None:
+        """Stop the server's notifications of *path*, unless it is watched again."""
         with self._lock:
-            armed, outlook.armed = outlook.armed, False
-            if not armed or path in self._outlooks or self._closed:
+            armed, watched.armed = watched.armed, False
+            if not armed or path in self._watched or self._closed:
                 return
             removed = self._outbox.tend(_remove(path))
             sent_on = self._connections
         removed.add_done_callback(partial(self._disarmed, path, sent_on))
 
     def _disarmed(self, path: str, sent_on: int, _: Future[None]) -> None:
-        """Arm *path* again if it is watched by now, and a later connection has ended its watch.
+        """Watch *path* again if it is needed, and a later connection has ended its watch.
 
         What a connection did not answer is sent again behind what was posted since.
         """
         with self._lock:
-            outlook = self._outlooks.get(path)
-            if outlook is None or sent_on == self._connections or self._closed:
+            watched = self._watched.get(path)
+            if watched is None or sent_on == self._connections or self._closed:
                 return
-            outlook.armed = False
-            outlook.invalidate()
-        self._look_at(path, outlook)
+            watched.armed = False
+            watched.invalidate()
+        self._look_at(path, watched)
 
 
 def _remove(path: str) -> Steps[None]:
     yield Ask((RemoveWatches(path),), fresh=False)
-
-
-class ZookeeperObserve(ObserveDriver):
-    """Whole targets, read once or watched."""
-
-    def __init__(self, outbox: Outbox, states: States, watches: Watches) -> None:
-        """Read by *states*; *watches* tell of changes."""
-        self._outbox = outbox
-        self._states = states
-        self._watches = watches
-
-    @override
-    def snapshot(self, target: Target) -> Future[Snapshot]:
-        return self._outbox.start(self._states.read(target, fresh=True))
-
-    @override
-    def watch(self, target: Target, sink: Callable[[Snapshot], None]) -> Watch:
-        return self._watches.add(target, sink)

@@ -8,7 +8,7 @@ import cassandra.policies
 import cassandra.query
 
 from benchmarks.remote.place import Place
-from kip30_backends.cassandra.client.statements import Statements
+from kip30_backends.cassandra.client.connections import Statements
 
 Row = Mapping[str, Any]
 

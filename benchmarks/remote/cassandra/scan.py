@@ -9,7 +9,7 @@ from typing_extensions import override
 from benchmarks.pipeline.replay import RawScan, noting
 from benchmarks.remote.cassandra.client import Client
 from benchmarks.remote.place import Place
-from kip30_backends.cassandra.request import Ask, Calls
+from kip30_backends.cassandra.calls import Ask, Calls
 
 
 class BareScan(RawScan):

@@ -11,7 +11,7 @@ from benchmarks.pipeline.replay import RawScan, noting
 from benchmarks.remote.consul.client import Client
 from benchmarks.remote.place import Place
 from kip30_backends.consul import scanning
-from kip30_backends.consul.client.exchange import Ask
+from kip30_backends.consul.client.operation_requests import Ask
 
 
 class BareScan(RawScan):

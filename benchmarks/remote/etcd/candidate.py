@@ -2,8 +2,10 @@
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
+import grpc
 from typing_extensions import override
 
 from benchmarks.remote.candidate import RAW_LEADER, Candidate, Elected
@@ -35,9 +37,10 @@ class RawCandidate(Candidate):
         return began
 
     def _follow(self, answers: Any) -> None:
-        for answer in answers:
-            if self._wanted and any(event.type for event in answer.events):
-                self._take()
+        with suppress(grpc.RpcError):  # the server ends before the candidate
+            for answer in answers:
+                if self._wanted and any(event.type for event in answer.events):
+                    self._take()
 
     def _take(self) -> None:
         if self._stubs.put_if(absent(_KEY), b"", self._lease).succeeded:

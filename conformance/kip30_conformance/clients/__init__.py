@@ -1,1 +1,1 @@
-"""Clients and programs that checks set to work, and what they were notified of."""
+"""Clients and programs that checks run, and the notifications that they received."""

@@ -1,4 +1,4 @@
-"""Clients that go on with their work while something happens to a record beside theirs."""
+"""Clients that continue their work while something happens to a record beside theirs."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,7 +12,7 @@ from kip30 import (
     ValueChange,
 )
 from kip30.driver import Capability
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 
 T = TypeVar("T")
@@ -23,18 +23,18 @@ _VALUE = f"{NAMESPACE}/steady"
 
 
 class Bystanders:
-    """One client that listens, is a member and leads; and another that changes what it hears of.
+    """One client that listens, is a member and leads; another makes the changes it observes.
 
     They use the namespace ``n``, the group ``g`` and the service ``s``, in which others may be.
 
     Attributes:
-        members: What the listener of the group was called with.
-        keys: What the listener of the namespace was called with.
-        leaders: What the listener of the service was called with.
+        members: The events of the listener of the group.
+        keys: The events of the listener of the namespace.
+        leaders: The events of the listener of the service.
     """
 
     def __init__(self, client: PluginLocator, other: PluginLocator) -> None:
-        """Begin; each change is made by *other*."""
+        """Start; *other* makes each change."""
         self._client, self._other = client, other
         self._crew = other.group_membership(GROUP)
         self._rivals = other.leader_election(f"{SERVICE}2")
@@ -59,9 +59,9 @@ class Bystanders:
         self._client.leader_election(f"{SERVICE}2").add_listener(self.leaders)
 
     def expect_well(self, while_: str) -> None:
-        """Require claims to hold, reads to answer and each listener to hear of a new change.
+        """Require claims to hold, reads to succeed and each listener to receive a new change.
 
-        *while_* says in errors what is going on.
+        *while_* names in errors what happens meanwhile.
         """
         self._round += 1
         name = f"k{self._round}"
@@ -83,7 +83,7 @@ class Bystanders:
         assert self._rivals.wait_elected(name, 10), f"not elected: {name}"
 
     def _expect_told(self, name: str, while_: str) -> None:
-        told: dict[str, Callable[[], object]] = {
+        notified: dict[str, Callable[[], object]] = {
             "value": lambda: any(event.value == name for event in self.values.events),
             "key set": lambda: any(name in _names(event) for event in self.keys.events),
             "group": lambda: any(name in event.joined for event in self.members.events),
@@ -92,8 +92,8 @@ class Bystanders:
                 for event in self.leaders.events
             ),
         }
-        for kind, is_told in told.items():
-            eventually(is_told, what=f"listener of {kind} hears of {name!r}: {while_}")
+        for kind, is_notified in notified.items():
+            eventually(is_notified, what=f"listener of {kind} hears of {name!r}: {while_}")
 
 
 def _names(event: KeySetChange) -> set[str]:

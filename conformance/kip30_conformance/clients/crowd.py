@@ -1,4 +1,4 @@
-"""Doing things at the same time: threads that start together, and what became of each."""
+"""Doing things at the same time: threads that start together, and the result of each."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ def together(works: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def at_once(works: Sequence[Callable[[], T]]) -> list[T | Kip30Error]:
-    """Do all *works* together, and return of each its result or the kip30 error it raised."""
+    """Do all *works* together, and return for each its result or the kip30 error it raised."""
 
     def outcome(work: Callable[[], T]) -> T | Kip30Error:
         try:

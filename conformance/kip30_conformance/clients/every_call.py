@@ -17,6 +17,7 @@ Call = Callable[[Any], object]
 _TABLE: dict[type[Any], dict[str, Call]] = {
     PluginLocator: {
         "backend": lambda locator: locator.backend,
+        "context": lambda locator: locator.context,
         "storage": lambda locator: locator.storage(),
         "listener_registry": lambda locator: locator.listener_registry(),
         "group_membership": lambda locator: locator.group_membership("g"),
@@ -45,6 +46,8 @@ _TABLE: dict[type[Any], dict[str, Call]] = {
         "update": lambda group: group.update("m", ""),
         "leave": lambda group: group.leave("m"),
         "member": lambda group: group.member("m"),
+        "incarnations": lambda group: group.incarnations(),
+        "share_lease": lambda group: group.share_lease("m"),
         "membership": lambda group: group.membership(),
         "membership_list": lambda group: group.membership_list(),
         "add_listener": lambda group: group.add_listener(print),

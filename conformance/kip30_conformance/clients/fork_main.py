@@ -23,8 +23,8 @@ from kip30_conformance.clients.forked_child import (
     EVENT_SECONDS,
     TERM_SECONDS,
     Child,
+    ChildReport,
     Properties,
-    Report,
     lead,
 )
 
@@ -36,7 +36,7 @@ class Busy:
     """Threads of the parent that never stop using the store."""
 
     def __init__(self, properties: Properties, client: PluginLocator) -> None:
-        """Begin."""
+        """Start."""
         self.errors: list[str] = []
         self.writes = 0
         self._properties = properties
@@ -53,8 +53,8 @@ class Busy:
             self._lead,
         )
         self._threads = [threading.Thread(target=self._go_on, args=[one]) for one in work]
-        self.told: list[Any] = []
-        self.report = _Kept(self.told)
+        self.lines: list[Any] = []
+        self.report = _Kept(self.lines)
         for thread in self._threads:
             thread.start()
 
@@ -101,12 +101,12 @@ class Busy:
         self._stopped.wait(TERM_SECONDS)
 
 
-class _Kept(Report):
-    """What the parent itself has to tell of its terms."""
+class _Kept(ChildReport):
+    """The parent's own report about its terms."""
 
-    def __init__(self, told: list[Any]) -> None:
+    def __init__(self, lines: list[Any]) -> None:
         super().__init__(-1)
-        self._kept = told
+        self._kept = lines
 
     @override
     def tell(self, what: str, value: object) -> None:
@@ -114,7 +114,7 @@ class _Kept(Report):
 
 
 def rounds(properties: Properties, number: int, ends: Sequence[str]) -> dict[str, Any]:
-    """Fork *number* children one after the other among busy threads, and say what became of it."""
+    """Fork *number* children one after the other among busy threads, and return the results."""
     heard: list[str | None] = []
     lost: list[int] = []
     with PluginLocator().startup(properties) as client:
@@ -133,7 +133,7 @@ def rounds(properties: Properties, number: int, ends: Sequence[str]) -> dict[str
         _await(lambda: heard[-1:] == [last])
         return {
             "children": children,
-            "parent": busy.told,
+            "parent": busy.lines,
             "errors": busy.errors,
             "writes": busy.writes,
             "heard_last": heard[-1:] == [last],
@@ -183,7 +183,7 @@ def _say(answer: object) -> None:
 
 
 def main() -> None:
-    """Do what the first line of the input asks for."""
+    """Do the request in the first line of the input."""
     faulthandler.enable()  # a child that crashes says where
     warnings.simplefilter("ignore", DeprecationWarning)  # forking among threads is the point
     request = json.loads(sys.stdin.readline())

@@ -1,4 +1,4 @@
-"""The children that `fork_main` forks: what they do, how they end, and what they tell."""
+"""The children that `fork_main` forks: what they do, how they end, and their reports."""
 
 import json
 import multiprocessing
@@ -23,20 +23,20 @@ _SERVICE = "forks"
 Properties = dict[str, str]
 
 
-class Report:
-    """What a child tells its parent, line by line, as long as it lives."""
+class ChildReport:
+    """The lines that a child reports to its parent, as long as it lives."""
 
     def __init__(self, descriptor: int) -> None:
         """Write to *descriptor*."""
         self._descriptor = descriptor
 
     def tell(self, what: str, value: object) -> None:
-        """Tell *value* of *what*."""
+        """Report *value* as *what*."""
         os.write(self._descriptor, json.dumps([what, value]).encode() + b"\n")
 
 
-def use_fully(properties: Properties, number: int, report: Report) -> None:
-    """Be a child: start a locator, use everything it offers, and close it."""
+def use_fully(properties: Properties, number: int, report: ChildReport) -> None:
+    """Run as a child: start a locator, use everything it offers, and close it."""
     begun = time.monotonic()
     with PluginLocator().startup(properties) as own:
         report.tell("started", time.monotonic() - begun)
@@ -56,13 +56,13 @@ def use_fully(properties: Properties, number: int, report: Report) -> None:
     report.tell("closed", value=True)
 
 
-def lead(own: PluginLocator, name: str, report: Report) -> None:
+def lead(own: PluginLocator, name: str, report: ChildReport) -> None:
     """Lead for a moment, with a fenced write."""
     election, storage = own.leader_election(_SERVICE), own.storage()
     with election.lead(name, "", timeout_seconds=EVENT_SECONDS) as term:
         first = last = now = time.monotonic()
         while now < first + TERM_SECONDS and term.is_valid():
-            # Read before the question, so that the answer covers all up to it.
+            # Read before the request, so that the answer covers all up to it.
             last, now = now, time.monotonic()
         report.tell("led", [term.epoch, first, last])
         key = f"fenced/{term.epoch}"
@@ -90,33 +90,33 @@ class Child:
 
     def wait(self) -> dict[str, Any]:
         """Return what it printed, and how long it took; end it if it hangs."""
-        told = self._told()
+        output = self._read_output()
         hung = not self._is_gone()
         if hung:
             os.kill(self.pid, signal.SIGKILL)
             self._is_gone()
-        lines = [json.loads(line) for line in told.splitlines()]
+        lines = [json.loads(line) for line in output.splitlines()]
         return {
             "how": self._how,
             "hung": hung,
             "exit": self._status,
             "seconds": time.monotonic() - self._begun,
-            "told": lines,
+            "lines": lines,
         }
 
-    def _told(self) -> bytes:
+    def _read_output(self) -> bytes:
         """Read until the child closes its end, or takes too long, or is to be killed."""
-        told = b""
+        output = b""
         until = self._begun + CHILD_SECONDS
         with os.fdopen(self._reading, "rb", buffering=0) as reading:
             while (left := until - time.monotonic()) > 0:
                 if select.select([reading], [], [], left)[0]:
                     if not (chunk := reading.read(65536)):
                         break
-                    told += chunk
-                    if self._how == "killed" and b"led" in told:
+                    output += chunk
+                    if self._how == "killed" and b"led" in output:
                         os.kill(self.pid, signal.SIGKILL)
-        return told[: told.rfind(b"\n") + 1]
+        return output[: output.rfind(b"\n") + 1]
 
     def _is_gone(self) -> bool:
         if self._process is not None:
@@ -152,7 +152,7 @@ def _process(properties: Properties, number: int, writing: int) -> BaseProcess:
 
 
 def _live(properties: Properties, number: int, writing: int) -> None:
-    report = Report(writing)
+    report = ChildReport(writing)
     try:
         use_fully(properties, number, report)
     except BaseException as error:  # noqa: BLE001  the parent wants to know

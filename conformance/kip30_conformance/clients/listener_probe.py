@@ -1,4 +1,4 @@
-"""What the listeners of one client receive, of everything there is to listen to."""
+"""All notifications of the listeners of one client, on every kind of target."""
 
 from kip30 import (
     KeySetChange,
@@ -9,7 +9,7 @@ from kip30 import (
     SessionLost,
     ValueChange,
 )
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 
 
@@ -21,7 +21,7 @@ class ListenerProbe:
     """
 
     def __init__(self, client: PluginLocator) -> None:
-        """Listen by *client*."""
+        """Listen with *client*."""
         self.sessions = Recorder[SessionLost]()
         self._values = Recorder[ValueChange[str]]()
         self._keys = Recorder[KeySetChange]()

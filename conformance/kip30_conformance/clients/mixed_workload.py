@@ -1,4 +1,4 @@
-"""Two clients that do everything at once, so that trouble with servers meets all of it."""
+"""Two clients that use all interfaces at once, so that a server's fault affects every call."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +18,8 @@ from kip30 import (
     ValueChange,
     Version,
 )
-from kip30_conformance.clients.load import Load
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.background_load import Load
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.rivals import Rivals
 from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.server_suite import Linked, OpenLinked, ServerSuite
@@ -27,7 +27,7 @@ from kip30_conformance.server_suite import Linked, OpenLinked, ServerSuite
 _BEAT = "life/beat"
 
 
-class Inhabitant:
+class FullClient:
     """A client that is a candidate and a member, listens to everything, and can write.
 
     Attributes:
@@ -56,11 +56,11 @@ class Inhabitant:
 
     def has_heard(self, beat: Version, leader: tuple[str, int], members: set[str]) -> bool:
         """Say whether its listeners received *beat*, and last *leader* and *members*."""
-        told = self.leaders.events[-1].leader
+        shown = self.leaders.events[-1].leader
         return (
             any(event.version and event.version >= beat for event in self.values.events)
-            and told is not None
-            and (told.id, told.epoch) == leader
+            and shown is not None
+            and (shown.id, shown.epoch) == leader
             and set(self.members.events[-1].members) == members
         )
 
@@ -73,23 +73,23 @@ class Inhabitant:
 
 
 class MixedWorkload:
-    """What goes on from entering the context to its end; then all of it is judged.
+    """Runs the workload while the context is open, then judges what was recorded.
 
     Attributes:
         inhabitants: The clients.
-        load: What they read and write all the time.
-        rivals: What they believe of who leads.
+        load: Their reads and writes, made all the time.
+        rivals: The terms that they believe in.
     """
 
     def __init__(self, clients: Sequence[Linked]) -> None:
-        """Prepare to let *clients* live."""
-        self.inhabitants = [Inhabitant(f"c{number}", one) for number, one in enumerate(clients)]
+        """Prepare the workload of *clients*."""
+        self.inhabitants = [FullClient(f"c{number}", one) for number, one in enumerate(clients)]
         self.load = Load([one.storage for one in self.inhabitants])
         self.rivals = Rivals({one.name: one.election for one in self.inhabitants})
         self._going = ExitStack()
 
     def __enter__(self) -> Self:
-        """Begin, and wait until all is well."""
+        """Start, and wait until everything works."""
         for one in self.inhabitants:
             one.enter()
         for part in (self.load, self.rivals):
@@ -103,39 +103,39 @@ class MixedWorkload:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End, and unless something failed already, judge what happened."""
+        """End, and unless something has failed already, judge the records."""
         if error is None:
             self.load.await_evidence()
         self._going.close()
         if error is None:
             self.check()
 
-    def inhabitant(self, name: str) -> Inhabitant:
-        """Return the one of that name."""
+    def inhabitant(self, name: str) -> FullClient:
+        """Return the client of that name."""
         return next(one for one in self.inhabitants if one.name == name)
 
     def check(self) -> None:
-        """Require that no promise was broken, however well all is now."""
+        """Require that no promise was broken, even if everything works now."""
         self.load.expect_linearizable()
         self.rivals.check()
         for one in self.inhabitants:
             one.check()
 
     def expect_well(self, *, within: float) -> None:
-        """Wait until writes succeed, one leads, all are members, and listeners hear of it."""
+        """Wait until writes succeed, one leads, all are members, and listeners are notified."""
         begun = time.monotonic()
         conditions: dict[str, Callable[[], bool]] = {
             "all write": partial(self.load.has_progressed, begun),
             "one leads, and all see who": self._is_led,
             "all are members, and see each other": self._is_complete,
-            "all listeners are told": partial(self._is_heard, self._beat(within)),
+            "all listeners are notified": partial(self._is_heard, self._beat(within)),
         }
         for what, holds in conditions.items():
             left = within - (time.monotonic() - begun) / TIME_SCALE
             eventually(partial(_certainly, holds), within=left, what=what)
 
     def _beat(self, within: float) -> Version:
-        """Write what the listeners are to be notified of, and return its version."""
+        """Write the value that the listeners are to receive, and return its version."""
         writer = self.inhabitants[0].storage
         return eventually(partial(_written, writer), within=within, what="a beat is written")
 
@@ -163,11 +163,11 @@ class MixedWorkload:
 
 
 class MixedWorkloadSuite(ServerSuite):
-    """Base of the suites in which clients go on working while servers fail."""
+    """Base of the suites in which clients keep working while servers fail."""
 
     @pytest.fixture
     def life(self, open_linked: OpenLinked) -> Iterator[MixedWorkload]:
-        """Yield a life of two clients, and judge it afterwards."""
+        """Yield the workload of two clients, and judge it afterwards."""
         with MixedWorkload([open_linked(), open_linked()]) as life:
             yield life
 
@@ -177,7 +177,7 @@ def _named(term: Leadership) -> tuple[str, int]:
 
 
 def _certainly(holds: Callable[[], bool]) -> bool:
-    """Say whether it *holds*; if the store cannot be asked, that is not certain."""
+    """Say whether it *holds*; false if the store does not answer."""
     with suppress(Kip30Error):
         return holds()
     return False

@@ -24,15 +24,15 @@ class PeerError(AssertionError):
     """The peer raised; ``kind`` is the name of its error's class."""
 
     def __init__(self, kind: str, text: str) -> None:
-        """Keep what the peer said."""
+        """Keep the error of the peer."""
         super().__init__(f"{kind}: {text}")
         self.kind = kind
 
 
 def settled(ask: Callable[[], object]) -> str:
-    """Return the kind of the error that a peer answers to *ask*, ``done`` if it answers none.
+    """Return the kind of the error in a peer's answer to *ask*, ``done`` if it has none.
 
-    A peer that could not ask the store in time, as on a busy machine, has settled nothing: "".
+    A peer whose request to the store failed in time, as on a busy machine, proves nothing: "".
     """
     try:
         ask()
@@ -64,7 +64,7 @@ class Peer:
         return self._process.pid
 
     def call(self, verb: str, **arguments: Any) -> Any:
-        """Have the peer do *verb* and return its answer.
+        """Let the peer do *verb* and return its answer.
 
         Raises:
             PeerError: The peer's call raised, or the peer did not answer.
@@ -73,7 +73,7 @@ class Peer:
         return self.receive()
 
     def send(self, verb: str, **arguments: Any) -> None:
-        """Ask without waiting for the answer; `receive` must follow, once for each request."""
+        """Send the request without waiting for the answer; `receive` must follow, once for each."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
         self._process.stdin.flush()
@@ -87,7 +87,7 @@ class Peer:
         return answer["result"]
 
     def _line(self) -> bytes:
-        """Read one line; what comes with it is kept for the next."""
+        """Read one line; later bytes are kept for the next."""
         stdout = self._process.stdout
         assert stdout is not None
         while b"\n" not in self._unread:
@@ -106,8 +106,16 @@ class Peer:
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def resume(self) -> None:
-        """Let a stopped process go on."""
+        """Continue a stopped process."""
         os.kill(self.pid, signal.SIGCONT)
+
+    def has_stopped(self) -> bool:
+        """Say whether the process was stopped, by itself, since the last call of this."""
+        return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None
+
+    def has_ended(self) -> bool:
+        """Say whether the process has ended."""
+        return self._process.poll() is not None
 
     def ended_by(self, number: int) -> int:
         """Send a signal, wait until the process has ended, and return its exit status."""

@@ -1,6 +1,7 @@
-"""The process behind `Peer`: obeys, line by line, until its input ends."""
+"""The process behind `Peer`: does one request a line until its input ends."""
 
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -19,23 +20,32 @@ from kip30 import (
     LeaderElection,
     Leadership,
     Member,
+    NotAcquiredError,
     PluginLocator,
     Storage,
     close_on_signals,
+    parse_version,
 )
-from kip30.history.recorder import Recorder
+from kip30.history.recorder import HistoryRecorder
+from kip30.recipes import Barrier, Grip, Lock, ReadWriteLock, Semaphore
+from kip30_conformance.clients.coordinator_verbs import CoordinatorVerbs
+from kip30_conformance.clients.elector_log import ElectorLog
+from kip30_conformance.clients.guarded_writer import set_until_refused
 from kip30_conformance.clients.random_calls import Worker
 
 
-class _Client:
+class _Client(CoordinatorVerbs):
     """The verbs a peer knows; each method is one."""
 
     def __init__(self) -> None:
         self.signals = ExitStack()
         self._locator = PluginLocator()
+        super().__init__(self._locator)
         self._groups: dict[str, GroupMembership[str]] = {}
         self._elections: dict[str, LeaderElection[str]] = {}
         self._joined: dict[str, Member] = {}
+        self._grips: dict[str, Grip] = {}
+        self._elector: ElectorLog | None = None
         self._log: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
@@ -49,10 +59,12 @@ class _Client:
         """From now on close the locator before a signal ends this process."""
         self.signals.enter_context(close_on_signals(self._locator))
 
-    def join(self, group: str, member_id: str, data: str = "") -> None:
-        self._joined[member_id] = self._group(group).join(
-            member_id, data, on_lost=lambda member: self._note("lost", member.id)
+    def join(self, group: str, member_id: str, data: str = "", *, rejoin: bool = True) -> str:
+        """Join, and return the incarnation."""
+        member = self._joined[member_id] = self._group(group).join(
+            member_id, data, rejoin=rejoin, on_lost=lambda member: self._note("lost", member.id)
         )
+        return str(member.incarnation)
 
     def update_member(self, group: str, member_id: str, data: str) -> None:
         self._group(group).update(member_id, data)
@@ -62,6 +74,18 @@ class _Client:
 
     def membership(self, group: str) -> dict[str, str]:
         return dict(self._group(group).membership())
+
+    def incarnations(self, group: str) -> dict[str, str]:
+        return {one: str(version) for one, version in self._group(group).incarnations().items()}
+
+    def share_lease(self, group: str, member_id: str) -> int:
+        """Start a process that keeps the lease of a member, and return its id.
+
+        It lasts as long as the input of this one, and takes what comes there: send no more.
+        """
+        descriptor = self._group(group).share_lease(member_id)
+        command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, pass_fds=[descriptor]).pid
 
     def is_member(self, group: str, member_id: str) -> bool:
         return self._group(group).member(member_id) is not None
@@ -86,20 +110,69 @@ class _Client:
         leadership = self._election(service).leadership(candidate)
         return leadership.epoch if leadership is not None and leadership.is_valid() else None
 
+    def start_elector(self, broker: int) -> None:
+        """Take part in Kafka's election, as the broker of this process."""
+        self._elector = ElectorLog(self._locator, broker)
+        self._elector.adapter.startup()
+
+    def am_i_leader(self) -> bool:
+        return self._broker().adapter.am_i_leader()
+
+    def set_as_leader(self, key: str, value: str) -> str:
+        """Write with the fence of the term that the broker was notified of last."""
+        return str(self._storage().set(key, value, fence=self._broker().adapter.leadership))
+
+    def elector_calls(self) -> list[str]:
+        """Return the callbacks of the broker so far."""
+        return self._broker().calls
+
     def leader(self, service: str) -> list[Any] | None:
         leader = self._election(service).get_leader()
         return None if leader is None else [leader.id, leader.epoch]
 
-    def take_turns(self, service: str, candidates: list[str], seconds: float) -> list[list[Any]]:
-        """Have each candidate lead once, for *seconds*.
+    def acquire(
+        self, name: str, timeout_seconds: float | None = None, *, fair: bool = False
+    ) -> int | None:
+        """Acquire a lock, and return the token; None if it was not acquired in time."""
+        try:
+            grip = Lock(self._locator, name, fair=fair).acquire(timeout_seconds)
+        except NotAcquiredError:
+            return None
+        self._grips[name] = grip
+        return grip.token
 
-        Answers for each its epoch, and between which moments it certainly believed to lead.
+    def hold(self, kind: str, name: str) -> int:
+        """Acquire a ``read`` or ``write`` lock, or a ``permit``, and return the token."""
+        if kind == "permit":
+            grip = Semaphore(self._locator, name, 1).acquire()
+        else:
+            lock = ReadWriteLock(self._locator, name)
+            grip = lock.read() if kind == "read" else lock.write()
+        self._grips[name] = grip
+        return grip.token
+
+    def wait_at_barrier(self, name: str, parties: int) -> int:
+        """Wait until the barrier opens."""
+        return Barrier(self._locator, name, parties).wait()
+
+    def holds(self, name: str) -> bool:
+        """Say whether the grip acquired under *name* is held."""
+        return self._grips[name].is_valid()
+
+    def lost(self, name: str) -> bool:
+        """Say whether that was lost, and is known to be within a few seconds."""
+        return self._grips[name].lost.wait(10)
+
+    def take_turns(self, service: str, candidates: list[str], seconds: float) -> list[list[Any]]:
+        """Let each candidate lead once, for *seconds*.
+
+        Returns for each its epoch, and between which moments it certainly believed to lead.
         """
         with ThreadPoolExecutor(len(candidates)) as pool:
             return list(pool.map(partial(self._take_turn, service, seconds), candidates))
 
     def shift_wall_clock(self, start_seconds: float, rate: float) -> None:
-        """From now on have the wall clock of this process jump first, and run at *rate* then."""
+        """From now on let the wall clock of this process jump first, and then run at *rate*."""
         true_time, begun = time.time, time.time()
         time.time = lambda: begun + start_seconds + rate * (true_time() - begun)
 
@@ -116,6 +189,11 @@ class _Client:
         """Set *key* to one value after the other, and return the versions."""
         return [str(self._storage().set(key, value)) for value in values]
 
+    def set_until_refused(self, key: str, guards: dict[str, str], prefix: str) -> int:
+        """See `kip30_conformance.clients.guarded_writer`."""
+        versions = {guard: parse_version(text) for guard, text in guards.items()}
+        return set_until_refused(self._storage(), key, versions, prefix)
+
     def get(self, key: str) -> list[str] | None:
         found = self._storage().get(key)
         return None if found is None else [found.value, str(found.version)]
@@ -129,7 +207,7 @@ class _Client:
 
     def work(self, directory: str, process: str, keys: list[str], seed: int, times: int) -> None:
         """Do random things to *keys*, and leave a history in *directory*."""
-        recorder = Recorder(Path(directory))
+        recorder = HistoryRecorder(Path(directory))
         Worker(self._storage(), recorder, process, keys, seed).work(times)
         recorder.close()
 
@@ -147,7 +225,7 @@ class _Client:
         return lost
 
     def history(self) -> list[dict[str, Any]]:
-        """Return what the callbacks have received so far."""
+        """Return the events of the callbacks so far."""
         with self._lock:
             return list(self._log)
 
@@ -168,6 +246,10 @@ class _Client:
             self._elections[service] = self._locator.leader_election(service)
         return self._elections[service]
 
+    def _broker(self) -> ElectorLog:
+        assert self._elector is not None
+        return self._elector
+
     def _storage(self) -> Storage[str]:
         return self._locator.storage()
 
@@ -175,7 +257,7 @@ class _Client:
         with self._election(service).lead(candidate, "") as term:
             first = last = now = time.monotonic()
             while now < first + seconds and term.is_valid():
-                # Read before the question, so that the answer covers all up to it.
+                # Read before the request, so that the answer covers all up to it.
                 last, now = now, time.monotonic()
             return [term.epoch, first, last]
 

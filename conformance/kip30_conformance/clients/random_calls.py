@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from kip30 import DefiniteError, OutcomeUnknownError, Storage, UnsupportedError, Version
-from kip30.history.recorder import Recorder
+from kip30.history.recorder import HistoryRecorder
 
 
 class Worker:
@@ -14,7 +14,7 @@ class Worker:
     def __init__(
         self,
         storage: Storage[str],
-        recorder: Recorder,
+        recorder: HistoryRecorder,
         process: str,
         keys: Sequence[str],
         seed: int,

@@ -12,7 +12,7 @@ _PAUSE_SECONDS = 0.002
 
 
 class Rivals:
-    """Asks candidates of this process, all the time, by their own clocks.
+    """Checks the terms of candidates of this process, all the time, by their own clocks.
 
     Attributes:
         terms: All that were seen to be valid, in the order in which they were first seen.
@@ -34,17 +34,18 @@ class Rivals:
             for name, election in self._elections.items()
             if (term := election.leadership(name)) is not None and term.is_valid()
         ]
-        # Validity never comes back: who still holds has held while the later ones were asked.
+        # Validity never returns: a term that is still valid was so while the later ones were
+        # checked.
         return [term for term in held if term.is_valid()]
 
     def check(self) -> None:
-        """Require that no terms overlapped, and that every next one had a greater epoch."""
+        """Require that no terms overlapped, and that each had a greater epoch than the last."""
         assert self.overlaps == []
         epochs = [term.epoch for term in self.terms]
         assert epochs == sorted(set(epochs))
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start."""
         self._watching = self._pool.submit(self._watch)
         return self
 
@@ -54,7 +55,7 @@ class Rivals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End, and raise what the question should not have met."""
+        """End, and raise any unexpected error of the checks."""
         self._stopping.set()
         self._pool.shutdown()
         self._watching.result()

@@ -1,8 +1,9 @@
-"""A command for `kip30 run`: writes down, every two milliseconds, that it runs.
+"""A command for `kip30 run` and `kip30 coordinate`: writes every two milliseconds that it runs.
 
 Called with the log's path and any of the words ``tree`` (breed children in the same process
-group, in another session, and a daemon), ``polite`` (end with status 7 at a signal), ``slow``
-(the same after a while, and note "clean" at last) and ``stubborn`` (do not end).
+group, in another session, and a daemon), ``slow-tick`` (twenty times a second), ``polite`` (end
+with status 7 at a signal), ``slow`` (the same after a while, and note "clean" at last) and
+``stubborn`` (do not end).
 """
 
 import math
@@ -18,6 +19,7 @@ CLEANING_SECONDS = 0.3
 """How long a ``slow`` one continues after the signal."""
 
 _PAUSE = 0.002
+_LONG_PAUSE = 0.05
 _TOLD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -27,18 +29,25 @@ class Ticker:
     def __init__(self, log: str) -> None:
         """Append to *log*."""
         self._log = os.open(log, os.O_WRONLY | os.O_APPEND)
-        self._term = f"{os.environ['KIP30_EPOCH']} {os.environ['KIP30_CANDIDATE']}"
+        known = os.environ
+        self._term = (
+            f"{known['KIP30_EPOCH']} {known['KIP30_CANDIDATE']}"
+            if "KIP30_EPOCH" in known
+            else f"{known['KIP30_GENERATION']} {known['KIP30_MEMBER']}"
+        )
+        # Its descendants write the same, so that the runs of a command can be distinguished.
+        self._run = time.monotonic_ns()
 
     def note(self, what: str) -> None:
         """Write one line."""
-        line = f"{time.monotonic()} {self._term} {os.getpid()} {what}\n"
+        line = f"{time.monotonic()} {self._term} {os.getpid()} {self._run} {what}\n"
         os.write(self._log, line.encode())
 
     def tick(self, until: float = math.inf) -> None:
-        """Write line after line, for ever or until that time of `time.monotonic`."""
+        """Write line after line, forever or until that time of `time.monotonic`."""
         while time.monotonic() < until:
             self.note("tick")
-            time.sleep(_PAUSE)
+            time.sleep(_LONG_PAUSE if "slow-tick" in sys.argv[2:] else _PAUSE)
 
     def end(self, number: int, _frame: FrameType | None) -> None:
         """Note the signal and do as it says."""
@@ -81,6 +90,10 @@ def main() -> None:
         if word in sys.argv[2:]:
             for number in _TOLD:
                 signal.signal(number, handler)
+    if "KIP30_SHARE" in os.environ:
+        ticker.note(f"items={os.environ['KIP30_SHARE'].replace(' ', ',')}")
+    elif "KIP30_ITEM" in os.environ:
+        ticker.note(f"items={os.environ['KIP30_ITEM']}")
     if "tree" in sys.argv[2:]:
         _breed()
     ticker.tick()

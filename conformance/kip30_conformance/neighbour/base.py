@@ -1,4 +1,4 @@
-"""What a neighbour is: another program with access to the store, which writes what it likes."""
+"""A neighbour: another program with access to the store, which writes anything."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Spot(NamedTuple):
 class Neighbour(ABC):
     """Writes to one namespace of the configuration, past kip30. Not thread-safe.
 
-    What is stored is a type of its own for each store: bytes, or the columns of a row. The owner
+    The stored form is a type of its own for each store: bytes, or the columns of a row. The owner
     of a record, such as a session, stays when another one is written over it.
     """
 
@@ -39,23 +39,23 @@ class Neighbour(ABC):
 
     @abstractmethod
     def read(self, spot: Spot) -> Any:
-        """Return what is stored at *spot*; None if nothing is."""
+        """Return the record at *spot*; None if there is none."""
 
     @abstractmethod
     def write(self, spot: Spot, stored: Any) -> None:
-        """Store *stored* at *spot*, whether anything is there or not."""
+        """Store *stored* at *spot*, whether it is empty or not."""
 
     @abstractmethod
     def remove(self, spot: Spot) -> None:
-        """Remove what is at *spot*; if nothing is, do nothing."""
+        """Remove the record at *spot*; if there is none, do nothing."""
 
     @abstractmethod
     def sound(self, spot: Spot, data: bytes) -> Any:
-        """Return what kip30 stores at *spot*, which is no leader, for *data*."""
+        """Return the form in which kip30 stores *data* at *spot*, which is not a leader."""
 
     @abstractmethod
     def foreign(self, data: bytes) -> Any:
-        """Return what another program stores that keeps *data*; it may look like kip30's."""
+        """Return another program's form that keeps *data*; it may look like kip30's."""
 
     @abstractmethod
     def unreadable_forms(self, sound: Any) -> Mapping[str, Any]:
@@ -76,15 +76,17 @@ class Neighbour(ABC):
         Raises:
             UnsupportedError: The store has no directories.
         """
-        raise UnsupportedError(f"no directory of {kind.value} {scope!r}: the store has none")
+        del scope
+        raise UnsupportedError(f"no directory of a {kind.value}: the store has none")
 
     def plant(self, kind: Kind, scope: str) -> None:
-        """Replace the count that versions of *scope* are made of, so that it cannot be raised.
+        """Replace the counter of the versions of *scope*, so that it cannot be raised.
 
         Raises:
-            UnsupportedError: There is no such count, or it cannot be replaced.
+            UnsupportedError: There is no such counter, or it cannot be replaced.
         """
-        raise UnsupportedError(f"no count of {kind.value} {scope!r} that could be replaced")
+        del scope
+        raise UnsupportedError(f"no count of a {kind.value} that could be replaced")
 
     @abstractmethod
     def close(self) -> None:
@@ -108,7 +110,10 @@ _NAME = b"\x01" + bytes(8) + b"\x00\x04" + b"\xff\xfe\xfd\xfc"
 
 
 class PathNeighbour(Neighbour):
-    """Of a store that keeps bytes under a path, in the envelope of kip30's."""
+    """Of a store that keeps bytes under a path, in the envelope of kip30's.
+
+    A `kip30.driver.kit.byte_store.ByteStore` is such a store: its keys are these paths.
+    """
 
     stray_names = ("=ZZ", "%2F..", "=41", "a..b")
 
@@ -179,29 +184,29 @@ class PathNeighbour(Neighbour):
 
     @abstractmethod
     def read_path(self, path: str) -> bytes | None:
-        """Return what is at *path*; None if nothing is."""
+        """Return the record at *path*; None if there is none."""
 
     @abstractmethod
     def write_path(self, path: str, stored: bytes) -> None:
-        """Store *stored* at *path*; the owner of what is there stays."""
+        """Store *stored* at *path*; an existing record keeps its owner."""
 
     @abstractmethod
     def remove_path(self, path: str) -> None:
-        """Remove what is at *path*, if anything is."""
+        """Remove the record at *path*, if there is one."""
 
 
 def value(namespace: str, name: str) -> Spot:
-    """Return where the value ``namespace/name`` is."""
+    """Return the path of the value ``namespace/name``."""
     return Spot(Kind.VALUE, namespace, name)
 
 
 def member(group: str, member_id: str) -> Spot:
-    """Return where a member is."""
+    """Return the path of a member."""
     return Spot(Kind.MEMBER, group, member_id)
 
 
 def leader(service: str) -> Spot:
-    """Return where the leader of *service* is."""
+    """Return the path of the leader of *service*."""
     return Spot(Kind.SERVICE, service)
 
 

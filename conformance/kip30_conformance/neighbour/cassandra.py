@@ -17,7 +17,7 @@ _GREATEST = 2**63 - 1
 
 
 class _Row(NamedTuple):
-    """What the columns of a record hold; the *version* of a leader is its candidate."""
+    """The columns of a record; the *version* of a leader is its candidate."""
 
     version: int | str | None
     nonce: str | None
@@ -45,7 +45,7 @@ class CassandraNeighbour(Neighbour):
     """Writes rows, without the conditions that kip30's own writes have."""
 
     def __init__(self, addresses: str, root: str) -> None:
-        """Speak to the first of *addresses*, as kip30 has them, and to no other."""
+        """Connect only to the first of *addresses*, in kip30's form."""
         host, port = addresses.split(",", maxsplit=1)[0].split(":")
 
         def is_first(node: Any) -> bool:
@@ -104,7 +104,7 @@ class CassandraNeighbour(Neighbour):
 
     @override
     def damaged_forms(self, sound: _Row) -> Mapping[str, _Row]:
-        # As a row that was deleted, but for its data.
+        # Like a row that was deleted, except for its data.
         return {"data alone": _Row(None, None, sound.data)}
 
     @override
@@ -130,5 +130,5 @@ def _here(table: _Table) -> str:
 
 
 def _rows(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[_Row]:
-    """Return the rows of the one query whose answer has any."""
+    """Return the rows of the one query that finds any."""
     return [_Row(**dict(zip(columns, row, strict=True))) for row in rows]

@@ -16,12 +16,12 @@ _MOST_IN_TRANSACTION = 100_000
 
 
 class ConsulNeighbour(PathNeighbour):
-    """Writes keys; those that are there keep their session."""
+    """Writes keys; existing ones keep their session."""
 
     huge_bytes = 500_000
 
     def __init__(self, addresses: str, root: str) -> None:
-        """Speak to the first of *addresses*, as kip30 has them."""
+        """Send requests to the first of *addresses*, in kip30's form."""
         super().__init__(root)
         self._address = f"http://{addresses.split(',', maxsplit=1)[0]}"
 
@@ -62,5 +62,5 @@ class ConsulNeighbour(PathNeighbour):
 
 def _sent(request: urllib.request.Request) -> bytes:
     with urllib.request.urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310
-        told: bytes = answer.read()
-    return told
+        body: bytes = answer.read()
+    return body

@@ -19,7 +19,7 @@ _PLANT = "INSERT OR REPLACE INTO service (root, scope, epoch, rev) VALUES (?, ?,
 
 
 class _Row(NamedTuple):
-    """What the columns of a record hold, of any type; a leader's *rev* is its candidate."""
+    """The columns of a record, of any type; a leader's *rev* is its candidate."""
 
     rev: Any
     nonce: Any
@@ -31,6 +31,7 @@ class _Table(NamedTuple):
     where: str
     rev: str
     insert: str
+    remove: str
 
 
 _TABLES = {
@@ -39,6 +40,7 @@ _TABLES = {
         "root = ? AND namespace = ? AND name = ?",
         "rev",
         "INSERT INTO kv (rev, nonce, data, root, namespace, name) VALUES (?, ?, ?, ?, ?, ?)",
+        "DELETE FROM kv WHERE root = ? AND namespace = ? AND name = ?",
     ),
     Kind.MEMBER: _Table(
         "member",
@@ -46,6 +48,7 @@ _TABLES = {
         "born",
         "INSERT INTO member (born, nonce, data, root, scope, id, rev, session)"
         " VALUES (?, ?, ?, ?, ?, ?, 1, 'foreign')",
+        "DELETE FROM member WHERE root = ? AND scope = ? AND id = ?",
     ),
     Kind.SERVICE: _Table(
         "service",
@@ -53,15 +56,18 @@ _TABLES = {
         "candidate",
         "INSERT INTO service (candidate, nonce, data, root, scope, epoch, rev, session)"
         " VALUES (?, ?, ?, ?, ?, 1, 1, 'foreign')",
+        # The row stays: it keeps the epoch, which never goes back.
+        "UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL"
+        " WHERE root = ? AND scope = ?",
     ),
 }
 
 
 class EmbeddedNeighbour(Neighbour):
-    """Writes rows, and that they have changed: without that no client would look."""
+    """Writes rows, and notes the change: otherwise no client would look."""
 
     def __init__(self, file: Path, root: str) -> None:
-        """Write to *file* what belongs to *root*."""
+        """Write to *file* the rows of *root*."""
         self._file = file
         self._name = root.encode()
 
@@ -87,7 +93,7 @@ class EmbeddedNeighbour(Neighbour):
     def remove(self, spot: Spot) -> None:
         table = _TABLES[spot.kind]
         with self._writing(spot) as (database, place):
-            database.execute(f"DELETE FROM {table.name} WHERE {table.where}", place)  # noqa: S608
+            database.execute(table.remove, place)
 
     @override
     def sound(self, spot: Spot, data: bytes) -> _Row:

@@ -13,12 +13,12 @@ _SECONDS = 10
 
 
 class EtcdNeighbour(PathNeighbour):
-    """Writes keys; those that are there keep their lease."""
+    """Writes keys; existing ones keep their lease."""
 
     huge_bytes = 1_400_000
 
     def __init__(self, addresses: str, root: str) -> None:
-        """Speak to the first of *addresses*, as kip30 has them."""
+        """Send requests to the first of *addresses*, in kip30's form."""
         super().__init__(root)
         self._url = f"http://{addresses.split(',', maxsplit=1)[0]}/v3/kv"
 
@@ -29,7 +29,7 @@ class EtcdNeighbour(PathNeighbour):
 
     @override
     def write_path(self, path: str, stored: bytes) -> None:
-        # A transaction for both cases would hold the record twice, and etcd takes no two such.
+        # A transaction for both cases would hold the record twice, which exceeds etcd's limit.
         is_there = self.read_path(path) is not None
         key, value = _encoded(path.encode()), _encoded(stored)
         self._told("put", key=key, value=value, ignore_lease=is_there)
@@ -47,8 +47,8 @@ class EtcdNeighbour(PathNeighbour):
             f"{self._url}/{what}", json.dumps(request).encode()
         )
         with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310
-            told: dict[str, Any] = json.load(answer)
-        return told
+            body: dict[str, Any] = json.load(answer)
+        return body
 
 
 def _encoded(raw: bytes) -> str:

@@ -13,12 +13,12 @@ _SECONDS = 10
 
 
 class ZookeeperNeighbour(PathNeighbour):
-    """Writes nodes; those that are there keep their owner."""
+    """Writes nodes; existing ones keep their owner."""
 
     huge_bytes = 1_000_000
 
     def __init__(self, addresses: str, root: str) -> None:
-        """Connect to *addresses*, as kip30 has them."""
+        """Connect to *addresses*, in kip30's form."""
         super().__init__(root)
         self._client: Any = KazooClient(hosts=addresses, timeout=_SECONDS)
         self._client.start(timeout=_SECONDS)

@@ -1,1 +1,1 @@
-"""What a run of the suite found: for machines, for people, as a table of all stores."""
+"""The results of a run of the suite: for machines, for people, as a table of all stores."""

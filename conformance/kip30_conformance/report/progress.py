@@ -1,4 +1,4 @@
-"""What is shown while the suite runs: a line for each check, or a bar on a terminal."""
+"""The display while the suite runs: a line for each check, or a bar on a terminal."""
 
 import os
 from abc import ABC, abstractmethod
@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from typing_extensions import override
 
-from kip30_conformance.report.results import Check, Outcome
+from kip30_conformance.report.results import Check, CheckOutcome
 
 
 class Display(ABC):
-    """Shows how far a run has come."""
+    """Shows the progress of a run."""
 
     @abstractmethod
     def begin(self, total: int) -> None:
@@ -42,7 +42,7 @@ class Lines(Display):
     @override
     def show(self, check: Check) -> None:
         self._done += 1
-        self._failed += check.outcome is Outcome.FAILED
+        self._failed += check.outcome is CheckOutcome.FAILED
         so_far = f"{self._done}/{self._total}{_failures(self._failed)}"
         print(f"[{so_far}] {_line(check)}", file=self._stream, flush=True)
 
@@ -55,7 +55,7 @@ class Bar(Display):
     """A bar, and above it a line for each check that did not pass."""
 
     def __init__(self, stream: TextIO) -> None:
-        """Draw on the terminal behind *stream*, also while pytest holds what is written to it."""
+        """Draw on the terminal behind *stream*, even while pytest captures its output."""
         self._terminal = os.fdopen(os.dup(stream.fileno()), "w")
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -74,10 +74,10 @@ class Bar(Display):
 
     @override
     def show(self, check: Check) -> None:
-        self._failed += check.outcome is Outcome.FAILED
+        self._failed += check.outcome is CheckOutcome.FAILED
         text = f"{check.case}{_failures(self._failed)}"
         self._progress.update(self._task, advance=1, description=text)
-        if check.outcome is not Outcome.PASSED:
+        if check.outcome is not CheckOutcome.PASSED:
             self._progress.console.print(_line(check), markup=False, highlight=False)
 
     @override
@@ -97,7 +97,7 @@ def _failures(number: int) -> str:
 
 def _line(check: Check) -> str:
     why = check.detail.strip().splitlines()
-    because = f": {why[-1]}" if why and check.outcome is not Outcome.PASSED else ""
+    because = f": {why[-1]}" if why and check.outcome is not CheckOutcome.PASSED else ""
     name = f"{check.suite}.{check.name}"
     note = f"; {check.note}" if check.note else ""
     return f"{check.outcome.value:<11} {check.case} {name} ({check.seconds:.2f} s){because}{note}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from kip30_conformance.report.results import Level, Outcome, Summary
+from kip30_conformance.report.results import CheckOutcome, Level, Summary
 
 _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem }
@@ -15,7 +15,7 @@ td { white-space: pre-wrap } td:first-child { white-space: nowrap }
 """
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """A titled table of text."""
 
     title: str
@@ -47,10 +47,12 @@ def _headline(summary: Summary) -> str:
     return f"kip30 on {summary.store.name}: {summary.verdict}"
 
 
-def _tables(summary: Summary) -> Iterator[Table]:
-    yield Table("Run", ("what", "value"), _run(summary))
-    yield Table("Levels", ("level", *(outcome.value for outcome in Outcome)), _levels(summary))
-    yield Table(
+def _tables(summary: Summary) -> Iterator[ReportTable]:
+    yield ReportTable("Run", ("what", "value"), _run(summary))
+    yield ReportTable(
+        "Levels", ("level", *(outcome.value for outcome in CheckOutcome)), _levels(summary)
+    )
+    yield ReportTable(
         "Capabilities",
         ("capability", "declared", "held to it"),
         [
@@ -59,30 +61,30 @@ def _tables(summary: Summary) -> Iterator[Table]:
         ],
     )
     limits = [(name, f"{value:g}") for name, value in summary.store.limits.items()]
-    yield Table("Limits", ("limit", "value"), limits)
-    yield Table("Settings", ("setting", "value"), list(summary.store.settings.items()))
+    yield ReportTable("Limits", ("limit", "value"), limits)
+    yield ReportTable("Settings", ("setting", "value"), list(summary.store.settings.items()))
     yield from _trouble(summary)
-    yield Table(
+    yield ReportTable(
         "Cases", ("case", "what it proves", "outcome", "seconds", "evidence"), _cases(summary)
     )
 
 
-def _trouble(summary: Summary) -> Iterator[Table]:
-    """Yield what a reader has to see before the cases: what was not tested, stalls, failures."""
+def _trouble(summary: Summary) -> Iterator[ReportTable]:
+    """Yield the notes before the cases: untested properties, stalls, failures."""
     if untested := summary.untested():
         skips = [(str(number), reason) for reason, number in untested.items()]
-        yield Table("Not tested", ("checks", "why"), skips)
+        yield ReportTable("Not tested", ("checks", "why"), skips)
     if stalled := summary.stalled():
         notes = [(check.case, check.name, check.note) for check in stalled]
-        yield Table("Stalls", ("case", "check", "note"), notes)
-    for outcome in (Outcome.FAILED, Outcome.NO_EVIDENCE, Outcome.SKIPPED):
+        yield ReportTable("Stalls", ("case", "check", "note"), notes)
+    for outcome in (CheckOutcome.FAILED, CheckOutcome.NO_EVIDENCE, CheckOutcome.SKIPPED):
         rows = [
             (check.case, check.name, "\n".join(filter(None, (check.detail, check.note))))
             for check in summary.checks
             if check.outcome is outcome
         ]
         if rows:
-            yield Table(outcome.value.capitalize(), ("case", "check", "why"), rows)
+            yield ReportTable(outcome.value.capitalize(), ("case", "check", "why"), rows)
 
 
 def _run(summary: Summary) -> list[tuple[str, str]]:
@@ -99,7 +101,7 @@ def _run(summary: Summary) -> list[tuple[str, str]]:
 
 def _levels(summary: Summary) -> list[list[str]]:
     return [
-        [level.value, *(str(summary.count(level).get(outcome, 0)) for outcome in Outcome)]
+        [level.value, *(str(summary.count(level).get(outcome, 0)) for outcome in CheckOutcome)]
         for level in Level
         if summary.count(level)
     ]
@@ -122,7 +124,7 @@ def _cell(text: str) -> str:
     return escape(text, quote=False).replace("|", "\\|").replace("\n", "<br>")
 
 
-def _html_table(table: Table) -> str:
+def _html_table(table: ReportTable) -> str:
     head = "".join(f"<th>{escape(text)}</th>" for text in table.head)
     rows = ("".join(f"<td>{escape(text)}</td>" for text in row) for row in table.rows)
     body = "\n".join(f"<tr>{row}</tr>" for row in rows)

@@ -1,4 +1,4 @@
-"""What a run of the suite found, and what that amounts to."""
+"""The results of a run of the suite, and its verdict."""
 
 import re
 from collections import Counter
@@ -19,6 +19,7 @@ class Level(Enum):
     """How much is proven; each level includes those before it."""
 
     CORE = "core"
+    COORDINATOR = "coordinator"
     FAULT = "fault"
     SCALE = "scale"
 
@@ -32,10 +33,12 @@ class Level(Enum):
         """Return the level of a check that has these pytest markers."""
         if "heavy" in markers:
             return cls.SCALE
-        return cls.FAULT if "fault" in markers else cls.CORE
+        if "fault" in markers:
+            return cls.FAULT
+        return cls.COORDINATOR if "coordinator" in markers else cls.CORE
 
 
-class Outcome(Enum):
+class CheckOutcome(Enum):
     """How one check ended."""
 
     PASSED = "passed"
@@ -58,14 +61,14 @@ class Check:
         case: Its stable id.
         name: Its name within the suite, parameters included.
         suite: The class it belongs to.
-        about: What it proves.
+        about: The property that it proves.
         level: The level it belongs to.
         outcome: How it ended.
         seconds: How long it took.
         detail: Why it failed or was skipped.
-        evidence: What shows that its faults did happen.
-        stalled_seconds: How long the suite's own process stood still meanwhile, stopped or for want
-            of a processor. What failed then may have failed for that.
+        evidence: The proof that its faults did happen.
+        stalled_seconds: How long the suite's own process was stalled meanwhile, stopped or for lack
+            of a processor. A check that failed then may have failed for that reason.
     """
 
     case: str
@@ -73,7 +76,7 @@ class Check:
     suite: str
     about: str
     level: Level
-    outcome: Outcome
+    outcome: CheckOutcome
     seconds: float
     detail: str = ""
     evidence: tuple[str, ...] = ()
@@ -81,14 +84,14 @@ class Check:
 
     @property
     def note(self) -> str:
-        """What a reader must know about the machine to judge this check; "" if nothing."""
+        """A note about the machine that matters for this check; "" if there is none."""
         if not self.stalled_seconds:
             return ""
         return f"the suite's process stood still for {self.stalled_seconds:.1f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class StoreUnderTest:
     """The store under test, as it describes itself."""
 
     name: str
@@ -102,7 +105,7 @@ class Store:
 class Summary:
     """A whole run."""
 
-    store: Store
+    store: StoreUnderTest
     checks: Sequence[Check]
     level: Level
     seed: int
@@ -114,9 +117,11 @@ class Summary:
     def exit_code(self) -> int:
         """0 if all passed, 1 if some failed, 3 if the run proves nothing."""
         outcomes = {check.outcome for check in self.checks}
-        if Outcome.FAILED in outcomes:
+        if CheckOutcome.FAILED in outcomes:
             return 1
-        return 3 if Outcome.NO_EVIDENCE in outcomes or Outcome.PASSED not in outcomes else 0
+        return (
+            3 if CheckOutcome.NO_EVIDENCE in outcomes or CheckOutcome.PASSED not in outcomes else 0
+        )
 
     @property
     def verdict(self) -> str:
@@ -126,21 +131,21 @@ class Summary:
 
     def failed_cases(self) -> Sequence[str]:
         """Return the ids of the cases with a check that failed or proved nothing."""
-        bad = {Outcome.FAILED, Outcome.NO_EVIDENCE}
+        bad = {CheckOutcome.FAILED, CheckOutcome.NO_EVIDENCE}
         return sorted({check.case for check in self.checks if check.outcome in bad and check.case})
 
     def untested(self) -> Mapping[str, int]:
-        """Return how many checks were skipped, by reason; the commonest reason is first."""
-        skipped = (one.detail for one in self.checks if one.outcome is Outcome.SKIPPED)
+        """Return how many checks were skipped, by reason; the most frequent reason is first."""
+        skipped = (one.detail for one in self.checks if one.outcome is CheckOutcome.SKIPPED)
         return dict(Counter(skipped).most_common())
 
     def stalled(self) -> Sequence[Check]:
-        """Return the checks during which the suite's process stood still."""
+        """Return the checks during which the suite's process was stalled."""
         return [check for check in self.checks if check.stalled_seconds]
 
     @override
     def __str__(self) -> str:
-        """Return the verdict, how many checks ended how, what was not tested, and stalls."""
+        """Return the verdict, the number of checks by outcome, the untested ones, and stalls."""
         counts = [f"{number} {outcome.value}" for outcome, number in self.count().items()]
         head = f"{self.verdict}: {', '.join(counts) or 'nothing ran'} in {self.seconds:.0f} s"
         why = [f"{number} not tested: {reason}" for reason, number in self.untested().items()]
@@ -154,13 +159,13 @@ class Summary:
                 f" during {len(stalled)} checks"
             )
 
-    def count(self, level: Level | None = None) -> Mapping[Outcome, int]:
-        """Return how many checks, of *level* if given, ended how."""
+    def count(self, level: Level | None = None) -> Mapping[CheckOutcome, int]:
+        """Return the number of checks by outcome, of *level* if given."""
         chosen = (check for check in self.checks if level in {None, check.level})
         return Counter(check.outcome for check in chosen)
 
     def proof_of(self, capability: str) -> str:
-        """Return what came of the check that holds *capability* to its declaration."""
+        """Return the result of the check that holds *capability* to its declaration."""
         name = f"test_G14_{capability.replace('-', '_')}"
         outcomes = [check.outcome.value for check in self.checks if check.name == name]
         return outcomes[0] if outcomes else "not run"
@@ -189,8 +194,8 @@ class Summary:
         }
 
 
-def _named(counts: Mapping[Outcome, int]) -> dict[str, int]:
-    return {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
+def _named(counts: Mapping[CheckOutcome, int]) -> dict[str, int]:
+    return {outcome.value: counts.get(outcome, 0) for outcome in CheckOutcome}
 
 
 def _check(check: Check) -> dict[str, Any]:

@@ -1,24 +1,31 @@
-"""The support table: what each store was seen to keep, out of the reports of `kip30 conform`.
+"""The support page: the guarantees that each store kept, from the reports of `kip30 conform`.
 
 ``python -m kip30_conformance.report.support_table REPORT.json … > docs/support.md``
 """
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kip30_conformance.report.results import Outcome
+from kip30_conformance.report.markdown import item, table
+from kip30_conformance.report.results import CheckOutcome
 
-_GRAVITY = [Outcome.FAILED, Outcome.NO_EVIDENCE, Outcome.PASSED, Outcome.SKIPPED]
+_GRAVITY = [
+    CheckOutcome.FAILED,
+    CheckOutcome.NO_EVIDENCE,
+    CheckOutcome.PASSED,
+    CheckOutcome.SKIPPED,
+]
 _WORDS = {
-    Outcome.PASSED: "yes",
-    Outcome.FAILED: "**no**",
-    Outcome.NO_EVIDENCE: "**unproven**",
-    Outcome.SKIPPED: "skipped",
+    CheckOutcome.PASSED: "yes",
+    CheckOutcome.FAILED: "**no**",
+    CheckOutcome.NO_EVIDENCE: "**unproven**",
+    CheckOutcome.SKIPPED: "skipped",
 }
 _ABSENT = "not run"
+_RUN = ("version", "commit", "verdict", "level", "checks", "seconds", "started")
 _PROGRAM = "kip30_conformance.report.support_table"
 
 Report = Mapping[str, Any]
@@ -30,12 +37,14 @@ def support(reports: Sequence[Report]) -> str:
     parts = [
         "# Support\n",
         f"Written by `python -m {_PROGRAM}` from reports of `kip30 conform`.\n",
-        _table(("", *titles), _runs(reports)),
+        table(("store", *_RUN), map(_run, titles, reports)),
         "## Capabilities and limits\n",
-        _table(("", *titles), [*_capabilities(reports), *_limits(reports)]),
+        table(("", *titles), [*_capabilities(reports), *_limits(reports)]),
         "## Cases\n",
-        "A case is kept if all checks with its id passed; a skipped check says why below.\n",
-        _table(("case", "what its checks prove", *titles), _cases(reports)),
+        "A case is kept if all checks with its id passed; skipped checks are listed below.\n",
+        table(("case", *titles), _outcomes(reports)),
+        "## What the cases prove\n",
+        "".join(item(f"{case}: {' '.join(texts)}") for case, texts in _cases(reports).items()),
         *_skips(reports, titles),
     ]
     return "\n".join(parts)
@@ -46,14 +55,17 @@ def _title(report: Report) -> str:
     return f"{report['store']['name']}{f', {nodes} nodes' if nodes not in {'', '1'} else ''}"
 
 
-def _runs(reports: Sequence[Report]) -> Iterator[Sequence[str]]:
-    yield "version", *(report["store"]["description"].get("version", "") for report in reports)
-    yield "commit", *(report["environment"].get("commit", "") for report in reports)
-    yield "verdict", *(report["verdict"] for report in reports)
-    yield "level", *(report["level"] for report in reports)
-    yield "checks", *(_counts(report["counts"]) for report in reports)
-    yield "seconds", *(f"{report['seconds']:.0f}" for report in reports)
-    yield "started", *(report["started"] for report in reports)
+def _run(title: str, report: Report) -> Sequence[str]:
+    return (
+        title,
+        report["store"]["description"].get("version", ""),
+        report["environment"].get("commit", ""),
+        report["verdict"],
+        report["level"],
+        _counts(report["counts"]),
+        f"{report['seconds']:.0f}",
+        report["started"],
+    )
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -74,13 +86,18 @@ def _limits(reports: Sequence[Report]) -> Iterator[Sequence[str]]:
         yield name, *(f"{report['store']['limits'][name]:g}" for report in reports)
 
 
-def _cases(reports: Sequence[Report]) -> Iterator[Sequence[str]]:
+def _outcomes(reports: Sequence[Report]) -> Iterator[Sequence[str]]:
+    for case in _cases(reports):
+        yield case, *(_outcome(report, case) for report in reports)
+
+
+def _cases(reports: Sequence[Report]) -> Mapping[str, Iterable[str]]:
+    """Return the cases in order, each with what its checks prove."""
     abouts: dict[str, dict[str, None]] = {}
     for report in reports:
         for check in report["checks"]:
             abouts.setdefault(check["case"], {})[_first_line(check["about"])] = None
-    for case, texts in sorted(abouts.items()):
-        yield case, "<br>".join(texts), *(_outcome(report, case) for report in reports)
+    return dict(sorted(abouts.items()))
 
 
 def _first_line(text: str) -> str:
@@ -88,29 +105,30 @@ def _first_line(text: str) -> str:
 
 
 def _outcome(report: Report, case: str) -> str:
-    outcomes = {Outcome(check["outcome"]) for check in report["checks"] if check["case"] == case}
+    outcomes = {
+        CheckOutcome(check["outcome"]) for check in report["checks"] if check["case"] == case
+    }
     return next((_WORDS[one] for one in _GRAVITY if one in outcomes), _ABSENT)
 
 
 def _skips(reports: Sequence[Report], titles: Sequence[str]) -> Iterator[str]:
-    rows = [
-        (title, check["case"], check["name"], check["detail"].removeprefix("Skipped: "))
-        for report, title in zip(reports, titles, strict=True)
-        for check in report["checks"]
-        if check["outcome"] == Outcome.SKIPPED.value
-    ]
-    if rows:
+    skips = {title: _reasons(report) for report, title in zip(reports, titles, strict=True)}
+    if any(skips.values()):
         yield "## Skipped checks\n"
-        yield _table(("store", "case", "check", "why"), rows)
+    for title, reasons in skips.items():
+        if reasons:
+            yield f"### {title}\n"
+            yield "".join(item(f"{why}: {', '.join(names)}") for why, names in reasons.items())
 
 
-def _table(head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+def _reasons(report: Report) -> Mapping[str, Sequence[str]]:
+    """Return the names of skipped checks by the reason why they were skipped."""
+    reasons: dict[str, list[str]] = {}
+    for check in report["checks"]:
+        if check["outcome"] == CheckOutcome.SKIPPED.value:
+            why = check["detail"].removeprefix("Skipped: ")
+            reasons.setdefault(why, []).append(f"`{check['name']}`")
+    return reasons
 
 
 if __name__ == "__main__":

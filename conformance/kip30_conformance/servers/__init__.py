@@ -1,7 +1,7 @@
-"""Real servers for tests, and trouble between them and their clients.
+"""Real servers for tests, and faults between them and their clients.
 
 A process of its own, the supervisor, holds the servers and the proxies before them. Whatever
-happens to the process that asked for them, none of them stays behind.
+happens to the process that requested them, none of them is left running.
 """
 
 from kip30_conformance.servers.ensemble import Ensemble

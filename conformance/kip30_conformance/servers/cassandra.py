@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from kip30_conformance.servers.cql import serves
+from kip30_conformance.neighbour.base import Neighbour
+from kip30_conformance.servers.cql_probe import serves
 from kip30_conformance.servers.ports import BEHIND, HOST
-from kip30_conformance.servers.store import Place, Plan, Store
+from kip30_conformance.servers.store import NodePorts, Plan, Store
 
 _ANSWER_SECONDS = 2.0
 _QUESTION = "SELECT role FROM system_auth.roles WHERE role = 'kip30'"
@@ -46,12 +47,12 @@ class Cassandra(Store):
         return [java, *_JAVA, *_properties(plan, configuration.as_uri()), *words]
 
     @override
-    def is_ready(self, place: Place) -> bool:
-        # A quorum serves before all nodes have met; tables made by then are late at the last one.
+    def is_ready(self, place: NodePorts) -> bool:
+        # A quorum serves before all nodes are connected; new tables then reach the last one late.
         return serves((HOST, place.client), _QUESTION, _ANSWER_SECONDS, peers=self._others)
 
     @override
-    def is_leader(self, place: Place) -> bool:
+    def is_leader(self, place: NodePorts) -> bool:
         return self.is_ready(place)
 
     @override
@@ -59,11 +60,18 @@ class Cassandra(Store):
         return {"plugin.backend": self.name, "plugin.cassandra.contact.points": addresses}
 
     @override
+    def neighbour(self, addresses: str, root: str) -> Neighbour:
+        # It needs the vendor's client, which need not be installed to run servers.
+        from kip30_conformance.neighbour.cassandra import CassandraNeighbour  # noqa: PLC0415
+
+        return CassandraNeighbour(addresses, root)
+
+    @override
     def link_settings(self, nodes: str, proxies: str) -> dict[str, str]:
-        # A driver connects to whatever addresses the nodes tell it of each other.
+        # A driver connects to the addresses that the nodes report of each other.
         pairs = zip(nodes.split(","), proxies.split(","), strict=True)
-        told = ",".join(f"{node}={proxy}" for node, proxy in pairs)
-        return {**self.settings(proxies), "plugin.cassandra.address.map": told}
+        mapping = ",".join(f"{node}={proxy}" for node, proxy in pairs)
+        return {**self.settings(proxies), "plugin.cassandra.address.map": mapping}
 
 
 def _properties(plan: Plan, configuration: str) -> Iterator[str]:
@@ -100,7 +108,7 @@ def _configuration(plan: Plan) -> dict[str, Any]:
 
 
 def _seeds(plan: Plan) -> dict[str, Any]:
-    """Have every node be a seed: one that is none does not start before one that is."""
+    """Make every node a seed: one that is not does not start before one that is."""
     everybody = ",".join(f"{HOST}:{place.seen[0]}" for place in plan.places)
     return {
         "class_name": "org.apache.cassandra.locator.SimpleSeedProvider",
@@ -108,7 +116,7 @@ def _seeds(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _addresses(place: Place) -> dict[str, Any]:
+def _addresses(place: NodePorts) -> dict[str, Any]:
     return {
         "listen_address": BEHIND,
         "broadcast_address": HOST,

@@ -16,10 +16,10 @@ class Signed(NamedTuple):
 
 
 class Authority:
-    """Who signs certificates.
+    """An authority that signs certificates.
 
     Attributes:
-        certificate: The PEM file by which others know it.
+        certificate: The PEM file of its own certificate.
     """
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
@@ -33,7 +33,7 @@ class Authority:
         )
 
     def sign(self, name: str, *, host: str = "IP:127.0.0.1", days: int = 2) -> Signed:
-        """Return a certificate of *name* for *host*, which ends in so many *days*, or ago."""
+        """Return a certificate of *name* for *host*, which expires in *days*, or has expired."""
         certificate, key, both, request, extension = (
             self._folder / f"{name}.{kind}" for kind in ("crt", "key", "both", "csr", "ext")
         )

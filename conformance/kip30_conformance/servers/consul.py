@@ -8,8 +8,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.servers.ports import BEHIND, HOST
-from kip30_conformance.servers.store import Place, Plan, Store
+from kip30_conformance.servers.store import NodePorts, Plan, Store
 
 _ANSWER_SECONDS = 1.0
 _OFF = -1
@@ -18,14 +19,14 @@ _SERVED = {http.client.OK, http.client.NOT_FOUND, http.client.FORBIDDEN}
 
 
 class Consul(Store):
-    """A read that asks for consistency tells whether a server serves: it takes a quorum."""
+    """A consistent read shows whether a server serves: it takes a quorum."""
 
     name = "consul"
     peer_ports = 2
     peers_behind = True
     datagrams = True
     # A leader steps down after half a second without the others, and the next one is elected up to
-    # two seconds after that: no setting makes it less. With what servers have by default it is five
+    # two seconds after that: no setting makes it less. With the servers' defaults it takes five
     # times as long, and the shortest session is 20 s.
     session_seconds = 6.0
 
@@ -37,14 +38,14 @@ class Consul(Store):
         return [*command, "agent", f"-config-file={configuration}", *plan.own_words]
 
     @override
-    def is_ready(self, place: Place) -> bool:
+    def is_ready(self, place: NodePorts) -> bool:
         try:
             return _asked(place, "/v1/kv/kip30-ready?consistent")[0] in _SERVED
         except (OSError, http.client.HTTPException):
             return False
 
     @override
-    def is_leader(self, place: Place) -> bool:
+    def is_leader(self, place: NodePorts) -> bool:
         try:
             answer = _asked(place, "/v1/status/leader")
         except (OSError, http.client.HTTPException):
@@ -55,13 +56,20 @@ class Consul(Store):
     def settings(self, addresses: str) -> dict[str, str]:
         return {"plugin.backend": self.name, "plugin.consul.address": addresses}
 
+    @override
+    def neighbour(self, addresses: str, root: str) -> Neighbour:
+        # It needs the vendor's client, which need not be installed to run servers.
+        from kip30_conformance.neighbour.consul import ConsulNeighbour  # noqa: PLC0415
+
+        return ConsulNeighbour(addresses, root)
+
 
 def _configuration(plan: Plan) -> dict[str, Any]:
     return {
         "server": True,
         "bootstrap_expect": len(plan.places),
         "node_name": f"node{plan.index}",
-        # A node that comes back empty is still the one that the others know by its name.
+        # A node that restarts empty is still the one that the others know by its name.
         "node_id": f"00000000-0000-4000-8000-{plan.index:012}",
         "data_dir": str(plan.data),
         "client_addr": HOST,
@@ -71,7 +79,8 @@ def _configuration(plan: Plan) -> dict[str, Any]:
         "retry_join": [f"{HOST}:{place.seen[1]}" for place in plan.places],
         "retry_interval": "1s",
         "performance": {"raft_multiplier": 1},
-        # Who is given up is called again once in half a minute: not after a short separation.
+        # Servers reconnect to a peer that they gave up only after half a minute: too late for a
+        # short separation.
         "gossip_lan": {"suspicion_mult": _SUSPICION_SECONDS},
         "connect": {"enabled": False},
         "disable_update_check": True,
@@ -91,8 +100,8 @@ def _ports(plan: Plan) -> dict[str, int]:
     return {**clients, **off, "server": server, "serf_lan": serf}
 
 
-def _asked(place: Place, path: str) -> tuple[int, str]:
-    """Return status and content, from the port for probes if there is one."""
+def _asked(place: NodePorts, path: str) -> tuple[int, str]:
+    """Return status and content, from the probe port if there is one."""
     try:
         return _got(place.probe, path)
     except ConnectionRefusedError:

@@ -1,9 +1,10 @@
-"""Servers that work together, and the trouble they can have with each other."""
+"""Servers that work together, and faults between them."""
 
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Self
 
+from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers.link import Counts, Link, counts_from
 from kip30_conformance.servers.node import Node
@@ -47,7 +48,7 @@ class Ensemble:
 
     @property
     def session_seconds(self) -> float | None:
-        """The session timeout that these servers ask for, if there is any reason."""
+        """The session timeout that these servers need, if there is any reason."""
         return self._store.session_seconds if len(self.nodes) > 1 else None
 
     def settings(self, *, first: int = 0) -> dict[str, str]:
@@ -56,9 +57,17 @@ class Ensemble:
         The nodes are named in their order, beginning with that of the index *first*, modulo their
         number.
         """
-        begin = first % len(self.nodes)
-        nodes = [*self.nodes[begin:], *self.nodes[:begin]]
-        return self._store.settings(",".join(node.address for node in nodes))
+        return self._store.settings(self._addresses(first))
+
+    def neighbour(self, root: str, *, first: int = 0) -> Neighbour:
+        """Return another program, which writes to the namespace *root* past kip30.
+
+        Nodes are listed to it as by `settings`.
+
+        Raises:
+            UnsupportedError: There is none for this store.
+        """
+        return self._store.neighbour(self._addresses(first), root)
 
     def await_ready(
         self, nodes: Collection[Node] | None = None, *, within: float = READY_SECONDS
@@ -66,7 +75,8 @@ class Ensemble:
         """Wait until *nodes*, or all, serve clients.
 
         Raises:
-            AssertionError: Not *within* so many seconds; the message ends with their logs.
+            AssertionError: They do not *within* that many seconds; the message ends with their
+                logs.
         """
         waiting = list(self.nodes if nodes is None else nodes)
         try:
@@ -81,8 +91,8 @@ class Ensemble:
     def leader(self, *, within: float = READY_SECONDS) -> Node:
         """Wait until exactly one of the nodes that answer says that it leads, and return it.
 
-        One that was isolated or stopped may believe for a moment that it still does. Of a store
-        whose nodes are all alike, as Cassandra's are, it is the first that serves.
+        One that was isolated or stopped may believe for a moment that it still leads. In a store
+        whose nodes are all alike, such as Cassandra, it is the first that serves.
         """
         return eventually(self._only_leader, within=within, what=f"{self.name} has one leader")
 
@@ -96,7 +106,7 @@ class Ensemble:
 
     @contextmanager
     def frozen(self) -> Generator[None]:
-        """Stop all nodes (SIGSTOP) for the time of a with-block."""
+        """Stop all nodes (SIGSTOP) in the block."""
         with ExitStack() as stopped:
             for node in self.nodes:
                 node.stop()
@@ -104,7 +114,7 @@ class Ensemble:
             yield
 
     def link(self) -> Link:
-        """Return a new way to all nodes, for one client, on which there can be trouble."""
+        """Return a new link to all nodes, for one client, which can inject faults."""
         return Link(self._supervisor, self._store, [node.port for node in self.nodes])
 
     def open_links(self) -> int:
@@ -113,19 +123,19 @@ class Ensemble:
         return count
 
     def isolate(self, node: Node) -> None:
-        """Lose everything between *node* and the other nodes; clients still reach it."""
+        """Drop everything between *node* and the other nodes; clients still reach it."""
         self._supervisor.ask("isolate", node=node.index)
 
     def separate(self, one: Node, other: Node) -> None:
-        """Lose everything between two nodes."""
+        """Drop everything between two nodes."""
         self._supervisor.ask("separate", one=one.index, other=other.index)
 
     def heal(self) -> None:
-        """End `isolate` and `separate`; what has lost something is reset."""
+        """End `isolate` and `separate`; connections that lost bytes are reset."""
         self._supervisor.ask("heal")
 
     def mend(self) -> None:
-        """End all faults of the nodes and of what is between them, and wait until all serve."""
+        """End all faults of the nodes and of the links between them, and wait until all serve."""
         for node in self.nodes:
             if not node.is_alive():
                 node.restart()
@@ -134,27 +144,27 @@ class Ensemble:
         self.await_ready()
 
     def compact(self) -> None:
-        """Have the store forget all of its past but the present state.
+        """Make the store forget its history, except for the present state.
 
         Raises:
-            UnsupportedError: It keeps no past.
+            UnsupportedError: It keeps no history.
         """
         self.nodes[0].compact()
 
     def peer_counts(self) -> dict[tuple[int, int], Counts]:
-        """Return what has passed between two nodes, by the index of who connects to whom.
+        """Return the traffic between two nodes, by the indexes of client and server.
 
-        In this, the one that has connected is the client.
+        Here the node that has connected is the client.
         """
-        told = self._supervisor.ask("peer_counts")
-        return {(one["from"], one["to"]): counts_from(one) for one in told}
+        counts = self._supervisor.ask("peer_counts")
+        return {(one["from"], one["to"]): counts_from(one) for one in counts}
 
     def log_tails(self) -> str:
         """Return the end of every node's log."""
         return "\n".join(f"--- {node!r}\n{node.log_tail()}" for node in self.nodes)
 
     def close(self) -> None:
-        """Kill all servers and give everything up. Idempotent."""
+        """Kill all servers and release everything. Idempotent."""
         self._supervisor.end()
 
     def __enter__(self) -> Self:
@@ -164,6 +174,11 @@ class Ensemble:
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
+
+    def _addresses(self, first: int) -> str:
+        begin = first % len(self.nodes)
+        nodes = [*self.nodes[begin:], *self.nodes[:begin]]
+        return ",".join(node.address for node in nodes)
 
     def _only_leader(self) -> Node | None:
         leaders = [node for node in self.nodes if node.is_leader()]

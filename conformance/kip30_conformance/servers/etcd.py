@@ -8,8 +8,9 @@ from typing import Any
 
 from typing_extensions import override
 
+from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.servers.ports import HOST
-from kip30_conformance.servers.store import Place, Plan, Store
+from kip30_conformance.servers.store import NodePorts, Plan, Store
 
 _ANSWER_SECONDS = 1.0
 _ANY_KEY = "AA=="
@@ -17,7 +18,7 @@ _LEADS = "etcd_server_is_leader 1"
 
 
 class Etcd(Store):
-    """Health and metrics come from a port of their own, which asks for no certificate."""
+    """Health and metrics are served on a separate port, which requires no certificate."""
 
     name = "etcd"
     peer_ports = 1
@@ -42,15 +43,15 @@ class Etcd(Store):
         return [*command, *words, *plan.own_words]
 
     @override
-    def is_ready(self, place: Place) -> bool:
+    def is_ready(self, place: NodePorts) -> bool:
         try:
-            told: dict[str, str] = json.loads(_asked(place, "/health"))
-            return told.get("health") == "true" and not told.get("reason")
+            health: dict[str, str] = json.loads(_asked(place, "/health"))
+            return health.get("health") == "true" and not health.get("reason")
         except (OSError, http.client.HTTPException, ValueError):
             return False
 
     @override
-    def is_leader(self, place: Place) -> bool:
+    def is_leader(self, place: NodePorts) -> bool:
         try:
             return _LEADS in _asked(place, "/metrics").splitlines()
         except (OSError, http.client.HTTPException):
@@ -61,7 +62,14 @@ class Etcd(Store):
         return {"plugin.backend": self.name, "plugin.etcd.endpoints": addresses}
 
     @override
-    def compact(self, place: Place) -> None:
+    def neighbour(self, addresses: str, root: str) -> Neighbour:
+        # It needs the vendor's client, which need not be installed to run servers.
+        from kip30_conformance.neighbour.etcd import EtcdNeighbour  # noqa: PLC0415
+
+        return EtcdNeighbour(addresses, root)
+
+    @override
+    def compact(self, place: NodePorts) -> None:
         header = _told(place, "/v3/kv/range", {"key": _ANY_KEY})["header"]
         _told(place, "/v3/kv/compaction", {"revision": header["revision"], "physical": True})
 
@@ -70,22 +78,22 @@ def _member(index: int) -> str:
     return f"node{index}"
 
 
-def _seen(place: Place) -> str:
+def _seen(place: NodePorts) -> str:
     return f"http://{HOST}:{place.seen[0]}"
 
 
-def _members(places: Sequence[Place]) -> str:
+def _members(places: Sequence[NodePorts]) -> str:
     return ",".join(f"{_member(index)}={_seen(place)}" for index, place in enumerate(places))
 
 
-def _asked(place: Place, path: str) -> str:
+def _asked(place: NodePorts, path: str) -> str:
     connection = http.client.HTTPConnection(HOST, place.probe, timeout=_ANSWER_SECONDS)
     with closing(connection):
         connection.request("GET", path)
         return connection.getresponse().read().decode()
 
 
-def _told(place: Place, path: str, request: dict[str, Any]) -> dict[str, Any]:
+def _told(place: NodePorts, path: str, request: dict[str, Any]) -> dict[str, Any]:
     """Return the answer of the gateway that speaks JSON to clients without TLS."""
     connection = http.client.HTTPConnection(HOST, place.client, timeout=_ANSWER_SECONDS)
     with closing(connection):

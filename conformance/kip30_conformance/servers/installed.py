@@ -23,7 +23,7 @@ class Installed:
 
     Attributes:
         version: Such as ``3.6.15``.
-        command: What starts it, up to where the server's own arguments begin.
+        command: The command that starts it, without the server's own arguments.
     """
 
     version: str
@@ -43,7 +43,7 @@ def find(name: str, version: str | None = None) -> Installed:
     """Return the installed server *name*, of the newest version unless one is asked for.
 
     Raises:
-        ServerMissingError: It is not there.
+        ServerMissingError: It is not installed.
     """
     there = [one for one in _installed(name) if version in (None, one.version)]
     if not there:

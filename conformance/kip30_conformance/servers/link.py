@@ -1,4 +1,4 @@
-"""The way of one client to all nodes of an ensemble, on which there can be trouble."""
+"""The link of one client to all nodes of an ensemble, which can inject faults."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
@@ -12,17 +12,17 @@ Side = Literal["client", "server"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What has passed a proxy since it was made, and what has not: the evidence of faults.
+    """The traffic of a proxy since it was made, passed and dropped: the evidence of faults.
 
     Attributes:
         connections: How many were opened.
         resets: How many of them were reset by the proxy.
         round_trips: See `Link.round_trips`.
-        to_client: Bytes that were let through.
+        to_client: Bytes that passed.
         to_server: The same, the other way.
-        dropped_to_client: Bytes that were lost.
+        dropped_to_client: Bytes that were dropped.
         dropped_to_server: The same, the other way.
-        held: Bytes, both ways, that had to wait for a `Link.half_open` to end.
+        held: Bytes, both ways, that waited for a `Link.half_open` to end.
     """
 
     connections: int = 0
@@ -36,7 +36,7 @@ class Counts:
 
     @property
     def dropped(self) -> int:
-        """Bytes that were lost, both ways."""
+        """Bytes that were dropped, both ways."""
         return self.dropped_to_client + self.dropped_to_server
 
     def __add__(self, other: "Counts") -> "Counts":
@@ -44,7 +44,7 @@ class Counts:
         return self._combined(other, 1)
 
     def __sub__(self, earlier: "Counts") -> "Counts":
-        """Return what has been counted since *earlier*."""
+        """Return the difference from *earlier*."""
         return self._combined(earlier, -1)
 
     def _combined(self, other: "Counts", sign: int) -> "Counts":
@@ -52,13 +52,13 @@ class Counts:
         return Counts(**{name: getattr(self, name) + sign * getattr(other, name) for name in names})
 
 
-def counts_from(told: Mapping[str, Any]) -> Counts:
-    """Return what the supervisor reported about one route: *told*."""
-    client, server = told["to_client"], told["to_server"]
+def counts_from(counted: Mapping[str, Any]) -> Counts:
+    """Return the supervisor's counts of one route: *counted*."""
+    client, server = counted["to_client"], counted["to_server"]
     return Counts(
-        connections=told["connections"],
-        resets=told["resets"],
-        round_trips=told["round_trips"],
+        connections=counted["connections"],
+        resets=counted["resets"],
+        round_trips=counted["round_trips"],
         to_client=client["forwarded"],
         to_server=server["forwarded"],
         dropped_to_client=client["dropped"],
@@ -70,8 +70,8 @@ def counts_from(told: Mapping[str, Any]) -> Counts:
 class Link:
     """A proxy in front of each node, for one client alone.
 
-    Every verb is about all nodes, or about those of the argument *nodes*, by their index. It
-    holds for what is open and for what will be opened, until `heal`; several hold together.
+    Every verb applies to all nodes, or to those of the argument *nodes*, by their index. It applies
+    to open and to later connections, until `heal`; several apply together.
     """
 
     def __init__(self, supervisor: SupervisorClient, store: Store, ports: Collection[int]) -> None:
@@ -88,51 +88,51 @@ class Link:
         return self._store.link_settings(self._nodes, addresses(self.ports))
 
     def cut(self, *, nodes: Collection[int] | None = None) -> None:
-        """Lose everything, both ways and in silence; who connects is accepted and not answered.
+        """Drop everything silently, both ways; new connections are accepted and not answered.
 
-        Connections that have lost something are reset by `heal`, because nothing repeats what was
-        lost; those that were idle go on.
+        `heal` resets connections that have lost bytes, because nothing sends these again; idle ones
+        continue.
         """
         self._strike("cut", nodes)
 
     def swallow_answers(self, *, nodes: Collection[int] | None = None) -> None:
-        """Lose everything toward the client: requests are done, and never answered."""
+        """Drop everything toward the client: requests are done, and never answered."""
         self._strike("swallow_answers", nodes)
 
     def half_open(self, toward: Side, *, nodes: Collection[int] | None = None) -> None:
-        """Hold back everything *toward* one side; it arrives, late, after `heal`."""
+        """Hold back everything *toward* one side; it arrives late, after `heal`."""
         self._strike("half_open", nodes, toward=toward)
 
     def refuse(self, *, nodes: Collection[int] | None = None) -> None:
-        """Reset what is open, and have who connects refused by the kernel."""
+        """Reset open connections, and let the kernel refuse new ones."""
         self._strike("refuse", nodes)
 
     def delay(
         self, seconds: float, jitter: float = 0.0, *, nodes: Collection[int] | None = None
     ) -> None:
-        """Let everything take *seconds* each way, more or less by up to *jitter*.
+        """Delay everything by *seconds* each way, give or take up to *jitter*.
 
-        What arrives meanwhile waits for its turn: a busy stream is up to twice as late.
+        Later bytes wait for their turn: a busy stream is up to twice as late.
         """
         self._strike("delay", nodes, seconds=seconds, jitter=jitter)
 
     def bandwidth(self, bytes_per_second: int, *, nodes: Collection[int] | None = None) -> None:
-        """Let each connection carry no more than so many bytes a second, each way."""
+        """Limit each connection to a number of bytes a second, each way."""
         self._strike("bandwidth", nodes, bytes_per_second=bytes_per_second)
 
     def truncate(self, toward: Side = "client", *, nodes: Collection[int] | None = None) -> None:
         """Let half of the next bytes *toward* one side through, then reset the connection.
 
-        So it is with every connection, until `heal`.
+        This applies to every connection, until `heal`.
         """
         self._strike("truncate", nodes, toward=toward)
 
     def reset(self, *, nodes: Collection[int] | None = None) -> None:
-        """Reset, on both sides, what is open now. New connections are not affected."""
+        """Reset open connections on both sides. New connections are not affected."""
         self._strike("reset", nodes)
 
     def heal(self, *, nodes: Collection[int] | None = None) -> None:
-        """End all trouble."""
+        """End all faults."""
         self._strike("heal", nodes)
 
     def counted(self) -> Counts:
@@ -141,21 +141,21 @@ class Link:
 
     def counted_by_node(self) -> list[Counts]:
         """Return the counts of each node."""
-        return [counts_from(told) for told in self._supervisor.ask("counted", link=self._id)]
+        return [counts_from(counted) for counted in self._supervisor.ask("counted", link=self._id)]
 
     def round_trips(self) -> int:
         """Return how often the client has asked and the server answered, since the link opened.
 
-        What is counted is turns: bytes toward the server, in however many pieces, followed by
-        bytes toward the client on the same connection. Requests that are sent before the first
-        answer comes are one round trip, as they are in time; an answer in several pieces is one,
-        and what a server sends unasked is none. Pings and window updates of HTTP/2 without TLS
+        It counts turns: bytes toward the server, in however many pieces, followed by bytes toward
+        the client on the same connection. Requests that are sent before the first answer arrives
+        are one round trip, as they are in time; an answer in several pieces is one, and bytes that
+        a server sends without a request are none. Pings and window updates of HTTP/2 without TLS
         are not counted. Heartbeats of a store's own protocol are turns like others.
         """
         return self.counted().round_trips
 
     def close(self) -> None:
-        """Give the proxies up, with what is open; in a forked child do nothing. Idempotent."""
+        """Close the proxies and their connections; in a forked child do nothing. Idempotent."""
         if self._supervisor.is_ours:
             self._supervisor.ask("close_link", link=self._id)
 

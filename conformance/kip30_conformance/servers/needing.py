@@ -13,7 +13,7 @@ _REQUIRED_BY = ("CI", "KIP30_REQUIRE_SERVERS")
 
 
 def needed(name: str, nodes: int = 1, **options: Any) -> Ensemble:
-    """Return what `start` returns; without the server skip the test, unless that is forbidden.
+    """Return the result of `start`; without the server skip the test, unless that is forbidden.
 
     It is forbidden, and the test fails, where ``CI`` or ``KIP30_REQUIRE_SERVERS`` is set.
     """

@@ -48,7 +48,7 @@ class Node:
         return f"{HOST}:{self.port}"
 
     def start(self) -> int:
-        """Start it, with what data there is, and return its pid without waiting for more.
+        """Start it, with its present data, and return its pid without waiting further.
 
         Raises:
             WardenError: The program cannot be started.
@@ -75,17 +75,17 @@ class Node:
         return pid
 
     def resume(self) -> int:
-        """Let it go on after a `stop`, and return its pid."""
+        """Continue it after a `stop`, and return its pid."""
         pid: int = self._supervisor.ask("resume", node=self.index)
         return pid
 
     def restart(self, *, empty: bool = False) -> tuple[int, int]:
         """Kill it if it runs, and start it again; return the old and the new pid.
 
-        It is not waited for: see `Ensemble.await_ready`.
+        This does not wait until it serves: see `Ensemble.await_ready`.
 
         Args:
-            empty: Take away its data in between.
+            empty: Remove its data in between.
         """
         old = self.kill()
         if empty:
@@ -93,7 +93,7 @@ class Node:
         return old, self.start()
 
     def is_alive(self) -> bool:
-        """Say whether its process is there, were it only stopped."""
+        """Say whether its process exists, even if it is stopped."""
         return self._supervisor.ask("status", node=self.index) is None
 
     def is_ready(self) -> bool:
@@ -101,15 +101,15 @@ class Node:
         return self._store.is_ready(self._plan.place)
 
     def is_leader(self) -> bool:
-        """Say whether it says of itself that it leads; alone, it always does."""
+        """Say whether it reports that it leads; alone, it always does."""
         return self._store.is_leader(self._plan.place)
 
     def compact(self) -> None:
-        """Have the store forget its past; see `Ensemble.compact`."""
+        """Make the store forget its history; see `Ensemble.compact`."""
         self._store.compact(self._plan.place)
 
     def log_tail(self, lines: int = _TAIL_LINES) -> str:
-        """Return the last of what it said."""
+        """Return the end of its log."""
         log = self._plan.folder / "log"
         if not log.exists():
             return ""

@@ -1,8 +1,8 @@
-"""Ports of the loopback interface that nothing else will take.
+"""Allocates ports of the loopback interface that stay free for their servers.
 
 They are drawn from below the range that the system gives to outgoing connections, so that a
-server that was killed finds its port free when it starts again. A port on which nobody listens for
-a while is taken all the same: it is bound, and who draws ports asks for one that nobody has bound.
+server that was killed finds its port free when it starts again. A port on which no server listens
+for a while is taken all the same: it is bound, and a new one is drawn from those that are not.
 """
 
 import random

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kip30_conformance.servers import process_tree
+
 _SET_PARENT_DEATH_SIGNAL = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -15,13 +17,13 @@ class Processes:
     """The servers of one ensemble, by the number of their node."""
 
     def __init__(self) -> None:
-        """Begin without any."""
+        """Start without any."""
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
     def launch(
         self, node: int, command: Sequence[str], folder: Path, environment: Mapping[str, str]
     ) -> int:
-        """Start the server of *node* in *folder*, its words going to ``log`` there."""
+        """Start the server of *node* in *folder*, its output going to ``log`` there."""
         folder.mkdir(parents=True, exist_ok=True)
         supervisor = os.getpid()
         with (folder / "log").open("ab") as log:
@@ -46,20 +48,22 @@ class Processes:
         """Kill the server with -9, with all its descendants, and wait until it is gone."""
         process = self._running[node]
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            # Processes that its descendants left in its group are no longer descendants.
+            process_tree.kill(process.pid, lambda: os.killpg(process.pid, signal.SIGKILL))
             process.wait()
         return process.pid
 
     def stop(self, node: int) -> int:
-        """Stop the server and wait until the kernel says that it has stopped."""
+        """Stop the server with all its descendants, and wait until all of them have stopped."""
         pid = self._running[node].pid
         os.killpg(pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, pid, os.WSTOPPED)
+        process_tree.stop(pid)
         return pid
 
     def resume(self, node: int) -> int:
-        """Let a stopped server go on."""
+        """Continue a stopped server, with all its descendants."""
         pid = self._running[node].pid
+        process_tree.resume(pid)
         os.killpg(pid, signal.SIGCONT)
         return pid
 
@@ -74,7 +78,7 @@ class Processes:
 
 
 def _die_with(supervisor: int) -> None:
-    """Be killed when the supervisor dies, even by -9; or right now if it is dead already."""
+    """Ask to be killed when the supervisor dies, even by -9; at once if it is dead already."""
     _libc.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != supervisor:
         os.kill(os.getpid(), signal.SIGKILL)

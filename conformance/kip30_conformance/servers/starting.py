@@ -4,6 +4,7 @@ import tempfile
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from kip30 import ConfigError
@@ -12,19 +13,19 @@ from kip30_conformance.servers.cassandra import Cassandra
 from kip30_conformance.servers.consul import Consul
 from kip30_conformance.servers.ensemble import READY_SECONDS, Ensemble
 from kip30_conformance.servers.etcd import Etcd
-from kip30_conformance.servers.installed import find
 from kip30_conformance.servers.node import Node
-from kip30_conformance.servers.store import Place, Plan, Store
+from kip30_conformance.servers.store import NodePorts, Plan, Store
 from kip30_conformance.servers.supervisor_client import SupervisorClient
 from kip30_conformance.servers.zookeeper import Zookeeper
 
 _STORES: tuple[type[Store], ...] = (Cassandra, Consul, Etcd, Zookeeper)
+_GROUP = "kip30.servers"
 
 STORES: Mapping[str, type[Store]] = {one.name: one for one in _STORES}
-"""All stores whose servers can be started, by name."""
+"""The stores of this repository whose servers can be started, by name."""
 
-SIZES = (1, 3)
-"""How many nodes an ensemble may have."""
+SIZES = Store.sizes
+"""How many nodes an ensemble of theirs may have."""
 
 
 def start(  # noqa: PLR0913  each says one thing about the servers
@@ -44,16 +45,17 @@ def start(  # noqa: PLR0913  each says one thing about the servers
     process ends, however it does.
 
     Args:
-        name: ``cassandra``, ``consul``, ``etcd`` or ``zookeeper``.
-        nodes: How many: 1 or 3.
+        name: ``cassandra``, ``consul``, ``etcd`` or ``zookeeper``, or the name of an entry point
+            in the group ``kip30.servers``, which leads to a subclass of `Store`.
+        nodes: How many: 1 or 3, or what `Store.sizes` says.
         folder: Gets configuration, data and logs, and must be empty or not there. Without one
             they go to a temporary folder that is removed in the end.
         version: Without one, the newest that is installed.
-        secure: Have the clients' port speak TLS, with certificates that *extra* names.
+        secure: Make the clients' port use TLS, with certificates that *extra* names.
         extra: Other settings of the server: lines of ``zoo.cfg`` or ``cassandra.yaml``, or options
             of etcd or Consul. ``{folder}`` and ``{index}`` stand for the node's own.
         environment: Variables for the servers, such as ``JAVA_TOOL_OPTIONS``.
-        within: Seconds they may take.
+        within: Seconds within which they must serve.
 
     Raises:
         ServerMissingError: The server is not installed.
@@ -62,9 +64,10 @@ def start(  # noqa: PLR0913  each says one thing about the servers
             They were killed.
     """
     store = _store(name)
-    installed = find(name, version)
-    if nodes not in SIZES:
-        raise ConfigError(f"an ensemble has 1 or 3 nodes, not {nodes}: ask for one of these")
+    if nodes not in store.sizes:
+        sizes = " or ".join(map(str, store.sizes))
+        raise ConfigError(f"an ensemble has {sizes} nodes, not {nodes}: ask for one of these")
+    installed = store.installed(version)
     with ExitStack() as undoing:
         supervisor = SupervisorClient()
         undoing.callback(supervisor.end)
@@ -91,12 +94,19 @@ def start(  # noqa: PLR0913  each says one thing about the servers
 
 
 def _store(name: str) -> Store:
-    if name not in STORES:
+    """Return what runs the servers of the store *name*: one of `STORES`, or an installed plugin."""
+    if name in STORES:
+        return STORES[name]()
+    plugins = {one.name: one for one in entry_points(group=_GROUP)}
+    if name not in plugins:
+        known = [*STORES, *plugins]
         raise ConfigError(
-            f"there are no servers for the store {name!r}{did_you_mean(name, STORES)}:"
-            f" give one of {', '.join(STORES)}"
+            f"there are no servers for the store {name!r}{did_you_mean(name, known)}:"
+            f" give one of {', '.join(known)}, or install a package with an entry point"
+            f" {name!r} in the group {_GROUP!r}"
         )
-    return STORES[name]()
+    store: type[Store] = plugins[name].load()
+    return store()
 
 
 def _temporary(supervisor: SupervisorClient) -> Path:
@@ -105,7 +115,7 @@ def _temporary(supervisor: SupervisorClient) -> Path:
     return Path(folder)
 
 
-def _places(store: Store, nodes: int, supervisor: SupervisorClient) -> list[Place]:
+def _places(store: Store, nodes: int, supervisor: SupervisorClient) -> list[NodePorts]:
     """Find ports for all nodes, and put proxies between them."""
     own = 2 + store.peer_ports
     ports = supervisor.ask("hold_ports", count=nodes * own)
@@ -117,8 +127,8 @@ def _places(store: Store, nodes: int, supervisor: SupervisorClient) -> list[Plac
         datagrams=store.datagrams,
     )
     places = [
-        Place(client=row[0], probe=row[1], peers=tuple(row[2:]), seen=tuple(told))
-        for row, told in zip(rows, seen, strict=True)
+        NodePorts(client=row[0], probe=row[1], peers=tuple(row[2:]), seen=tuple(proxies))
+        for row, proxies in zip(rows, seen, strict=True)
     ]
     supervisor.ask("disguise", masquerade=dict(ChainMap(*map(store.masquerade, places))))
     return places

@@ -1,4 +1,4 @@
-"""What an ensemble has to know of the store whose servers it runs."""
+"""The interface between an ensemble and the store whose servers it runs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import ClassVar
 
 from kip30 import UnsupportedError
+from kip30_conformance.neighbour.base import Neighbour
+from kip30_conformance.servers.installed import Installed, find
 from kip30_conformance.servers.ports import HOST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where one node is reached; all ports are on the loopback interface.
+class NodePorts:
+    """The addresses of one node; all ports are on the loopback interface.
 
     Attributes:
         client: The port for clients.
-        probe: A port for questions about the node itself, which need neither TLS nor a login.
+        probe: A port for probes of the node itself, which needs neither TLS nor a login.
         peers: The ports on which it listens to the other nodes.
-        seen: What the others take for those: proxies in front of them.
+        seen: The ports that the others use instead: proxies in front of them.
     """
 
     client: int
@@ -29,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one node is configured from.
+    """The data from which one node is configured.
 
     Attributes:
         index: Which one of *places* is its own.
@@ -42,20 +44,20 @@ class Plan:
     """
 
     index: int
-    places: Sequence[Place]
+    places: Sequence[NodePorts]
     folder: Path
     secure: bool = False
     extra: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
-    def place(self) -> Place:
+    def place(self) -> NodePorts:
         """The node's own."""
         return self.places[self.index]
 
     @property
     def data(self) -> Path:
-        """Where the server keeps what must outlive it."""
+        """The folder of the data that must outlive the server."""
         return self.folder / "data"
 
     @property
@@ -68,37 +70,56 @@ class Plan:
 
 
 class Store(ABC):
-    """One kind of server."""
+    """One kind of server. A package names its own in the entry-point group ``kip30.servers``."""
 
     name: ClassVar[str]
+    """What operators write as ``--server``."""
     peer_ports: ClassVar[int]
-    """How many ports a node has for the other nodes."""
+    """How many ports a node has for the other nodes, each with a proxy before it; 0 if it has none.
+
+    They come in `NodePorts.peers`; the other nodes must connect to `NodePorts.seen` instead.
+    """
     round_trips: ClassVar[Mapping[str, int]] = {}
     """How many round trips those operations take that take more than one; see check G17."""
     peers_behind: ClassVar[bool] = False
-    """Whether a node listens to the others at `Place.seen` of `BEHIND`, not at `Place.peers`."""
+    """Whether a node listens to the others at `NodePorts.seen` of `BEHIND`, not at its `peers`."""
     datagrams: ClassVar[bool] = False
     """Whether nodes send each other datagrams as well, to the same ports."""
     elects: ClassVar[bool] = True
-    """Whether one of the nodes leads."""
+    """Whether one of the nodes leads. If not, `Ensemble.leader` is the first that `is_leader`."""
     session_seconds: ClassVar[float | None] = None
     """The session timeout that outlasts an election among nodes, if that of the suites does not."""
+    sizes: ClassVar[Sequence[int]] = (1, 3)
+    """How many nodes an ensemble may have. Without 3 the checks that take three are skipped."""
+
+    def installed(self, version: str | None) -> Installed:
+        """Return the server on this machine, the newest one unless a *version* is given.
+
+        The default is one that ``docker/install-servers`` has put there.
+
+        Raises:
+            ServerMissingError: It is not installed. The message says how to install it.
+        """
+        return find(self.name, version)
 
     @abstractmethod
     def prepare(self, command: Sequence[str], plan: Plan) -> list[str]:
-        """Write what the node needs into its folder, and return the command that starts it.
+        """Write the node's files into its folder, and return the command that starts it.
 
         Called before every start, with the data of the last one, if any, in `Plan.data`.
-        *command* is that of the installed server.
+        *command* is that of the installed server. One that refuses to run as root, or wants a
+        folder of mode 0700, gets that here: make the folder, and return a command that changes the
+        user, such as ``setpriv --pdeathsig=KILL --reuid=...``: the kernel forgets at a change of
+        the user that the server must not outlive the supervisor.
         """
 
     @abstractmethod
-    def is_ready(self, place: Place) -> bool:
-        """Say whether the node serves clients right now; ask it, and do not wait long."""
+    def is_ready(self, place: NodePorts) -> bool:
+        """Say whether the node serves clients right now; probe it, with a short timeout."""
 
     @abstractmethod
-    def is_leader(self, place: Place) -> bool:
-        """Say whether the node says of itself that it leads."""
+    def is_leader(self, place: NodePorts) -> bool:
+        """Say whether the node reports that it leads."""
 
     @abstractmethod
     def settings(self, addresses: str) -> dict[str, str]:
@@ -109,19 +130,32 @@ class Store(ABC):
         del nodes
         return self.settings(proxies)
 
-    def compact(self, place: Place) -> None:
-        """Have the store forget all that it was before now.
+    def neighbour(self, addresses: str, root: str) -> Neighbour:
+        """Return a program that writes at ``host:port,host:port`` past kip30, for N04 to N12.
+
+        Args:
+            addresses: All nodes; it may use the first one alone.
+            root: The namespace of the configuration, ``plugin.namespace``, in which it writes.
 
         Raises:
-            UnsupportedError: It does not remember.
+            UnsupportedError: There is none. The checks that need one are skipped.
+        """
+        del addresses, root
+        raise UnsupportedError(f"servers of {self.name} come with no other program that writes")
+
+    def compact(self, place: NodePorts) -> None:
+        """Make the store forget its history up to now.
+
+        Raises:
+            UnsupportedError: It keeps no history.
         """
         del place
         raise UnsupportedError(f"{self.name} has no compaction")
 
-    def masquerade(self, place: Place) -> dict[str, str]:
-        """Return what peers must not hear of a node's own address, and what they hear instead.
+    def masquerade(self, place: NodePorts) -> dict[str, str]:
+        """Return texts of a node's own address, and the texts that peers must receive instead.
 
-        Both have the same length. It happens to what a node says first on a connection.
+        Both have the same length. They are replaced in a node's first bytes on a connection.
         """
         del place
         return {}

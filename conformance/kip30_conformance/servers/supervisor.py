@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kip30_conformance.servers.gate import NOBODY, Gate, Proxy
-from kip30_conformance.servers.peers import Peers
+from kip30_conformance.servers.peer_proxies import PeerProxies
 from kip30_conformance.servers.ports import HOST, held
 from kip30_conformance.servers.processes import Processes
+from kip30_conformance.servers.proxy_listener import UNUSED, Proxy, ProxyPort
 
 _MAX_LINE = 2**20
 
@@ -29,7 +29,7 @@ class _Supervisor:
 
     def __init__(self) -> None:
         self._processes = Processes()
-        self._peers = Peers(self._processes)
+        self._peers = PeerProxies(self._processes)
         self._links: dict[int, list[Proxy]] = {}
         self._opened = 0
         self._litter: list[str] = []
@@ -39,14 +39,14 @@ class _Supervisor:
         self, node: int, command: list[str], folder: str, environment: dict[str, str]
     ) -> int:
         pid = self._processes.launch(node, command, Path(folder), environment)
-        for gate in self._gates(node):
-            gate.open(NOBODY)
+        for proxy_port in self._proxy_ports(node):
+            proxy_port.open(UNUSED)
         return pid
 
     async def kill(self, node: int) -> int:
         pid = self._processes.kill(node)
-        for gate in self._gates(node):
-            await gate.shut(NOBODY)
+        for proxy_port in self._proxy_ports(node):
+            await proxy_port.shut(UNUSED)
         return pid
 
     async def stop(self, node: int) -> int:
@@ -67,7 +67,7 @@ class _Supervisor:
     async def open_link(self, ports: Sequence[int]) -> dict[str, Any]:
         self._opened += 1
         proxies = self._links[self._opened] = [Proxy((HOST, port)) for port in ports]
-        return {"link": self._opened, "ports": [proxy.gate.port for proxy in proxies]}
+        return {"link": self._opened, "ports": [proxy.proxy_port.port for proxy in proxies]}
 
     async def close_link(self, link: int) -> None:
         for proxy in self._links.pop(link, []):
@@ -110,9 +110,12 @@ class _Supervisor:
         """Remove *folder* at the end."""
         self._litter.append(folder)
 
-    def _gates(self, node: int) -> list[Gate]:
-        """Return all gates before a node, which a dead one must not seem to answer at."""
-        return [*self._peers.gates(node), *(proxies[node].gate for proxies in self._links.values())]
+    def _proxy_ports(self, node: int) -> list[ProxyPort]:
+        """Return all proxy ports before a node, which a dead one must not seem to answer at."""
+        return [
+            *self._peers.proxy_ports(node),
+            *(proxies[node].proxy_port for proxies in self._links.values()),
+        ]
 
     def end(self) -> None:
         self._processes.end()
@@ -145,7 +148,7 @@ async def _answer_all(supervisor: _Supervisor) -> None:
 async def _answer(supervisor: _Supervisor, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"result": await getattr(supervisor, request.pop("verb"))(**request)}
-    except Exception as error:  # noqa: BLE001  whoever asked gets it
+    except Exception as error:  # noqa: BLE001  the caller gets it
         return {"error": type(error).__name__, "text": str(error)}
 
 

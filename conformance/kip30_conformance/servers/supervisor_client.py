@@ -13,7 +13,7 @@ _ANSWER_SECONDS = 30.0
 
 
 class SupervisorError(AssertionError):
-    """The supervisor could not do what it was asked, or is dead."""
+    """The supervisor failed to do a request, or is dead."""
 
 
 class SupervisorClient:
@@ -42,7 +42,7 @@ class SupervisorClient:
         return self._pid == os.getpid() and self._process.poll() is None
 
     def ask(self, verb: str, **arguments: Any) -> Any:
-        """Have the supervisor do *verb* and return its answer.
+        """Let the supervisor do *verb* and return its answer.
 
         Raises:
             SupervisorError: It could not, or did not answer.
@@ -57,7 +57,7 @@ class SupervisorClient:
         return answer["result"]
 
     def end(self) -> None:
-        """Have it kill all servers, and wait until it is gone. Idempotent."""
+        """Let it kill all servers, and wait until it has ended. Idempotent."""
         with self._lock:
             for stream in (self._process.stdin, self._process.stdout):
                 if stream is not None:

@@ -6,15 +6,16 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.servers.ports import HOST
-from kip30_conformance.servers.store import Place, Plan, Store
+from kip30_conformance.servers.store import NodePorts, Plan, Store
 
 _ANSWER_SECONDS = 1.0
 _JAVA = (
     "-Xmx256m",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    # A vote that was lost is repeated after at most this time, not after up to a minute.
+    # A vote that was lost is repeated after at most this time, instead of up to a minute.
     "-Dzookeeper.fastleader.maxNotificationInterval=1000",
 )
 _LINES = (
@@ -29,7 +30,7 @@ _LINES = (
 
 
 class Zookeeper(Store):
-    """A server tells by the command ``srvr`` whether it serves, and in which mode."""
+    """A server answers the command ``srvr`` with whether it serves, and in which mode."""
 
     name = "zookeeper"
     peer_ports = 2
@@ -45,11 +46,11 @@ class Zookeeper(Store):
         return [java, *_JAVA, *words, str(configuration)]
 
     @override
-    def is_ready(self, place: Place) -> bool:
+    def is_ready(self, place: NodePorts) -> bool:
         return _mode(place) != ""
 
     @override
-    def is_leader(self, place: Place) -> bool:
+    def is_leader(self, place: NodePorts) -> bool:
         return _mode(place) in {"leader", "standalone"}
 
     @override
@@ -57,8 +58,15 @@ class Zookeeper(Store):
         return {"plugin.backend": self.name, "zookeeper.connect": addresses}
 
     @override
-    def masquerade(self, place: Place) -> dict[str, str]:
-        # A server tells where it takes part in elections, and is called back there.
+    def neighbour(self, addresses: str, root: str) -> Neighbour:
+        # It needs the vendor's client, which need not be installed to run servers.
+        from kip30_conformance.neighbour.zookeeper import ZookeeperNeighbour  # noqa: PLC0415
+
+        return ZookeeperNeighbour(addresses, root)
+
+    @override
+    def masquerade(self, place: NodePorts) -> dict[str, str]:
+        # A server announces where it takes part in elections, and others connect there.
         return {f"{HOST}:{own}": f"{HOST}:{seen}" for own, seen in _pairs(place)}
 
 
@@ -83,12 +91,12 @@ def _ensemble(plan: Plan) -> Iterator[str]:
         yield f"server.{index + 1}={':'.join([HOST, *map(str, ports)])}"
 
 
-def _pairs(place: Place) -> Iterator[tuple[int, int]]:
+def _pairs(place: NodePorts) -> Iterator[tuple[int, int]]:
     return zip(place.peers, place.seen, strict=True)
 
 
-def _mode(place: Place) -> str:
-    """Return what the server says it is, or nothing if it does not serve."""
+def _mode(place: NodePorts) -> str:
+    """Return the mode that the server reports, or nothing if it does not serve."""
     answer = _asked(place.probe) or _asked(place.client)
     lines = (line.partition(": ") for line in answer.splitlines())
     return next((mode for key, _, mode in lines if key == "Mode"), "")

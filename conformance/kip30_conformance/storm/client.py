@@ -1,8 +1,8 @@
 """The process of one client of a storm: ``python -m`` this module.
 
-It gets its orders in JSON lines on its standard input, the first of which says who it is, and
-reports in JSON lines on its standard output. It ends when its input does, and is killed by the
-kernel when the process that started it is.
+It receives its orders as JSON lines on its standard input, the first of which names it, and reports
+as JSON lines on its standard output. It ends when its input does, and is killed by the kernel when
+the process that started it is.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import json
 import signal
 import sys
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ from typing import Any
 import psutil
 
 from kip30 import Kip30Error, PluginLocator
-from kip30_conformance.resources import expect_no_more_than, resources
-from kip30_conformance.storm.calls import Calls
-from kip30_conformance.storm.journal import Journal
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
+from kip30_conformance.storm.call_log import CallTimer
+from kip30_conformance.storm.history_files import Slices
 from kip30_conformance.storm.participant import Participant
-from kip30_conformance.storm.recording import Slices
-from kip30_conformance.storm.workload import Post
+from kip30_conformance.storm.process_journal import ProcessJournal
+from kip30_conformance.storm.workload import ActionContext
 
 _REPORT_SECONDS = 1.0
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -30,7 +31,7 @@ _PATIENCE = 3
 
 
 class Client:
-    """Who carries out the orders; each public method is one."""
+    """Carries out orders; each public method is one."""
 
     def __init__(self, process: str, folder: str, config: dict[str, str], **times: float) -> None:
         """Write to *folder*, and open the store as *config* says."""
@@ -38,29 +39,32 @@ class Client:
         self._config = config
         self._limit = times["limit"]
         self._slices = Slices(times["started"], times["slice"])
-        self._journal = Journal(self._folder / "journals", process)
-        self._calls = Calls(self._journal, self._limit)
+        self._members = int(times["members"])
+        self._journal = ProcessJournal(self._folder / "journals", process)
+        self._calls = CallTimer(self._journal, self._limit)
         self._over = threading.Event()
         self._reporting = threading.Thread(target=self._report, daemon=True)
         self._reporting.start()
-        # What a store's library keeps for ever it has after a first time.
+        # After a first call, a store's library has everything that it keeps forever.
         self._opened().close()
-        self._before = resources()
+        self._before = resources_held()
         self._locator = self._opened()
-        self._crewman = Participant(self._post(), self._folder / "terms")
+        self._crewman = Participant(
+            self._action_context(), self._folder / "terms", self._folder / "work"
+        )
         self._crewman.start()
-        self._journal.write("started", descriptors=self._before.descriptors)
+        self._journal.write("started", descriptors=len(self._before.descriptors))
 
     def expire(self) -> None:
         """End the session in the store, on a thread that may wait for that."""
         threading.Thread(target=self._expire, daemon=True).start()
 
     def quiet(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         self._end_of("quiet", self._crewman.fall_quiet(_PATIENCE * self._limit))
 
     def close(self) -> None:
-        """End everything, and tell what is left behind."""
+        """End everything, and report what is left."""
         self._end_of("end", self._crewman.end(_PATIENCE * self._limit))
         self._guarded("close", self._locator.close)
         del self._locator, self._crewman
@@ -76,14 +80,15 @@ class Client:
                 self._journal.write("not opened", error=str(error))
                 self._over.wait(_REPORT_SECONDS / 5)
 
-    def _post(self) -> Post:
-        return Post(
+    def _action_context(self) -> ActionContext:
+        return ActionContext(
             process=self._journal.process,
             locator=self._locator,
             calls=self._calls,
             journal=self._journal,
             history=self._folder / "history",
             slices=self._slices,
+            members=self._members,
         )
 
     def _expire(self) -> None:
@@ -115,6 +120,7 @@ class Client:
                 threads=this.num_threads(),
                 descriptors=this.num_fds(),
                 bytes=this.memory_info().rss,
+                names=Counter(thread.name for thread in threading.enumerate()),
             )
             _say(what="counts", **self._calls.counted())
 

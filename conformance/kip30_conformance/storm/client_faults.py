@@ -33,7 +33,7 @@ class ClientKilled(_ClientFault):
 
 
 class ClientStopped(_ClientFault):
-    """A client stands still (SIGSTOP)."""
+    """A client is stopped (SIGSTOP)."""
 
     @override
     def begin(self) -> None:
@@ -48,7 +48,7 @@ class ClientStopped(_ClientFault):
 
 
 class Expired(_ClientFault):
-    """The session of a client is ended in the store; whether it did, its journal tells."""
+    """The session of a client is ended in the store; its journal shows whether it was."""
 
     @override
     def begin(self) -> None:

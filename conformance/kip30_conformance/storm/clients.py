@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kip30_conformance.servers import Link
-from kip30_conformance.storm.journal import Row, read_journal
+from kip30_conformance.storm.process_journal import Row, read_journal
 from kip30_conformance.storm.timing import Timing
 
 
@@ -85,12 +85,12 @@ class ClientProcess:
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
     def journal(self) -> list[Row]:
-        """Return what the present process has taken down so far."""
+        """Return the journal of the present process so far."""
         return read_journal(self._folder / "journals" / f"{self.process}.jsonl")
 
     def tell(self, verb: str) -> None:
@@ -102,23 +102,28 @@ class ClientProcess:
         return what in self._said
 
     def look(self) -> None:
-        """If the process has died of itself, note that, and start the next one."""
-        if self._process is not None and self._process.poll() is not None:
-            self.deaths.append(f"{self.process} ended with {self._process.returncode}")
-            self._forget(self._process)
-            self.start()
+        """If the process has died by itself, record that, and start the next one."""
+        process = self._process
+        if process is None or process.poll() is None:
+            return
+        self._listening.join()  # otherwise its last report could be missed
+        if self.has_said("over"):
+            return  # it was asked to close; others may still follow
+        self.deaths.append(f"{self.process} ended with {process.returncode}")
+        self._forget(process)
+        self.start()
 
     def counted(self) -> Counter[str]:
-        """Return how many calls ended how, in all processes so far."""
+        """Return the number of calls by outcome, in all processes so far."""
         return self._earlier + self.counted_now()
 
     def counted_now(self) -> Counter[str]:
-        """Return how many calls of the present process ended how."""
+        """Return the number of calls of the present process by outcome."""
         ended: Mapping[str, Mapping[str, int]] = self._said.get("counts", {}).get("ended", {})
         return sum((Counter(counts) for counts in ended.values()), Counter[str]())
 
     def end(self) -> None:
-        """Kill the process, if there is one, and give up the link."""
+        """Kill the process, if there is one, and close the link."""
         if self._process is not None:
             self.kill()
 
@@ -156,12 +161,27 @@ class Clients:
     """All clients of a storm."""
 
     def __init__(
-        self, links: list[Link], folder: Path, settings: Mapping[str, str], timing: Timing
+        self,
+        links: list[Link],
+        folder: Path,
+        settings: Mapping[str, str],
+        timing: Timing,
+        *,
+        members: int = 0,
     ) -> None:
-        """Start a client on each of *links*."""
+        """Start a client on each of *links*; together they have *members* members.
+
+        The clients have equally many members of the group that divides items, or one more.
+        """
         times = {"limit": timing.limit, "slice": timing.slice, "started": time.monotonic()}
         self.processes = [
-            ClientProcess(f"c{number}", link, folder, settings, times)
+            ClientProcess(
+                f"c{number}",
+                link,
+                folder,
+                settings,
+                {**times, "members": len(range(number, members, len(links)))},
+            )
             for number, link in enumerate(links)
         ]
         for client in self.processes:
@@ -169,7 +189,7 @@ class Clients:
 
     @property
     def names(self) -> list[str]:
-        """What the clients are called, as members and candidates."""
+        """The names of the clients, as members and candidates."""
         return [client.name for client in self.processes]
 
     def tell(self, verb: str) -> None:
@@ -182,16 +202,16 @@ class Clients:
         return all(client.has_said(what) for client in self.processes)
 
     def look(self) -> None:
-        """See to clients that have died."""
+        """Replace clients that have died."""
         for client in self.processes:
             client.look()
 
     def counted(self) -> Counter[str]:
-        """Return how many calls of all clients ended how."""
+        """Return the number of calls of all clients by outcome."""
         return sum((client.counted() for client in self.processes), Counter[str]())
 
     def deaths(self) -> list[str]:
-        """Return which clients have died of themselves."""
+        """Return the clients that have died by themselves."""
         return [death for client in self.processes for death in client.deaths]
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""What is shown while a storm rages: a bar on a terminal, else a line every few seconds."""
+"""The display during a storm: a bar on a terminal, otherwise a line every few seconds."""
 
 import time
 from abc import ABC, abstractmethod
@@ -13,15 +13,15 @@ _LINE_SECONDS = 10.0
 
 
 class Display(ABC):
-    """Shows what is under way, for how much longer, and what became of the calls so far."""
+    """Shows the present step, its remaining time, and the outcomes of the calls so far."""
 
     @abstractmethod
     def begin(self, seconds: float) -> None:
-        """From now on it takes about *seconds*."""
+        """The step takes about *seconds* from now."""
 
     @abstractmethod
     def show(self, doing: str, counted: Counter[str]) -> None:
-        """Show what is under way."""
+        """Show the present step."""
 
     @abstractmethod
     def end(self) -> None:
@@ -29,7 +29,7 @@ class Display(ABC):
 
 
 class Lines(Display):
-    """A line whenever something else is under way, and every few seconds."""
+    """A line for every new step, and every few seconds."""
 
     def __init__(self, stream: TextIO) -> None:
         """Write to *stream*."""
@@ -56,7 +56,7 @@ class Lines(Display):
 
 
 class Bar(Display):
-    """A bar that says the same."""
+    """A bar with the same content."""
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on the terminal behind *stream*."""

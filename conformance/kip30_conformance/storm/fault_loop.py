@@ -9,10 +9,10 @@ from random import Random
 from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.storm.clients import Clients
 from kip30_conformance.storm.display import Display
+from kip30_conformance.storm.fault_kinds import KINDS
+from kip30_conformance.storm.fault_schedule import Episode, Planned
 from kip30_conformance.storm.faults import Fault, Scene
-from kip30_conformance.storm.kinds import KINDS
-from kip30_conformance.storm.record import Struck, Window
-from kip30_conformance.storm.schedule import Episode, Planned
+from kip30_conformance.storm.storm_history import InjectedFault, Window
 from kip30_conformance.storm.timing import Timing
 
 _PAUSE_SECONDS = 0.05
@@ -20,10 +20,10 @@ _READY_SECONDS = 60.0 * TIME_SCALE
 
 
 class FaultLoop:
-    """Does what is scheduled, looks after the clients, and remembers the windows."""
+    """Runs the schedule, replaces dead clients, and records the windows."""
 
     def __init__(self, scene: Scene, timing: Timing, display: Display) -> None:
-        """Nothing happens before `rage`."""
+        """Start idle; `inject` runs the faults."""
         self._scene = scene
         self._clients: Clients = scene.clients
         self._timing = timing
@@ -31,8 +31,8 @@ class FaultLoop:
         self.windows: list[Window] = []
         self.interrupted = False
 
-    def rage(self, episodes: Iterable[Episode], seconds: float) -> None:
-        """Let *episodes* happen, as many as begin within *seconds*; Ctrl-C ends that early."""
+    def inject(self, episodes: Iterable[Episode], seconds: float) -> None:
+        """Run *episodes*, as many as begin within *seconds*; Ctrl-C ends that early."""
         self._until(lambda: self._clients.have_said("ready"), _READY_SECONDS, "the clients start")
         self._display.begin(seconds)
         over = time.monotonic() + seconds
@@ -44,21 +44,21 @@ class FaultLoop:
             self.interrupted = True
             self._calm(time.monotonic(), ())
 
-    def settle(self, is_told: Callable[[], bool]) -> None:
-        """Wait until *is_told*, or so long that listeners should have received everything."""
-        self._until(is_told, self._timing.grace, "listeners are told the rest")
+    def settle(self, is_notified: Callable[[], bool]) -> None:
+        """Wait until *is_notified*, or long enough for listeners to have received everything."""
+        self._until(is_notified, self._timing.grace, "listeners know the rest")
 
     def quiet(self) -> None:
-        """Have all clients stop writing, and wait until they have."""
+        """Make all clients stop writing, and wait until they have."""
         self._clients.tell("quiet")
         self._until(lambda: self._clients.have_said("quiet"), self._patience, "the clients stop")
 
     def close(self) -> list[str]:
-        """Have all clients close; return who did not end in time."""
+        """Make all clients close; return those that did not end in time."""
         self._clients.tell("close")
         self._until(lambda: self._clients.have_said("over"), self._patience, "the clients close")
         return [
-            f"{client.process} did not end when told to"
+            f"{client.process} did not end on request"
             for client in self._clients.processes
             if not client.has_said("over")
         ]
@@ -70,7 +70,7 @@ class FaultLoop:
     def _happen(self, episode: Episode) -> None:
         faults = [(planned, self._made(planned)) for planned in episode.faults]
         begin = time.monotonic()
-        struck: list[Struck] = []
+        struck: list[InjectedFault] = []
         begun: list[tuple[Planned, Fault]] = []
         try:
             for planned, fault in faults:
@@ -91,7 +91,7 @@ class FaultLoop:
     def _all_run(self) -> bool:
         return self._clients.have_said("running")
 
-    def _calm(self, begin: float, faults: tuple[Struck, ...]) -> None:
+    def _calm(self, begin: float, faults: tuple[InjectedFault, ...]) -> None:
         end = time.monotonic()
         place = len(self.windows)
         self.windows.append(Window(begin, end, end, end, faults))
@@ -110,7 +110,7 @@ class FaultLoop:
         self._until(lambda: time.monotonic() >= until, until - time.monotonic() + 1, doing)
 
     def _until(self, done: Callable[[], bool], seconds: float, doing: str) -> None:
-        """Look after everything until *done*, or for so many *seconds*."""
+        """Watch over everything until *done*, or for a number of *seconds*."""
         latest = time.monotonic() + seconds
         while not done() and time.monotonic() < latest:
             self._display.show(doing, self._clients.counted())
@@ -122,8 +122,8 @@ def _named(faults: Iterable[tuple[Planned, Fault]]) -> str:
     return " and ".join(f"{planned.kind} ({fault.target})" for planned, fault in faults)
 
 
-def _ended(planned: Planned, fault: Fault) -> Struck:
+def _ended(planned: Planned, fault: Fault) -> InjectedFault:
     # A fault that never quite began has nothing to heal.
     with suppress(AssertionError):
         fault.end()
-    return Struck(planned.kind, fault.target, planned.seconds, fault.evidence)
+    return InjectedFault(planned.kind, fault.target, planned.seconds, fault.evidence)

@@ -1,4 +1,4 @@
-"""Faults: each begins, ends, and can say by what it is seen that it happened."""
+"""Faults: each begins, ends, and returns evidence that it happened."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ class Scene:
 
 
 class Fault(ABC):
-    """One fault on its way from `begin` to `end`.
+    """One fault from `begin` to `end`.
 
     Attributes:
-        target: What it hit, known after `begin`.
-        evidence: By what it was seen that it happened; nothing if that was not seen.
+        target: The thing that it hit, known after `begin`.
+        evidence: The observation which shows that it happened; nothing if there was none.
     """
 
     def __init__(self, scene: Scene, chance: Random) -> None:
-        """Prepare to hit what *chance* chooses."""
+        """Prepare to hit a target that *chance* chooses."""
         self.scene = scene
         self.chance = chance
         self.target = ""
@@ -33,7 +33,7 @@ class Fault(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Do harm."""
+        """Inject the fault."""
 
     @abstractmethod
     def end(self) -> None:
@@ -41,7 +41,7 @@ class Fault(ABC):
 
 
 def state_of(pid: int) -> str:
-    """Return the letter by which the kernel tells what a process is doing; "" if it is gone."""
+    """Return the kernel's letter for the state of a process; "" if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:  # noqa: PTH123
             return stat.read().rpartition(")")[2].split()[0]

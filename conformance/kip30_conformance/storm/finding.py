@@ -1,4 +1,4 @@
-"""What a judge concludes about one invariant."""
+"""The conclusion of a judge about one invariant."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Conclusion(Enum):
-    """Whether an invariant held. Not having seen anything is no pass."""
+    """Whether an invariant held. Without evidence it is no pass."""
 
     OK = "ok"
     VIOLATION = "violation"
@@ -19,9 +19,9 @@ class Finding:
 
     Attributes:
         invariant: Its id, such as ``I3``.
-        about: What it says.
+        about: The invariant in words.
         violations: Each in words.
-        seen: In words, what there was to be judged.
+        seen: The evidence, in words.
         missing: Why that proves nothing, if it does not.
     """
 

@@ -1,4 +1,4 @@
-"""Faults of the way between one client and the store."""
+"""Faults of the link between one client and the store."""
 
 from collections.abc import Callable
 from random import Random
@@ -9,17 +9,17 @@ from kip30_conformance.servers import Counts, Link
 from kip30_conformance.storm.clients import ClientProcess
 from kip30_conformance.storm.faults import Fault, Scene
 
-Strike = Callable[[Link], None]
+Inject = Callable[[Link], None]
 Measure = Callable[[Counts], int]
 
 
 class Disturbed(Fault):
-    """Trouble on the link of one client."""
+    """A fault on the link of one client."""
 
     def __init__(
-        self, scene: Scene, chance: Random, strike: Strike, measure: Measure, unit: str
+        self, scene: Scene, chance: Random, strike: Inject, measure: Measure, unit: str
     ) -> None:
-        """Do *strike*; *measure* tells how many *unit* show that it happened."""
+        """Inject *strike*; *measure* returns how many *unit* show that it happened."""
         super().__init__(scene, chance)
         self._strike = strike
         self._measure = measure

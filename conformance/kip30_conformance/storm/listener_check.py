@@ -1,4 +1,4 @@
-"""I7: whether listeners received the truth, in order, and all of it in the end."""
+"""I7: whether listeners received true states, in order, and all of them in the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -7,31 +7,31 @@ from typing import Any
 from kip30.driver.records import Version, parse_version
 from kip30.history.operations import Operation
 from kip30_conformance.storm.finding import Finding
-from kip30_conformance.storm.journal import Row
-from kip30_conformance.storm.names import KEY_SET_KEYS, TOLD_KEY, client_of
-from kip30_conformance.storm.record import Final, Record
+from kip30_conformance.storm.names import KEY_SET_KEYS, OBSERVED_KEY, client_of
+from kip30_conformance.storm.process_journal import Row
+from kip30_conformance.storm.storm_history import Final, StormRecord
 
-LISTENERS = ("told value", "told keys", "told members", "told leader")
+LISTENERS = ("value event", "keys event", "members event", "leader event")
 _SHOWN = 20
 
 
-def listeners_told(record: Record) -> Finding:
-    """Judge I7 by what every listener of every process received."""
+def events_delivered(record: StormRecord) -> Finding:
+    """Judge I7 by the events of every listener of every process."""
     wrong = [*_disorder(record), *_phantoms(record), *_behind(record)]
-    told = {what: sum(1 for _ in record.rows(what)) for what in LISTENERS}
-    silent = [what for what, count in told.items() if count <= len(record.names)]
+    counts = {what: sum(1 for _ in record.rows(what)) for what in LISTENERS}
+    silent = [what for what, count in counts.items() if count <= len(record.names)]
     unseen = [f"no news: {what}" for what in silent]
     return Finding(
         "I7",
-        "listeners: order never back, no phantom, the final state told",
+        "listeners: order never back, no phantom, the final state delivered",
         wrong[:_SHOWN],
-        ", ".join(f"{what} {count} times" for what, count in told.items()),
+        ", ".join(f"{what} {count} times" for what, count in counts.items()),
         "; ".join(unseen if record.final else [*unseen, "the final state could not be read"]),
     )
 
 
-def _behind(record: Record) -> Iterator[str]:
-    """Yield which listener of which last process did not receive the final state."""
+def _behind(record: StormRecord) -> Iterator[str]:
+    """Yield the listeners of each last process that did not receive the final state."""
     if record.final is None:
         return
     for process in record.last_processes():
@@ -39,7 +39,7 @@ def _behind(record: Record) -> Iterator[str]:
 
 
 def lagging(process: str, rows: Sequence[Row], final: Final) -> Iterator[str]:
-    """Yield in words what the listeners of *process* did not receive."""
+    """Yield in words the states that the listeners of *process* did not receive."""
     last = {row["what"]: _state(row) for row in rows if row["at"] <= final.until}
     for what, truth in _truth(final).items():
         if last.get(what) != truth:
@@ -47,43 +47,43 @@ def lagging(process: str, rows: Sequence[Row], final: Final) -> Iterator[str]:
 
 
 def _truth(final: Final) -> Mapping[str, Any]:
-    value = final.values.get(TOLD_KEY)
+    value = final.values.get(OBSERVED_KEY)
     return {
-        "told value": None if value is None else (value[0], str(value[1])),
-        "told keys": sorted(final.keys),
-        "told members": sorted(final.members),
-        "told leader": None if final.leader is None else list(final.leader),
+        "value event": None if value is None else (value[0], str(value[1])),
+        "keys event": sorted(final.keys),
+        "members event": sorted(final.members),
+        "leader event": None if final.leader is None else list(final.leader),
     }
 
 
 def _state(row: Row) -> Any:
-    if row["what"] == "told value":
+    if row["what"] == "value event":
         return None if row["version"] is None else (row["value"], row["version"])
-    return row.get("leader") if row["what"] == "told leader" else row.get("now")
+    return row.get("leader") if row["what"] == "leader event" else row.get("now")
 
 
-def _disorder(record: Record) -> Iterator[str]:
+def _disorder(record: StormRecord) -> Iterator[str]:
     for process, rows in record.journals.items():
         yield from _falling(process, "version", _versions(rows))
         yield from _falling(process, "epoch", _epochs(rows))
-        for what in ("told keys", "told members"):
+        for what in ("keys event", "members event"):
             yield from _jumps(process, [row for row in rows if row["what"] == what])
 
 
 def _versions(rows: Sequence[Row]) -> list[Version]:
-    told = (row["version"] for row in rows if row["what"] == "told value")
-    return [parse_version(version) for version in told if version is not None]
+    versions = (row["version"] for row in rows if row["what"] == "value event")
+    return [parse_version(version) for version in versions if version is not None]
 
 
 def _epochs(rows: Sequence[Row]) -> list[int]:
-    told = (row["leader"] for row in rows if row["what"] == "told leader")
-    return [leader[1] for leader in told if leader is not None]
+    leaders = (row["leader"] for row in rows if row["what"] == "leader event")
+    return [leader[1] for leader in leaders if leader is not None]
 
 
-def _falling(process: str, what: str, told: Sequence[Any]) -> Iterator[str]:
-    for earlier, later in pairwise(told):
+def _falling(process: str, what: str, values: Sequence[Any]) -> Iterator[str]:
+    for earlier, later in pairwise(values):
         if later <= earlier:
-            yield f"{process}: told {what} {later} after {earlier}"
+            yield f"{process}: delivered {what} {later} after {earlier}"
 
 
 def _jumps(process: str, rows: Sequence[Row]) -> Iterator[str]:
@@ -94,33 +94,35 @@ def _jumps(process: str, rows: Sequence[Row]) -> Iterator[str]:
             yield f"{process}: {later} does not follow {earlier}"
 
 
-def _phantoms(record: Record) -> Iterator[str]:
+def _phantoms(record: StormRecord) -> Iterator[str]:
     yield from _phantom_values(record)
-    for _, row in record.rows("told keys"):
+    for _, row in record.rows("keys event"):
         yield from (f"phantom key {key}" for key in row["now"] if key not in KEY_SET_KEYS)
-    for _, row in record.rows("told members"):
+    for _, row in record.rows("members event"):
         yield from (f"phantom member {one}" for one in row["now"] if one not in record.names)
     yield from _phantom_leaders(record)
 
 
-def _phantom_values(record: Record) -> Iterator[str]:
-    writes = {row.args[-1]: row for row in record.operations if row.key == TOLD_KEY and row.args}
-    for process, row in record.rows("told value"):
+def _phantom_values(record: StormRecord) -> Iterator[str]:
+    writes = {
+        row.args[-1]: row for row in record.operations if row.key == OBSERVED_KEY and row.args
+    }
+    for process, row in record.rows("value event"):
         if row["value"] is None:
             continue
         write = writes.get(row["value"])
         if write is None or write.refused or not _is_version_of(write, row["version"]):
-            yield f"{process}: told {row['value']!r} at {row['version']}, written as {write}"
+            yield f"{process}: delivered {row['value']!r} at {row['version']}, written as {write}"
 
 
 def _is_version_of(write: Operation, version: str) -> bool:
     return write.version is None or str(write.version) == version
 
 
-def _phantom_leaders(record: Record) -> Iterator[str]:
+def _phantom_leaders(record: StormRecord) -> Iterator[str]:
     holders = {term.epoch: client_of(term.process) for term in record.terms}
-    for process, row in record.rows("told leader"):
+    for process, row in record.rows("leader event"):
         if row["leader"] is not None:
             leader, epoch = row["leader"]
             if leader not in record.names or holders.get(epoch, leader) != leader:
-                yield f"{process}: told that {leader} leads in epoch {epoch}"
+                yield f"{process}: notified that {leader} leads in epoch {epoch}"

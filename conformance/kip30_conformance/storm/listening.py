@@ -1,4 +1,4 @@
-"""What a client listens to, and how it records its events."""
+"""The listeners of a client, and how it records its events."""
 
 from kip30 import (
     GroupMembership,
@@ -9,8 +9,8 @@ from kip30 import (
     MembershipChange,
     ValueChange,
 )
-from kip30_conformance.storm.journal import Journal
-from kip30_conformance.storm.names import KEY_SET, TOLD_KEY
+from kip30_conformance.storm.names import KEY_SET, OBSERVED_KEY
+from kip30_conformance.storm.process_journal import ProcessJournal
 
 
 class Listening:
@@ -18,7 +18,7 @@ class Listening:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: ProcessJournal,
         registry: ListenerRegistry[str],
         group: GroupMembership[str],
         election: LeaderElection[str],
@@ -26,7 +26,7 @@ class Listening:
         """Write events to *journal*."""
         self._journal = journal
         self._missing = [
-            lambda: registry.add_value_change_listener(TOLD_KEY, self._value, initial=True),
+            lambda: registry.add_value_change_listener(OBSERVED_KEY, self._value, initial=True),
             lambda: registry.add_key_set_change_listener(KEY_SET, self._keys, initial=True),
             lambda: group.add_listener(self._members, initial=True),
             lambda: election.add_listener(self._leader, initial=True),
@@ -40,11 +40,11 @@ class Listening:
 
     def _value(self, change: ValueChange[str]) -> None:
         version = None if change.version is None else str(change.version)
-        self._journal.write("told value", value=change.value, version=version)
+        self._journal.write("value event", value=change.value, version=version)
 
     def _keys(self, change: KeySetChange) -> None:
         self._journal.write(
-            "told keys",
+            "keys event",
             now=sorted(change.keys),
             added=sorted(change.added),
             removed=sorted(change.removed),
@@ -52,7 +52,7 @@ class Listening:
 
     def _members(self, change: MembershipChange[str]) -> None:
         self._journal.write(
-            "told members",
+            "members event",
             now=sorted(change.members),
             added=sorted(change.joined),
             removed=sorted(change.left),
@@ -61,4 +61,4 @@ class Listening:
     def _leader(self, change: LeaderChange[str]) -> None:
         leader = change.leader
         seen = None if leader is None else [leader.id, leader.epoch]
-        self._journal.write("told leader", leader=seen)
+        self._journal.write("leader event", leader=seen)

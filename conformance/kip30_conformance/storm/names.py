@@ -1,23 +1,32 @@
-"""What the clients of a storm share, and what it is called."""
+"""The records that the clients of a storm share, and their names."""
+
+from kip30.coordinator.keys import GroupKeys
 
 GROUP = "crew"
 SERVICE = "helm"
-TOLD_KEY = "told/value"
+OBSERVED_KEY = "observed/value"
 EXPIRY = "session expired"
 FENCED_KEY = "fenced/value"
 KEY_SET = "set"
 KEY_SET_KEYS = tuple(f"{KEY_SET}/k{number}" for number in range(6))
+WORK_GROUP = "work"
+ITEMS = 20
 _REGISTERS = 3
 
 
 def registers(slice_number: int) -> list[str]:
-    """Return the keys that are worked on at random in one slice of time."""
+    """Return the keys for random work in one slice of time."""
     return [f"r{slice_number}/k{number}" for number in range(_REGISTERS)]
 
 
 def is_register(key: str) -> bool:
     """Say whether *key* is one of those."""
     return key.startswith("r")
+
+
+def is_guarded(key: str) -> bool:
+    """Say whether *key* is the value of an item that the members divide."""
+    return key.startswith(f"{GroupKeys(WORK_GROUP).group}/")
 
 
 def client_of(process: str) -> str:

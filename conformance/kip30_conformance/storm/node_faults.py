@@ -18,13 +18,13 @@ def one(ensemble: Ensemble, chance: Random) -> Sequence[Node]:
 
 
 def leader(ensemble: Ensemble, chance: Random) -> Sequence[Node]:
-    """Choose the node that leads the others, or some node if none says that it does."""
+    """Choose the node that leads the others, or some node if none reports that it does."""
     chosen = chance.choice(ensemble.nodes)
     return [next((node for node in ensemble.nodes if node.is_leader()), chosen)]
 
 
 def majority(ensemble: Ensemble, chance: Random) -> Sequence[Node]:
-    """Choose so many nodes that the rest cannot go on."""
+    """Choose enough nodes that the rest cannot continue."""
     return chance.sample(ensemble.nodes, len(ensemble.nodes) // 2 + 1)
 
 
@@ -67,7 +67,7 @@ class Killed(_NodeFault):
 
 
 class Stopped(_NodeFault):
-    """Nodes stand still (SIGSTOP)."""
+    """Nodes are stopped (SIGSTOP)."""
 
     @override
     def _strike(self) -> None:

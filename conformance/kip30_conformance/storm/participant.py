@@ -7,70 +7,87 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kip30_conformance.storm.candidate import Candidate, Membership
+from kip30_conformance.storm.believed_terms import Validity
+from kip30_conformance.storm.client_roles import Candidate, Membership
 from kip30_conformance.storm.listening import Listening
 from kip30_conformance.storm.names import GROUP, SERVICE, client_of
-from kip30_conformance.storm.validity import Validity
-from kip30_conformance.storm.workload import Duty, Fenced, Look, Post, Shuffle, Take, Tell, Work
+from kip30_conformance.storm.sharing import shares_seen, sharing
+from kip30_conformance.storm.workload import (
+    ActionContext,
+    Fenced,
+    Look,
+    RepeatedAction,
+    ReplaceKeys,
+    Take,
+    UpdateValue,
+    Work,
+)
 
 _WORKERS = 2
 
 
 class Participant:
-    """All that one client does, each duty on a thread of its own."""
+    """All that one client does, each action on a thread of its own."""
 
-    def __init__(self, post: Post, terms: Path) -> None:
-        """Prepare; nothing is done before `start`. Terms are taken down in the folder *terms*."""
-        locator, journal, process = post.locator, post.journal, post.process
+    def __init__(self, context: ActionContext, terms: Path, work: Path) -> None:
+        """Prepare; `start` starts the actions.
+
+        Terms are recorded in the folder *terms*, and work on items in the folder *work*.
+        """
+        locator, journal, process = context.locator, context.journal, context.process
         group = locator.group_membership(GROUP)
         election = locator.leader_election(SERVICE)
         member = Membership(group, client_of(process), journal)
         candidate = Candidate(election, client_of(process), process, journal)
         listening = Listening(journal, locator.listener_registry(), group, election)
-        self._post = post
+        guarded, shares = sharing(context, work)
+        self._context = context
         self._validity = Validity(terms, process, election)
         self._quiet, self._over = threading.Event(), threading.Event()
         self._threads: dict[str, threading.Thread] = {}
-        self._writers: Sequence[Duty] = [
-            *(Work(post, number) for number in range(_WORKERS)),
-            *(Tell(post, "tell"), Shuffle(post, "shuffle")),
-            *(Fenced(post, self._validity), Take(post, "resign", candidate.resign_in_time)),
+        self._writers: Sequence[RepeatedAction] = [
+            *(Work(context, number) for number in range(_WORKERS)),
+            *(UpdateValue(context, "tell"), ReplaceKeys(context, "shuffle")),
+            *(Fenced(context, self._validity), Take(context, "resign", candidate.resign_in_time)),
+            *guarded,
         ]
-        self._others: Sequence[Duty] = [
-            *(Take(post, "join", member.hold), Take(post, "nominate", candidate.stand)),
-            Take(post, "listen", listening.add_one),
-            *(Look(post, "members", member.seen), Look(post, "leader", candidate.seen)),
+        self._others: Sequence[RepeatedAction] = [
+            *(Take(context, "join", member.hold), Take(context, "nominate", candidate.stand)),
+            Take(context, "listen", listening.add_one),
+            *(Look(context, "members", member.seen), Look(context, "leader", candidate.seen)),
+            *(shares and [Look(context, "shares", partial(shares_seen, locator), requests=2)]),
+            *shares,
         ]
 
     def start(self) -> None:
-        """Begin with everything."""
-        self._post.locator.add_session_listener(
-            lambda lost: self._post.journal.write("session lost", reason=lost.reason)
+        """Start all actions."""
+        self._context.locator.add_session_listener(
+            lambda lost: self._context.journal.write("session lost", reason=lost.reason)
         )
-        for duty in self._writers:
-            self._start(duty.name, partial(duty.run, self._quiet))
-        for duty in self._others:
-            self._start(duty.name, partial(duty.run, self._over))
+        for action in self._writers:
+            self._start(action.name, partial(action.run, self._quiet))
+        for action in self._others:
+            self._start(action.name, partial(action.run, self._over))
         self._start("validity", partial(self._validity.watch, self._over))
 
     def fall_quiet(self, seconds: float) -> list[str]:
-        """Write no more; return the duties that have not ended within *seconds*."""
+        """Stop writing; return the actions that have not ended within *seconds*."""
         self._quiet.set()
-        return self._unended([duty.name for duty in self._writers], seconds)
+        return self._unended([action.name for action in self._writers], seconds)
 
     def end(self, seconds: float) -> list[str]:
-        """Do no more; return what has not ended within *seconds*."""
+        """Stop all actions; return those that have not ended within *seconds*."""
         self._quiet.set()
         self._over.set()
         return self._unended(list(self._threads), seconds)
 
     def expire(self) -> None:
         """End the session in the store."""
-        backend: Any = self._post.locator.backend
+        backend: Any = self._context.locator.backend
         called = time.monotonic()
         backend.faults.expire_session()
-        told = backend.limits.observe_seconds
-        self._post.journal.write("expired", called=called, observe_seconds=told)
+        observe_seconds = backend.limits.observe_seconds
+        self._context.journal.write("expired", called=called, observe_seconds=observe_seconds)
 
     def _start(self, name: str, run: Callable[[], None]) -> None:
         thread = threading.Thread(target=run, name=f"storm {name}", daemon=True)

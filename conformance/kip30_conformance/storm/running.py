@@ -1,4 +1,4 @@
-"""From the name of a store to the report on what it did in a storm."""
+"""From the name of a store to the report on its behaviour in a storm."""
 
 import json
 import os
@@ -18,38 +18,45 @@ from kip30.config.extras import how_to_install
 from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble, start
 from kip30_conformance.storm import (
-    attendance,
-    damage,
-    leadership,
-    leaks,
+    fault_evidence,
+    generation_check,
+    guard_check,
+    leadership_check,
+    leak_check,
     listener_check,
-    liveness,
-    storage,
+    liveness_check,
+    membership_check,
+    storage_check,
+    work_check,
 )
 from kip30_conformance.storm.clients import Clients
 from kip30_conformance.storm.display import display_on
-from kip30_conformance.storm.ending import prepare, read_final
 from kip30_conformance.storm.fault_loop import FaultLoop
+from kip30_conformance.storm.fault_schedule import schedule
 from kip30_conformance.storm.faults import Scene
-from kip30_conformance.storm.record import Final, Record, load
+from kip30_conformance.storm.final_state import prepare, read_final
+from kip30_conformance.storm.foreign_records import begun
 from kip30_conformance.storm.rendering import markdown
-from kip30_conformance.storm.rubbish import begun
-from kip30_conformance.storm.schedule import schedule
+from kip30_conformance.storm.storm_history import Final, StormRecord, load
 from kip30_conformance.storm.summary import Summary
 from kip30_conformance.storm.timing import Timing
 
 JUDGES = (
-    leadership.one_holder,
-    leadership.rising_epochs,
-    storage.nothing_lost,
-    storage.linearizable,
-    leadership.fenced_writes,
-    attendance.true_membership,
-    listener_check.listeners_told,
-    liveness.calls_end,
-    liveness.progress,
-    leaks.no_leak,
-    damage.faults_bit,
+    leadership_check.one_holder,
+    leadership_check.rising_epochs,
+    storage_check.nothing_lost,
+    storage_check.linearizable,
+    leadership_check.fenced_writes,
+    membership_check.true_membership,
+    listener_check.events_delivered,
+    liveness_check.calls_end,
+    liveness_check.progress,
+    leak_check.no_leak,
+    work_check.one_worker,
+    guard_check.guarded_writes,
+    generation_check.one_assignment,
+    work_check.work_goes_on,
+    fault_evidence.faults_with_evidence,
 )
 _CLIENTS = 4
 _READINGS = 3
@@ -64,19 +71,21 @@ def run(  # noqa: PLR0913  one for each option
     seed: int | None = None,
     out: Path | str = "storm-report",
     neighbour: bool = True,
+    members: int = 10,
 ) -> Summary:
-    """Let faults happen by chance to a store and its clients, and judge what came of it.
+    """Inject random faults into a store and its clients, and judge the results.
 
     Args:
         server: ``etcd`` or ``zookeeper``; it has to be installed.
         nodes: How many servers.
         seconds: How long faults happen; starting, ending and judging come on top.
-        seed: What chance begins with; the same one gives the same faults at the same times.
+        seed: The seed of randomness; the same one gives the same faults at the same times.
         out: Gets ``report.json`` and ``report.md``, and all records in a folder of their own.
         neighbour: Whether another program writes records beside those of the clients that kip30
             cannot read, if there is one for this store.
+        members: How many members of a group that divides items the clients have together.
 
-    Ctrl-C ends it early; what happened until then is judged.
+    Ctrl-C ends it early; the judges then judge the part until that.
 
     Raises:
         ConfigError: There is no such store, or it or psutil is not installed. Nothing was
@@ -92,7 +101,7 @@ def run(  # noqa: PLR0913  one for each option
         _make(folder)  # not earlier: a run that is refused leaves nothing
         version = ensemble.version
         record, interrupted, written = _raged(
-            ensemble, seconds, seed, folder, timing, neighbour=neighbour
+            ensemble, seconds, seed, folder, timing, neighbour=neighbour, members=members
         )
     run_words = {
         "store": f"{server} {version}, {nodes} nodes",
@@ -100,6 +109,7 @@ def run(  # noqa: PLR0913  one for each option
         "started": begun.isoformat(timespec="seconds"),
         "asked for": f"{seconds:g} s" + (", ended early" if interrupted else ""),
         "another program": written,
+        "members that divide items": str(members),
         **_environment(timing),
     }
     summary = judged(record, run_words)
@@ -107,34 +117,42 @@ def run(  # noqa: PLR0913  one for each option
     return summary
 
 
-def judged(record: Record, run_words: Mapping[str, str]) -> Summary:
-    """Return what all judges make of *record*."""
-    done, seen = damage.counted(record)
+def judged(record: StormRecord, run_words: Mapping[str, str]) -> Summary:
+    """Return the findings of all judges about *record*."""
+    done, seen = fault_evidence.counted(record)
     return Summary(
         run=run_words,
         findings=[judge(record) for judge in JUDGES],
         faults={kind: (count, seen[kind]) for kind, count in done.items()},
-        calls=liveness.outcomes(record),
-        longest=liveness.longest(record),
+        calls=liveness_check.outcomes(record),
+        longest=liveness_check.longest(record),
         windows=record.windows,
     )
 
 
 def _raged(  # noqa: PLR0913  all that a storm is made of
-    ensemble: Ensemble, seconds: float, seed: int, folder: Path, timing: Timing, *, neighbour: bool
-) -> tuple[Record, bool, str]:
-    """Let it happen; return the record, whether it was interrupted, and what a neighbour wrote."""
+    ensemble: Ensemble,
+    seconds: float,
+    seed: int,
+    folder: Path,
+    timing: Timing,
+    *,
+    neighbour: bool,
+    members: int,
+) -> tuple[StormRecord, bool, str]:
+    """Run the storm; return the record, whether it was interrupted, and a neighbour's counts."""
     display = display_on(sys.stderr)
     settings = {"plugin.namespace": f"storm-{secrets.token_hex(4)}", **timing.properties()}
     config = {**ensemble.settings(), **settings}
     prepare(config, folder / "history")
     with ExitStack() as undoing:
         undoing.callback(display.end)
-        clients = Clients([ensemble.link() for _ in range(_CLIENTS)], folder, settings, timing)
+        links = [ensemble.link() for _ in range(_CLIENTS)]
+        clients = Clients(links, folder, settings, timing, members=members)
         undoing.callback(clients.end)
         rubbish = begun(ensemble, settings["plugin.namespace"], seed) if neighbour else None
         loop = FaultLoop(Scene(ensemble, clients), timing, display)
-        loop.rage(schedule(seed, seconds, timing), seconds)
+        loop.inject(schedule(seed, seconds, timing), seconds)
         if rubbish is not None:
             rubbish.end(_REMOVAL_SECONDS)
         loop.quiet()
@@ -147,7 +165,7 @@ def _raged(  # noqa: PLR0913  all that a storm is made of
 
 
 def _settled(loop: FaultLoop, clients: Clients, read: Callable[[], Final | None]) -> Final | None:
-    """Return what *read* finds in the end, once listeners had time to receive it.
+    """Return the final result of *read*, once listeners had time to receive it.
 
     A busy machine may cost a client its leadership even now, so it is read until it stays the same.
     """
@@ -175,7 +193,7 @@ def _planned(out: Path, name: str) -> Path:
 
 
 def _make(folder: Path) -> None:
-    for part in ("history", "journals", "terms"):
+    for part in ("history", "journals", "terms", "work"):
         (folder / part).mkdir(parents=True)
 
 

@@ -1,4 +1,4 @@
-"""What a storm has shown, and what that amounts to."""
+"""The results of a storm, and the verdict."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from kip30_conformance.storm.finding import Conclusion, Finding
-from kip30_conformance.storm.record import Window
+from kip30_conformance.storm.storm_history import Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,8 +17,8 @@ class Summary:
     Attributes:
         run: Store, version, seed and the like, each in words.
         findings: One for each invariant.
-        faults: For each kind how often it was done, and how often it was seen to happen.
-        calls: For each kind of call how often it ended how.
+        faults: For each kind how often it was done, and how often it was observed.
+        calls: For each kind of call the numbers by outcome.
         longest: For each kind of call the seconds that the longest one took.
         windows: All faults, in their order.
     """
@@ -32,7 +32,7 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0 if every invariant held, 1 if one was violated, 3 if one was not put to the test."""
+        """0 if every invariant held, 1 if one was violated, 3 if one was not tested."""
         conclusions = {finding.conclusion for finding in self.findings}
         if Conclusion.VIOLATION in conclusions:
             return 1
@@ -45,7 +45,7 @@ class Summary:
 
     @override
     def __str__(self) -> str:
-        """Return the verdict, and which invariants it is due to."""
+        """Return the verdict, and the invariants that determine it."""
         bad = [
             f"{finding.invariant} {finding.conclusion.value}"
             for finding in self.findings

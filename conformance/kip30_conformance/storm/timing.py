@@ -14,9 +14,9 @@ class Timing:
         operation: The operation timeout of every client.
         slice: How long a set of keys is worked on before a new one takes its place, so that the
             history of each key stays short enough to be judged.
-        look: How long the end of a calm window is, in which all must be well.
-        look_up: How long a leader may need to see a change that it has been notified of.
-        busy: What a call may take longer than it should because the machine is busy.
+        look: The length of the end of a calm window, in which all must work.
+        look_up: How long a leader may need to see a change after its notification.
+        busy: How much longer than its limit a call may take because the machine is busy.
     """
 
     session: float = 3.0
@@ -33,12 +33,12 @@ class Timing:
 
     @property
     def grace(self) -> float:
-        """How long after the end of a fault all must be well again."""
+        """How long after the end of a fault all must work again."""
         return self.session + 3.0 * TIME_SCALE
 
     @property
     def calm(self) -> float:
-        """How long there is no fault between two."""
+        """How long the pause between two faults is."""
         return self.grace + self.look
 
     def properties(self) -> dict[str, str]:

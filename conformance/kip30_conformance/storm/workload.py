@@ -1,4 +1,4 @@
-"""What the threads of a client do all the time."""
+"""The work of the threads of a client."""
 
 import random
 import threading
@@ -11,49 +11,66 @@ from pathlib import Path
 from typing_extensions import override
 
 from kip30 import KeyMissingError, Kip30Error, PluginLocator
-from kip30.history.recorder import Recorder
+from kip30.history.recorder import HistoryRecorder
 from kip30_conformance.clients.random_calls import Worker
-from kip30_conformance.storm.calls import Calls
-from kip30_conformance.storm.journal import Journal
-from kip30_conformance.storm.names import FENCED_KEY, KEY_SET_KEYS, TOLD_KEY, registers
-from kip30_conformance.storm.recording import Rolling, Slices
-from kip30_conformance.storm.validity import Validity
+from kip30_conformance.storm.believed_terms import Validity
+from kip30_conformance.storm.call_log import CallTimer
+from kip30_conformance.storm.history_files import Rolling, Slices
+from kip30_conformance.storm.names import FENCED_KEY, KEY_SET_KEYS, OBSERVED_KEY, registers
+from kip30_conformance.storm.process_journal import ProcessJournal
 
 _PAUSE_SECONDS = 0.06
 _WRITE_SECONDS = 0.35
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Post:
-    """What a duty needs: who does it, on which client, and where it is taken down."""
+class ActionContext:
+    """The needs of a action: its name, its client, and its recorders.
+
+    Attributes:
+        members: How many members of the group that divides items this process has.
+    """
 
     process: str
     locator: PluginLocator
-    calls: Calls
-    journal: Journal
+    calls: CallTimer
+    journal: ProcessJournal
     history: Path
     slices: Slices
+    members: int = 0
 
     def rolling(self, kind: str) -> Rolling:
-        """Return recorders for one duty."""
+        """Return recorders for one action."""
         return Rolling(self.history, self.calls, kind, self.slices)
 
 
-class Duty(ABC):
-    """Something to do over and over, on a thread of its own, with pauses of random length."""
+class RepeatedAction(ABC):
+    """A repeated action, on a thread of its own, with pauses of random length."""
 
-    def __init__(self, post: Post, name: str, pause_seconds: float) -> None:
-        """Do it as *name*, which no other duty of this process has."""
+    def __init__(
+        self,
+        context: ActionContext,
+        name: str,
+        pause_seconds: float,
+        *,
+        limit_seconds: float | None = None,
+    ) -> None:
+        """Run as *name*, which no other action of this process has.
+
+        *limit_seconds* is the limit of each action; None for that of every call.
+        """
         self.name = name
-        self._post = post
+        self._limit_seconds = limit_seconds
+        self._context = context
         self._pause = pause_seconds
-        self._random = random.Random(f"{post.process} {name}")  # noqa: S311  to be repeated
+        self._random = random.Random(f"{context.process} {name}")  # noqa: S311  to be repeated
         self._values = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Do it until *stop*."""
+        """Repeat it until *stop*."""
         while not stop.wait(self._random.uniform(0, 2 * self._pause)):
-            with self._post.calls.call(self.name.rstrip("0123456789")):
+            kind = self.name.rstrip("0123456789")
+            with self._context.calls.call(kind, limit_seconds=self._limit_seconds):
                 self.act()
         self.end()
 
@@ -62,24 +79,24 @@ class Duty(ABC):
         """Do it once. An error of kip30 may escape, and is counted."""
 
     def end(self) -> None:  # noqa: B027  most take nothing
-        """Give back what it has taken."""
+        """Release everything that it has acquired."""
 
     @property
     def _who(self) -> str:
-        return f"{self._post.process} {self.name}"
+        return f"{self._context.process} {self.name}"
 
     def _new_value(self, head: str = "") -> str:
         self._values += 1
         return f"{head}{self._who} {self._values}"
 
 
-class Work(Duty):
+class Work(RepeatedAction):
     """Random calls to the registers of the moment."""
 
-    def __init__(self, post: Post, number: int) -> None:
-        """Be one of several that do the same."""
-        super().__init__(post, f"work{number}", _PAUSE_SECONDS)
-        self._rolling = post.rolling("storage")
+    def __init__(self, context: ActionContext, number: int) -> None:
+        """Prepare one of several that do the same."""
+        super().__init__(context, f"work{number}", _PAUSE_SECONDS)
+        self._rolling = context.rolling("storage")
         self._slice = -1
         self._worker: Worker | None = None
 
@@ -94,50 +111,58 @@ class Work(Duty):
     def end(self) -> None:
         self._rolling.close()
 
-    def _new_worker(self, number: int, recorder: Recorder) -> Worker:
+    def _new_worker(self, number: int, recorder: HistoryRecorder) -> Worker:
         seed = self._random.getrandbits(32)
-        storage = self._post.locator.storage()
+        storage = self._context.locator.storage()
         return Worker(storage, recorder, self._who, registers(number), seed)
 
 
-class Writing(Duty):
+class Writing(RepeatedAction):
     """Writes that others are notified of, or that are fenced; each is recorded."""
 
-    def __init__(self, post: Post, name: str) -> None:
-        """Write as *name*."""
-        super().__init__(post, name, _WRITE_SECONDS)
-        self._rolling = post.rolling(name)
-        self._storage = post.locator.storage()
+    def __init__(
+        self,
+        context: ActionContext,
+        name: str,
+        *,
+        kind: str = "",
+        pause_seconds: float = _WRITE_SECONDS,
+        limit_seconds: float | None = None,
+    ) -> None:
+        """Write as *name*; the outcomes count as those of *kind*, by default *name*."""
+        super().__init__(context, name, pause_seconds, limit_seconds=limit_seconds)
+        self._rolling = context.rolling(kind or name)
+        self._storage = context.locator.storage()
 
     @override
     def end(self) -> None:
         self._rolling.close()
 
-    def _recorder(self) -> Recorder:
+    def _recorder(self) -> HistoryRecorder:
         return self._rolling.recorder()[1]
 
 
-class Tell(Writing):
+class UpdateValue(Writing):
     """Updates of the value that all clients listen to."""
 
     @override
     def act(self) -> None:
         value = self._new_value()
-        with self._recorder().call(self._who, "update", TOLD_KEY, value) as call:
-            call.ok(version=self._storage.update(TOLD_KEY, value))
+        with self._recorder().call(self._who, "update", OBSERVED_KEY, value) as call:
+            call.ok(version=self._storage.update(OBSERVED_KEY, value))
 
 
-class Shuffle(Writing):
-    """Keys that come and go in the set that all clients listen to."""
+class ReplaceKeys(Writing):
+    """Keys that are created and deleted in the set that all clients listen to."""
 
-    def __init__(self, post: Post, name: str) -> None:
-        """Begin with a deletion."""
-        super().__init__(post, name)
+    def __init__(self, context: ActionContext, name: str) -> None:
+        """Start with a deletion."""
+        super().__init__(context, name)
         self._absent: str | None = None
 
     @override
     def act(self) -> None:
-        """Delete a key, or put one that was not there to be deleted: one call at a time."""
+        """Delete a key, or put one that was absent: one call at a time."""
         absent, self._absent = self._absent, None
         if absent is None:
             self._delete(self._random.choice(KEY_SET_KEYS))
@@ -163,9 +188,9 @@ class Fenced(Writing):
 
     _AFTERWARDS = 5
 
-    def __init__(self, post: Post, validity: Validity) -> None:
+    def __init__(self, context: ActionContext, validity: Validity) -> None:
         """Fence with the newest term that *validity* knows."""
-        super().__init__(post, "fenced")
+        super().__init__(context, "fenced")
         self._validity = validity
         self._refused: dict[int, int] = {}
 
@@ -181,12 +206,15 @@ class Fenced(Writing):
             call.ok(version=self._storage.update(FENCED_KEY, value, fence=term))
 
 
-class Look(Duty):
-    """Reads of who is in the group and who leads."""
+class Look(RepeatedAction):
+    """Reads of the members of the group and of the leader."""
 
-    def __init__(self, post: Post, name: str, read: Callable[[], object]) -> None:
-        """Take down what *read* returns."""
-        super().__init__(post, name, _WRITE_SECONDS)
+    def __init__(
+        self, context: ActionContext, name: str, read: Callable[[], object], *, requests: int = 1
+    ) -> None:
+        """Record the results of *read*, which makes *requests* requests one after the other."""
+        limit = requests * context.calls.limit
+        super().__init__(context, name, _WRITE_SECONDS, limit_seconds=limit)
         self._read = read
 
     @override
@@ -195,17 +223,17 @@ class Look(Duty):
         try:
             seen = self._read()
         except Kip30Error as error:
-            self._post.journal.write("unread", of=self.name, error=type(error).__name__)
+            self._context.journal.write("unread", of=self.name, error=type(error).__name__)
             raise
-        self._post.journal.write(f"read {self.name}", called=called, seen=seen)
+        self._context.journal.write(f"read {self.name}", called=called, seen=seen)
 
 
-class Take(Duty):
-    """Takes what may be lost, and takes it again: a membership, the leadership, a listener."""
+class Take(RepeatedAction):
+    """Takes a claim or listener that may be lost, and takes it again when it is."""
 
-    def __init__(self, post: Post, name: str, take: Callable[[], object]) -> None:
-        """Call *take* again and again; it does nothing while nothing is to be done."""
-        super().__init__(post, name, _WRITE_SECONDS)
+    def __init__(self, context: ActionContext, name: str, take: Callable[[], object]) -> None:
+        """Call *take* repeatedly; it does nothing while there is nothing to take."""
+        super().__init__(context, name, _WRITE_SECONDS)
         self._take = take
 
     @override

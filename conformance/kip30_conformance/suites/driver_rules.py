@@ -1,9 +1,10 @@
-"""Rules that only the driver, or many keys at once, can show: S45-47, L33-34, M32-34, G27-28."""
+"""Rules that only the driver, or many keys at once, can show: S45-47, L33-34, M32-34, G27-29."""
 
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -35,10 +36,10 @@ from kip30.driver.records import (
     new_nonce,
 )
 from kip30.names import Key
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import TIME_SCALE, eventually
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, faults_of, needing
+from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, needing, supported
 
 _MANY = 10_321
 _AT_ONCE = 200
@@ -50,6 +51,35 @@ _TOO_MANY_BYTES = 8
 """As many times what a store declares to take: servers refuse it, or the library does."""
 
 Change = Callable[[Backend], object]
+
+
+def _read(backend: Backend, name: str) -> Future[Any]:
+    return backend.storage.read([Key("n", name)])
+
+
+def _write(backend: Backend, name: str) -> Future[Any]:
+    return backend.storage.write(Write(Key("n", name), new_nonce(), b"", Condition.ABSENT))
+
+
+def _claim(backend: Backend, name: str) -> Future[Any]:
+    return backend.membership.claim("g", name, new_nonce(), b"")
+
+
+def _take(backend: Backend, name: str) -> Future[Any]:
+    return backend.election.claim(name, "c", new_nonce(), b"")
+
+
+def _look(backend: Backend, name: str) -> Future[Any]:
+    return backend.observe.snapshot(Target(Kind.VALUE, "n", name))
+
+
+_CALLS: dict[str, Callable[[Backend, str], Future[Any]]] = {
+    "read": _read,
+    "write": _write,
+    "claim of an id": _claim,
+    "claim of a service": _take,
+    "snapshot": _look,
+}
 
 
 class DriverTests(Suite):
@@ -107,11 +137,11 @@ class DriverTests(Suite):
             storage.put("key", "written", fence=fence)
         assert storage.get("key") is None
 
-    @pytest.mark.parametrize("heir", ["same", "other"])
-    def test_L34_release_of_a_former_claim(self, open_client: OpenClient, heir: str) -> None:
-        """Releasing a claim that is over leaves a later claim of the same candidate alone."""
+    @pytest.mark.parametrize("successor", ["same", "other"])
+    def test_L34_release_of_a_former_claim(self, open_client: OpenClient, successor: str) -> None:
+        """Releasing a former claim does not affect a later claim of the same candidate."""
         first = open_client().backend
-        other = first if heir == "same" else open_client().backend
+        other = first if successor == "same" else open_client().backend
         former = _led(first)
         first.election.release("s", former).result()
         present = _led(other)
@@ -195,6 +225,29 @@ class DriverTests(Suite):
         answers.take("n/small", _put_by(client.backend.storage))
         answers.expect_true(reader)
 
+    @pytest.mark.parametrize("call", _CALLS)
+    def test_G29_unwaited_future(self, client: PluginLocator, call: str) -> None:
+        """A request ends in time also if no caller waits for it, but polls or adds a callback."""
+        polled = _CALLS[call](client.backend, "polled")
+        eventually(polled.done, within=_ANSWER_SECONDS, what=f"{call} is done")
+        assert polled.exception() is None
+        ended = threading.Event()
+        called_back = _CALLS[call](client.backend, "called-back")
+        called_back.add_done_callback(lambda _: ended.set())
+        eventually(ended.is_set, within=_ANSWER_SECONDS, what=f"the callback of {call} is called")
+        assert called_back.exception() is None
+
+    @pytest.mark.parametrize("call", _CALLS)
+    def test_G29_cancelled_future(self, client: PluginLocator, call: str) -> None:
+        """A caller may cancel a request before it is sent, or under way; others are answered."""
+        for moment in ("unsent", "under-way"):
+            future = _CALLS[call](client.backend, moment)
+            if moment == "under-way":
+                future.done()
+            future.cancel()
+        answered = _CALLS[call](client.backend, "kept")
+        assert answered.exception(_ANSWER_SECONDS * TIME_SCALE) is None
+
     @pytest.mark.fault
     def test_M34_crash_after_update(
         self, client: PluginLocator, peer: OpenPeer, harness: Harness, evidence: Evidence
@@ -216,14 +269,14 @@ class DriverTests(Suite):
     def test_R27_group_watch_outlives_session(
         self, open_client: OpenClient, harness: Harness, evidence: Evidence
     ) -> None:
-        """After a member's session has ended its group's listener still hears of others."""
+        """After a member's session has ended its group's listener is still notified of others."""
         client, other = open_client(), open_client().group_membership("g")
         group, changes = client.group_membership("g"), Recorder[MembershipChange[str]]()
         group.add_listener(changes)
         first = group.join("m", "")
         changes.expect(lambda change: "m" in change.joined)
-        faults = faults_of(client, harness)
-        faults.expire_session()
+        faults = harness.faults(client)
+        supported(faults.expire_session)
         evidence.saw("expired session", faults.counted())
         eventually(first.lost.is_set, what="the member learns that its session has ended")
         other.join("later", "")
@@ -231,13 +284,13 @@ class DriverTests(Suite):
 
 
 class _Answers:
-    """What became of writes, by key: ``None`` if done, else the error. Thread-safe."""
+    """The outcomes of writes, by key: ``None`` if done, else the error. Thread-safe."""
 
     def __init__(self) -> None:
         self._ends: dict[str, Exception | None] = {}
 
     def take(self, key: str, put: Callable[[str], object]) -> None:
-        """Put *key*, and keep how that ended."""
+        """Put *key*, and keep the outcome."""
         try:
             put(key)
         except Exception as error:  # noqa: BLE001  a foreign one is what this looks for
@@ -250,7 +303,7 @@ class _Answers:
         return len(self._ends)
 
     def expect_true(self, reader: Storage[str]) -> None:
-        """Require each error to be kip30's, and what it says of the effect to be what is stored."""
+        """Require each error to be kip30's, and the effect that it reports to be the stored one."""
         found = eventually(lambda: _found(reader, sorted(self._ends)), what="the store answers")[0]
         for key, error in self._ends.items():
             assert error is None or isinstance(error, Kip30Error), (
@@ -261,7 +314,7 @@ class _Answers:
 
 
 def _found(reader: Storage[str], keys: Sequence[str]) -> tuple[Mapping[str, str]] | None:
-    """Return which of *keys* are there; None if the store does not answer in time."""
+    """Return which of *keys* exist; None if the store does not answer in time."""
     try:
         return (reader.fetch_many(keys).result(),)
     except UnavailableError:
@@ -269,7 +322,7 @@ def _found(reader: Storage[str], keys: Sequence[str]) -> tuple[Mapping[str, str]
 
 
 def _put_by(driver: StorageDriver, data: bytes = b"v") -> Callable[[str], Version]:
-    """Return what puts a key of namespace ``n`` by *driver* and waits for the answer."""
+    """Return a function that puts a key of namespace ``n`` by *driver* and waits for the answer."""
 
     def put(key: str) -> Version:
         write = Write(Key("n", key.removeprefix("n/")), new_nonce(), data, Condition.ABSENT)
@@ -294,7 +347,7 @@ def _members(backend: Backend) -> Snapshot:
 
 
 def _changing(kind: Kind) -> tuple[Target, list[Change]]:
-    """Return a target of *kind*, and what changes which entries it has."""
+    """Return a target of *kind*, and a function that changes its set of entries."""
     if kind is Kind.GROUP:
         return Target(kind, "g"), [_joins("a"), _joins("b")]
     if kind is Kind.SERVICE:

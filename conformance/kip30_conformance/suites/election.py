@@ -16,7 +16,7 @@ from kip30 import (
     PluginLocator,
 )
 from kip30.names import MAX_NAME_BYTES
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.suite import OpenClient, OpenPeer, Suite
@@ -100,7 +100,7 @@ class ElectionTests(Suite):
         assert handles[0].leadership("c") is None
 
     def test_L05_resign_not_nominated(self, open_client: OpenClient) -> None:
-        """Who is not nominated here cannot resign: not before, not twice, not for others."""
+        """Only a candidate of this client can resign: not before, not twice, not for others."""
         election, other = (open_client().leader_election("s") for _ in range(2))
         with pytest.raises(NotNominatedError):
             election.resign("c")
@@ -134,7 +134,7 @@ class ElectionTests(Suite):
         assert elected.events == [term]
 
     def test_L07_re_nominate_after_resign(self, open_client: OpenClient) -> None:
-        """Who resigned may be nominated again and is elected again when the service is free."""
+        """After it resigned a candidate may be nominated again, and is elected in its turn."""
         first, second = (open_client().leader_election("s") for _ in range(2))
         for _ in range(5):
             assert first.nominate("a", "") is True
@@ -157,14 +157,16 @@ class ElectionTests(Suite):
         self, open_client: OpenClient, harness: Harness, closed: str
     ) -> None:
         """Closing the leader's election, or its locator, hands over well within the timeout."""
-        leader, heir = open_client(), open_client().leader_election("s")
+        leader, successor = open_client(), open_client().leader_election("s")
         election = leader.leader_election("s")
         election.nominate("a", "")
         term = term_of(election, "a")
-        heir.nominate("b", "")
+        successor.nominate("b", "")
         (election if closed == "election" else leader).close()
         assert not term.is_valid()
-        eventually(lambda: heir.leadership("b"), within=harness.soon, what="the heir leads")
+        eventually(
+            lambda: successor.leadership("b"), within=harness.soon, what="the successor leads"
+        )
 
     def test_L25_close_while_waiting(self, open_client: OpenClient) -> None:
         """Closing a client that waits to be elected leaves no candidacy behind."""

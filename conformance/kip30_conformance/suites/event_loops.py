@@ -6,16 +6,17 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import pytest
 
 from kip30 import Kip30Error, LeadershipLostError, PluginLocator, ValueChange, Version
 from kip30.aio import AsyncLeadership, AsyncPluginLocator
 from kip30.config import Written
+from kip30_conformance.client_faults import hook
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import TIME_SCALE
-from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.process_resources import expect_no_more_than, resources_held, thread_names
 from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 
 T = TypeVar("T")
@@ -28,16 +29,15 @@ _LOCATORS = 2
 
 
 class EventLoopTests(Suite):
-    """An event loop is never blocked, and what waits in it holds no thread."""
+    """An event loop is never blocked, and a waiting call in it holds no thread."""
 
     @pytest.mark.timeout(600)
-    def test_G23_waiting_holds_no_thread(
-        self, harness: Harness, root: str, timeouts: Mapping[str, Written]
-    ) -> None:
+    def test_G23_waiting_holds_no_thread(self, harness: Harness, root: str) -> None:
         """Hundreds of candidates and listeners of one loop share a few threads."""
+        timeouts = harness.contended
         # A store's library may keep something for good.
         PluginLocator().startup(harness.properties(root, **timeouts)).close()
-        before = resources()
+        before = resources_held()
 
         async def lead(locator: AsyncPluginLocator, number: int) -> None:
             async with locator.leader_election(f"s{number}").lead("c", ""):
@@ -57,11 +57,14 @@ class EventLoopTests(Suite):
                 )
                 storage, election = locator.storage(), locator.leader_election("free")
                 await storage.put("k", "v")
-                await _until(_is_idle, "idle threads have ended")
+                await _until(_is_idle, _too_many_threads("idle threads have ended"))
                 few = len(threading.enumerate()) + FEW_THREADS
                 waiting = [asyncio.create_task(lead(locator, number)) for number in range(MANY)]
                 await asyncio.gather(*(_listen(locator, number) for number in range(MANY)))
-                await _until(lambda: len(threading.enumerate()) <= few, "few threads")
+                await _until(
+                    lambda: len(threading.enumerate()) <= few,
+                    _too_many_threads(f"at most {few} threads"),
+                )
                 async with election.lead("c", ""):
                     await storage.update("k", "w")
                 assert not any(task.done() for task in waiting)
@@ -106,7 +109,7 @@ class EventLoopTests(Suite):
     def test_G24_the_block_goes_on_if_told_to(
         self, harness: Harness, root: str, timeouts: Mapping[str, Written], evidence: Evidence
     ) -> None:
-        """With cancel_on_loss=False the block goes on, and can await the loss."""
+        """With cancel_on_loss=False the block continues, and can await the loss."""
 
         async def main() -> None:
             async with _opened(harness, root, timeouts) as locator:
@@ -143,7 +146,10 @@ class EventLoopTests(Suite):
                 for number in range(2, 5):
                     await asyncio.to_thread(writer.update, "k", str(number))
                 last = await asyncio.to_thread(writer.update, "k", "5")
-                await _until(lambda: len(threading.enumerate()) <= few, "few threads")
+                await _until(
+                    lambda: len(threading.enumerate()) <= few,
+                    _too_many_threads(f"at most {few} threads"),
+                )
                 gate.set()
                 await _until(lambda: all(one.versions[-1] == last for one in slow), "the last")
                 assert {one.most_at_once for one in slow} == {1}
@@ -181,7 +187,7 @@ class EventLoopTests(Suite):
     def test_G26_a_silent_store_does_not_block_the_loop(
         self, harness: Harness, root: str, timeouts: Mapping[str, Written], evidence: Evidence
     ) -> None:
-        """While the store answers nothing, all calls end in time and the loop goes on."""
+        """While the store does not respond, all calls end in time and the loop keeps running."""
 
         async def main() -> None:
             async with _opened(harness, root, timeouts) as locator:
@@ -240,24 +246,16 @@ class _Heart:
             self.longest_gap, last = max(self.longest_gap, now - last), now
 
 
-@runtime_checkable
-class _ExpiresSession(Protocol):
-    def expire_session(self) -> None: ...
-
-
 def _opened(harness: Harness, root: str, timeouts: Mapping[str, Written]) -> AsyncPluginLocator:
     return AsyncPluginLocator(harness.properties(root, **timeouts))
 
 
 def _expire_session(locator: AsyncPluginLocator) -> None:
-    faults = getattr(locator.backend, "faults", None)
-    if not isinstance(faults, _ExpiresSession):
-        pytest.skip(f"store {locator.backend.name!r} has no hook to end a session")
-    faults.expire_session()
+    supported(hook(locator.backend, "expire_session"))
 
 
 def _is_idle() -> bool:
-    """Say whether threads have ended, but for one of each locator that looks at its lease."""
+    """Say whether threads have ended, except one of each locator that checks its lease."""
     temporary = [one for one in threading.enumerate() if one.name.startswith(_TEMPORARY)]
     return len(temporary) <= _LOCATORS
 
@@ -294,13 +292,20 @@ def _calls(locator: AsyncPluginLocator) -> list[Awaitable[object]]:
     ]
 
 
-async def _until(probe: Callable[[], bool], what: str, *, within: float = 10.0) -> None:
+def _too_many_threads(wanted: str) -> Callable[[], str]:
+    """Return a function that names the present threads, after those *wanted*."""
+    return lambda: f"{wanted}; there are {threading.active_count()}: {thread_names()}"
+
+
+async def _until(
+    probe: Callable[[], bool], what: str | Callable[[], str], *, within: float = 10.0
+) -> None:
     """Poll *probe*, without blocking the loop."""
     with suppress(TimeoutError):
         async with asyncio.timeout(within * TIME_SCALE):
             while not probe():  # noqa: ASYNC110  what is polled are threads and other tasks
                 await asyncio.sleep(0.005)
-    assert probe(), f"not within {within:g} s: {what}"
+    assert probe(), f"not within {within:g} s: {what if isinstance(what, str) else what()}"
 
 
 async def _soon(awaitable: Awaitable[T], seconds: float) -> T:

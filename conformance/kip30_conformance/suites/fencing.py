@@ -194,7 +194,7 @@ def _fenced_error(
 
 
 def _stale_fence(client: PluginLocator, other: PluginLocator) -> Fence:
-    """Have *client* lead for a moment and *other* after it; return the fence of the first."""
+    """Let *client* lead for a moment and *other* after it; return the fence of the first."""
     with client.leader_election("s").lead("a", "") as term:
         stale = Fence(term.service, term.epoch)
     with other.leader_election("s").lead("b", ""):

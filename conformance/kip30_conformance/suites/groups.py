@@ -15,9 +15,9 @@ from kip30 import (
     PluginLocator,
 )
 from kip30.names import MAX_NAME_BYTES
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.hypothesis_settings import searching
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.searching import searching
 from kip30_conformance.suite import OpenClient, OpenPeer, Suite
 
 _ODD_IDS = (
@@ -31,7 +31,7 @@ _NUMBERS = itertools.count()
 
 
 class GroupTests(Suite):
-    """A group is the exact set of its members, however many and of any names."""
+    """A group is the exact set of its members, of any number and any names."""
 
     @pytest.fixture
     def clients(self, open_client: OpenClient) -> list[PluginLocator]:
@@ -65,7 +65,7 @@ class GroupTests(Suite):
             _attempt(actors[actor], verb, member_id)
         eventually(
             lambda: rebuilt.members == dict(observer.membership()),
-            what="the members a listener was told of are the membership",
+            what="the members that a listener knows are the membership",
         )
         rebuilt.check()
         for group in (*actors, observer):
@@ -75,7 +75,10 @@ class GroupTests(Suite):
         """A listener that asks for it receives the present members first, else only changes."""
         group, other = (open_client().group_membership("g") for _ in range(2))
         group.join("early", "")
-        with_initial, without = Recorder[MembershipChange[str]](), Recorder[MembershipChange[str]]()
+        with_initial, without = (
+            Recorder[MembershipChange[str]](),
+            Recorder[MembershipChange[str]](),
+        )
         other.add_listener(with_initial, initial=True)
         other.add_listener(without)
         group.join("late", "")
@@ -112,7 +115,7 @@ class GroupTests(Suite):
         for name, data in expected.items():
             group.join(name, data)
         assert dict(other.membership()) == expected
-        eventually(lambda: rebuilt.members == expected, what="a listener was told of all members")
+        eventually(lambda: rebuilt.members == expected, what="a listener knows of all members")
 
     def test_M17_member_ids_are_never_mixed_up(self, open_client: OpenClient) -> None:
         """Ids in any script, with slashes, dots, quotes or control characters stay apart."""
@@ -170,7 +173,7 @@ class _Rebuilt:
 
 
 def _attempt(group: GroupMembership[str], verb: str, member_id: str) -> None:
-    """Do what may be refused: the listener must keep up with the outcome."""
+    """Do a call that may be refused: the listener must keep up with the outcome."""
     try:
         if verb == "leave":
             group.leave(member_id)

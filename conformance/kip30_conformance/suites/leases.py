@@ -1,8 +1,8 @@
-"""Until when a holder believes in its claim: less than the store keeps it, from when it was sent.
+"""The deadline of a holder's lease: earlier than the store's, counted from the sending.
 
 The rule is that of Gray and Cheriton, "Leases: an efficient fault-tolerant mechanism for
-distributed file cache consistency" (1989): a lease lasts for its holder from before it was
-requested, less what clocks may differ by.
+distributed file cache consistency" (1989): for its holder, a lease lasts from before it was
+requested, less the possible difference of clocks.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +25,9 @@ _HELD_BACK = (0.15, 0.3, 0.45) * 2
 """As shares of the session timeout. Some are so short that a client does not give its connection up
 and send its request again, and some are longer than from one renewal to the next."""
 _SESSION = "plugin.session.timeout.ms"
+_DATED_LATE = (
+    "each lease was dated after answers went on: `sent_at` must be read before the request is sent"
+)
 
 
 class LeaseTests(Suite):
@@ -53,7 +56,7 @@ class LeaseTests(Suite):
     ) -> None:
         """A new lease counts from before it was requested, however late the answer comes.
 
-        One that is requested again after the answers go on proves nothing, so several are tried.
+        One requested again after answers are let through proves nothing, so several are tried.
         """
         dated_before = list[bool]()
         for share in _HELD_BACK:
@@ -72,7 +75,7 @@ class LeaseTests(Suite):
             if any(dated_before):
                 break
         evidence.saw("claims while answers were held back", len(dated_before))
-        assert any(dated_before), "each new lease was dated after the answers went on"
+        assert any(dated_before), _DATED_LATE
 
     @pytest.mark.fault
     def test_L40_late_answer_to_a_renewal(
@@ -80,7 +83,7 @@ class LeaseTests(Suite):
     ) -> None:
         """A renewal counts from when it was sent, however late its answer comes.
 
-        One that is sent again after the answers go on proves nothing, so several are tried.
+        One sent again after answers are let through proves nothing, so several are tried.
         """
         client = open_client(**_with_small_margin(harness))
         election = client.leader_election("s")
@@ -100,7 +103,7 @@ class LeaseTests(Suite):
             if any(dated_before):
                 break
         evidence.saw("renewals after answers were held back", len(dated_before))
-        assert any(dated_before), "each renewal was dated after the answers went on"
+        assert any(dated_before), _DATED_LATE
 
 
 def _seconds(harness: Harness) -> float:
@@ -114,12 +117,12 @@ def _with_small_margin(harness: Harness) -> dict[str, Any]:
 
 
 def _sent_at(deadline: float, harness: Harness) -> float:
-    """Return which moment a lease with that *deadline* is dated from."""
+    """Return the moment from which a lease with that *deadline* is dated."""
     return deadline - (1 - _SMALL_MARGIN) * _seconds(harness)
 
 
 def _after(seconds: float) -> float:
-    """Wait so long, and return the time on the clock of leases."""
+    """Wait that long, and return the time by the clock of leases."""
     clock = SystemClock()
     until = clock.now() + seconds
     eventually(lambda: clock.now() >= until, within=seconds + 1, what="time has passed")

@@ -16,14 +16,14 @@ from kip30 import (
     ValueChange,
 )
 from kip30.config import Written
-from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import together
 from kip30_conformance.clients.every_call import EVERY_CALL, Try, forgotten
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import TIME_SCALE, eventually
-from kip30_conformance.resources import expect_no_more_than, resources
-from kip30_conformance.suite import OpenClient, Suite, faults_of
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
+from kip30_conformance.suite import OpenClient, Suite
 
 every_call = pytest.mark.parametrize(
     "tried", EVERY_CALL, ids=[f"{one.owner.__name__}.{one.method}" for one in EVERY_CALL]
@@ -43,7 +43,7 @@ class LifecycleTests(Suite):
     def test_G01_second_startup_is_refused(self, harness: Harness, client: PluginLocator) -> None:
         """A second startup raises LifecycleError, opens nothing and does no harm."""
         client.storage().put("k", "v")
-        before = resources()
+        before = resources_held()
         with pytest.raises(LifecycleError):
             client.startup(harness.properties(harness.unique_root()))
         expect_no_more_than(before)
@@ -61,10 +61,10 @@ class LifecycleTests(Suite):
     )
     def test_G02_wrong_setting(self, harness: Harness, root: str, key: str, value: Written) -> None:
         """A setting that is unknown, unreadable or contradictory raises ConfigError naming it."""
-        before = resources()
+        before = resources_held()
         with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
             PluginLocator().startup(harness.properties(root, **{key: value}))
-        assert resources() == before
+        expect_no_more_than(before)
 
     def test_G02_unknown_setting_of_the_store(
         self, harness: Harness, root: str, client: PluginLocator
@@ -76,7 +76,7 @@ class LifecycleTests(Suite):
 
     def test_G03_unreachable(self, harness: Harness, root: str) -> None:
         """Where no store is, startup fails within the connect timeout and leaves nothing."""
-        before, started = resources(), time.monotonic()
+        before, started = resources_held(), time.monotonic()
         nowhere = harness.nowhere(root, **{"plugin.connect.timeout.ms": 1000})
         with nowhere as unreachable, pytest.raises(DefiniteError):
             PluginLocator().startup(unreachable)
@@ -84,7 +84,7 @@ class LifecycleTests(Suite):
         expect_no_more_than(before)
 
     def test_G06_every_method_is_tried(self) -> None:
-        """The list of calls behind the next checks lacks no public method."""
+        """The list of calls that the checks of G06 try covers every public method."""
         assert forgotten() == set()
 
     @pytest.mark.parametrize("tried", [one for one in EVERY_CALL if one.owner is PluginLocator])
@@ -122,7 +122,7 @@ class LifecycleTests(Suite):
 
     def test_G07_close_concurrently(self, harness: Harness, root: str) -> None:
         """Of several closes at once each returns after everything is gone."""
-        before = resources()
+        before = resources_held()
         client = harness.open(root)
         client.group_membership("g").join("m", "")
         client.listener_registry().add_value_change_listener("k", print)
@@ -147,7 +147,7 @@ class LifecycleTests(Suite):
         self, harness: Harness, client: PluginLocator
     ) -> None:
         """Futures that the store would not have answered for long end with ClosedError."""
-        faults_of(client, harness).delay("storage.read", 60)
+        harness.faults(client).delay("storage.read", 60)
         future = client.storage().fetch("k")
         client.close()
         with pytest.raises(ClosedError):
@@ -179,13 +179,13 @@ class LifecycleTests(Suite):
     def test_G10_no_leak(self, harness: Harness, root: str) -> None:
         """Fifty clients, opened, used and closed, leave no thread, descriptor or process."""
         _use(harness.open(root))
-        before = resources()
+        before = resources_held()
         for _ in range(50):
             _use(harness.open(root))
         expect_no_more_than(before)
 
     def test_G11_fork_safety(self, client: PluginLocator) -> None:
-        """In a forked child a handle raises LifecycleError; the parent goes on unharmed."""
+        """In a forked child a handle raises LifecycleError; the parent is not affected."""
         storage, group = client.storage(), client.group_membership("g")
         member = group.join("m", "")
         storage.put("k", "v")

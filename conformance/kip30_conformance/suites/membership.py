@@ -1,5 +1,6 @@
 """What every store must keep about group membership, faults of the members left out."""
 
+import os
 from collections import Counter
 from functools import partial
 
@@ -12,12 +13,13 @@ from kip30 import (
     NotMemberError,
     PluginLocator,
 )
+from kip30.driver import Capability
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import at_once
 from kip30_conformance.clients.peer import Peer, PeerError
-from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import OpenClient, OpenPeer, Suite
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, needing
 
 _RACES = 20
 
@@ -63,7 +65,7 @@ class MembershipTests(Suite):
         first.update("m", "still first")
 
     def test_M02_loser_holds_nothing(self, open_client: OpenClient) -> None:
-        """Who was refused an id has no membership, and its end does not end the holder's."""
+        """A client that was refused an id holds nothing: its end does not end the holder's."""
         first, second = (open_client().group_membership("g") for _ in range(2))
         first.join("m", "")
         with pytest.raises(MemberExistsError):
@@ -109,7 +111,7 @@ class MembershipTests(Suite):
         assert dict(group.membership()) == {"a": "A", "c": "C"}
 
     def test_M05_leave_visible(self, open_client: OpenClient) -> None:
-        """No client sees a member any more once leave has returned, and listeners are notified."""
+        """No client sees a member once its leave has returned, and listeners are notified."""
         group, other = (open_client().group_membership("g") for _ in range(2))
         member = group.join("m", "")
         changes = Recorder[MembershipChange[str]]()
@@ -129,7 +131,7 @@ class MembershipTests(Suite):
         assert group.membership_list() == {"theirs"}
 
     def test_M05_leave_twice(self, client: PluginLocator) -> None:
-        """Leaving a second time, or updating after it, is a definite error."""
+        """Leaving a second time, or updating after leaving, is a definite error."""
         group = client.group_membership("g")
         group.join("m", "")
         group.leave("m")
@@ -171,6 +173,18 @@ class MembershipTests(Suite):
             lambda: not group.membership_list(), within=harness.soon, what="the group is empty"
         )
 
+    def test_M23_share_lease(self, client: PluginLocator) -> None:
+        """The lease of a member can be shared if that is declared; of what is none it cannot."""
+        group = client.group_membership("g")
+        with pytest.raises(NotMemberError):
+            group.share_lease("m")
+        group.join("m", "")
+        with needing(client, Capability.LEASE_SHARING):
+            os.fstat(group.share_lease("m"))
+        group.leave("m")
+        with pytest.raises(NotMemberError):
+            group.share_lease("m")
+
     def test_M20_own_view_first(self, client: PluginLocator) -> None:
         """The joiner sees itself when join returns, and never when leave has."""
         group = client.group_membership("g")
@@ -184,7 +198,7 @@ class MembershipTests(Suite):
 
 
 def _race_to_join(peers: list[Peer], member_id: str) -> list[str]:
-    """Have all *peers* join at once; return the data of those that were let in."""
+    """Let all *peers* join at once; return the data of those that succeeded."""
     for number, peer in enumerate(peers):
         peer.send("join", group="g", member_id=member_id, data=str(number))
     return [str(number) for number, peer in enumerate(peers) if _was_let_in(peer)]

@@ -1,4 +1,4 @@
-"""What every store must keep about views of a group: their order, and what cannot be decoded."""
+"""What every store must keep about views of a group: their order, and unreadable records."""
 
 import contextlib
 import itertools
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from kip30 import BYTES, JSON, GroupMembership, Member, Members, MembershipChange, UnavailableError
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import together
-from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.suite import OpenClient, Suite
 
 _ROUNDS = 10
@@ -152,7 +152,7 @@ def _joined_for_a_while(
 
 
 def _read(group: GroupMembership[str], acting: threading.Event) -> list[object]:
-    """Read without a pause for as long as all actors act; a read may meet too much contention."""
+    """Read without a pause for as long as all actors act; a read may fail under contention."""
     views = list[object]()
     while acting.is_set():
         with contextlib.suppress(UnavailableError):

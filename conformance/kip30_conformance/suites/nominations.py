@@ -15,8 +15,8 @@ from kip30 import (
     PluginLocator,
     UsageError,
 )
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import together
-from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import throughout
 from kip30_conformance.suite import OpenClient, Suite

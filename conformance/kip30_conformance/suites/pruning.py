@@ -1,4 +1,4 @@
-"""What every store must keep when what is left of unused things is removed: L35 to L37."""
+"""What every store must keep when the remains of unused things are removed: L35 to L37."""
 
 import threading
 from collections import defaultdict
@@ -25,8 +25,8 @@ from kip30 import (
 from kip30.driver import Capability
 from kip30.driver.pruning import prune
 from kip30.driver.records import Kind
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import together
-from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.suite import OpenClient, Suite, needing
 
 _RACES = 12
@@ -35,13 +35,13 @@ _SERVICES = ("a", "b")
 
 
 class PruningTests(Suite):
-    """What is not used can be removed at any time, and nothing that was promised depends on it.
+    """Unused records can be removed at any time, and no promise depends on them.
 
     A store that leaves nothing, or cannot remove it, passes as well.
     """
 
     def test_L36_epochs_go_on(self, client: PluginLocator) -> None:
-        """Also after its service was pruned, every next epoch is greater than all before."""
+        """Epochs grow across pruning: after it, each is greater than all before."""
         epochs = list[int]()
         for times in (3, 1, 2):
             epochs += [_led(client, "s") for _ in range(times)]
@@ -65,7 +65,7 @@ class PruningTests(Suite):
         assert client.storage().get("key") is None
 
     def test_L36_what_is_used_stays(self, open_client: OpenClient) -> None:
-        """A leader goes on, with its fence, and so do members and keys."""
+        """A leader keeps its term and fence across pruning; members and keys stay."""
         client, other = open_client(), open_client()
         version = client.storage().put("namespace/key", "kept")
         member = client.group_membership("g").join("m", "data")
@@ -108,7 +108,7 @@ class PruningTests(Suite):
         assert len(set(versions)) == len(versions)
 
     def test_L37_observers_go_on(self, open_client: OpenClient) -> None:
-        """A listener of what is pruned meanwhile hears of the next leader, member and key."""
+        """A listener of what is pruned is notified of the next leader, member and key."""
         client, other = open_client(), open_client()
         _led(client, "s")
         _was_member(client, "g")
@@ -186,7 +186,7 @@ def _write_often(client: PluginLocator, key: str) -> list[object]:
 
 @contextmanager
 def _pruned_all_the_time(clients: Sequence[PluginLocator]) -> Generator[None]:
-    """Let all *clients* prune, again and again, until the block ends."""
+    """Let all *clients* prune repeatedly, until the block ends."""
     stopping = threading.Event()
 
     def go_on(client: PluginLocator) -> None:
@@ -204,20 +204,20 @@ def _pruned_all_the_time(clients: Sequence[PluginLocator]) -> Generator[None]:
 
 
 def _led(client: PluginLocator, service: str) -> int:
-    """Have *client* lead for a moment; return the epoch."""
+    """Let *client* lead for a moment; return the epoch."""
     with client.leader_election(service).lead("c", "") as term:
         return term.epoch
 
 
 def _was_member(client: PluginLocator, group: str) -> None:
-    """Have *client* be a member of *group* for a moment."""
+    """Let *client* be a member of *group* for a moment."""
     membership = client.group_membership(group)
     membership.join("m", "")
     membership.leave("m")
 
 
 def _prune(client: PluginLocator) -> dict[Kind, int]:
-    """Remove what is not used; return how many of each kind, without kinds of which none was."""
+    """Remove unused records; return how many of each kind, without kinds of which none was."""
     counts = prune(client.backend, 0, dry_run=False)
     return {kind: count for kind, count in counts.items() if count}
 

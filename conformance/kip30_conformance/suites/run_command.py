@@ -12,16 +12,16 @@ import pytest
 
 from kip30 import LeaderChange, PluginLocator
 from kip30.config import Written
-from kip30_conformance.clients.arena import SERVICE, TREE, Arena
-from kip30_conformance.clients.recorder import Recorder
-from kip30_conformance.clients.signals import heeded
+from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.clients.default_signals import heeded
+from kip30_conformance.clients.run_processes import SERVICE, TREE, Arena
 from kip30_conformance.clients.ticker import POLITE_STATUS
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
 from kip30_conformance.suite import Suite, supported
 
 NOT_ELECTED = 6
-"""Exit status of ``kip30 run --wait`` when the time to wait is over."""
+"""Exit status of ``kip30 run --wait`` when the time to wait has passed."""
 
 _LONG_SESSION_SECONDS = 20.0
 _LONG_SESSION = {"plugin.session.timeout.ms": round(_LONG_SESSION_SECONDS * 1000)}
@@ -81,7 +81,7 @@ class RunnerTests(RunnerSuite):
     def test_W01_not_executable(
         self, arena: Arena, client: PluginLocator, command: str, status: int
     ) -> None:
-        """What cannot be executed ends the runner as a shell does, and no term is wasted on it."""
+        """What cannot be executed ends the runner with a shell's status, before it ever leads."""
         changes = Recorder[LeaderChange[str]]()
         client.leader_election(SERVICE).add_listener(changes)
         assert arena.start(command).wait() == status
@@ -158,7 +158,7 @@ class RunnerTests(RunnerSuite):
         arena.expect_no_overlap()
 
     def test_W10_store_down_at_start(self, arena: Arena, harness: Harness) -> None:
-        """A runner that cannot reach the store says so and goes on; later it leads."""
+        """A runner that cannot reach the store says so, retries, and leads once it can."""
         with supported(harness.frozen):
             runner = arena.start(*arena.ticker(), options=_IMPATIENT)
             eventually(
@@ -168,7 +168,7 @@ class RunnerTests(RunnerSuite):
         arena.await_term()
 
     def test_W10_waiting_is_bounded(self, arena: Arena, harness: Harness) -> None:
-        """With --wait it gives up in time, with an exit status of its own."""
+        """With --wait a runner gives up in time, with an exit status of its own."""
         with supported(harness.frozen):
             runner = arena.start("true", options=("--wait=1", *_IMPATIENT))
             assert runner.wait() == NOT_ELECTED

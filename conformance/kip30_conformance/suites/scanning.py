@@ -27,7 +27,7 @@ from kip30.driver.scanning import (
 from kip30.errors import PositionLostError
 from kip30.runtime.resolution import scanner
 from kip30_conformance.harness import Harness
-from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.suite import Suite, needing
 
 _AROUND_CUTS = [
@@ -275,7 +275,7 @@ class ScanningTests(Suite):
     def test_P47_nothing_is_left(self, blobs: Storage[bytes], open_scanner: OpenScanner) -> None:
         """A scanner that is closed, also in the middle of a page, leaves nothing behind."""
         blobs.put_many(dict.fromkeys(_FEW, b"v"))
-        before = resources()
+        before = resources_held()
         store = open_scanner()
         at = store.position()
         for span in store.plan(at, 3):

@@ -1,4 +1,4 @@
-"""Storage as one or two clients meet it: S01 to S09, S13, S14, S16 and S24 to S27."""
+"""Storage with one or two clients: S01 to S09, S13, S14, S16 and S24 to S27."""
 
 import threading
 from concurrent.futures import Future, wait
@@ -19,10 +19,10 @@ from kip30 import (
     parse_version,
 )
 from kip30.driver import Capability
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import TIME_SCALE
-from kip30_conformance.suite import OpenClient, OpenPeer, Suite, faults_of, needing
+from kip30_conformance.suite import OpenClient, OpenPeer, Suite, needing
 
 
 class StorageTests(Suite):
@@ -58,6 +58,11 @@ class StorageTests(Suite):
         assert storage.fetch_many(versions).result() == {f"n/{n}": str(n) for n in range(30)}
         assert versions["n/7"] == _version(storage, "n/7")
 
+    def test_S02_none_of_many(self, storage: Storage[str]) -> None:
+        """Reading and writing no key at all is done at once."""
+        assert storage.fetch_many([]).result() == {}
+        assert storage.put_many({}) == {}
+
     def test_S02_codecs(self, client: PluginLocator) -> None:
         """Bytes and JSON come back as they were."""
         client.storage(BYTES).put("bytes", b"\0\xff")
@@ -90,11 +95,11 @@ class StorageTests(Suite):
     def test_S06_update_same_value(self, client: PluginLocator, storage: Storage[str]) -> None:
         """An update with an equal value counts: the version grows and listeners are notified."""
         before = storage.put("k", "v")
-        told: Recorder[ValueChange[str]] = Recorder()
-        client.listener_registry().add_value_change_listener("k", told)
+        recorder: Recorder[ValueChange[str]] = Recorder()
+        client.listener_registry().add_value_change_listener("k", recorder)
         after = storage.update("k", "v")
         assert after > before
-        assert told.expect_count(1) == [ValueChange("k", "v", after)]
+        assert recorder.expect_count(1) == [ValueChange("k", "v", after)]
 
     def test_S07_expected_version(self, client: PluginLocator, storage: Storage[str]) -> None:
         """With a stale expected version nothing is written; with the right one it is."""
@@ -133,10 +138,11 @@ class StorageTests(Suite):
         before = storage.update("k", "w")
         storage.delete("k")
         assert storage.get("k") is None
-        assert storage.put("k", "w") > before
+        after = storage.put("k", "w")
+        assert after > before, f"put at {after} after a delete, although it was at {before} before"
 
     def test_S08_old_version_stays_stale(self, client: PluginLocator) -> None:
-        """A version from before a deletion never fits again."""
+        """A version from before a deletion never matches again."""
         storage = client.storage()
         before = storage.put("k", "v")
         storage.delete("k")
@@ -191,7 +197,7 @@ class StorageTests(Suite):
             assert reader.fetch("k").result() == str(number)
 
     def test_S14_cross_process_freshness(self, client: PluginLocator, peer: OpenPeer) -> None:
-        """The same holds between processes, both ways."""
+        """Once a process's write is acknowledged another process reads it, both ways."""
         storage, other = client.storage(), peer()
         storage.put("k", "0")
         for number in range(100):
@@ -242,10 +248,10 @@ class StorageTests(Suite):
         }
 
     def test_S26_future_is_late(self, harness: Harness, client: PluginLocator) -> None:
-        """A future can be waited for with a limit, and does not mind."""
+        """A result() that times out does not affect the future."""
         storage = client.storage()
         storage.put("k", "v")
-        faults_of(client, harness).delay("storage.read", 0.3)
+        harness.faults(client).delay("storage.read", 0.3)
         future = storage.fetch("k")
         with pytest.raises(TimeoutError):
             future.result(0.01)
@@ -268,7 +274,7 @@ class StorageTests(Suite):
         """While one callback blocks, answers come and other callbacks are called."""
         storage = client.storage()
         storage.put("k", "v")
-        faults_of(client, harness).delay("storage.read", 0.2, times=2)
+        harness.faults(client).delay("storage.read", 0.2, times=2)
         first, second = storage.fetch("k"), storage.fetch("k")
         called: Recorder[Future[str | None]] = Recorder()
         unblocked = threading.Event()
@@ -282,7 +288,7 @@ class StorageTests(Suite):
         """Cancelling one future leaves all others as they are."""
         storage = client.storage()
         storage.put_many({f"n/{number}": str(number) for number in range(20)})
-        faults_of(client, harness).delay("storage.read", harness.operation_seconds / 2, times=20)
+        harness.faults(client).delay("storage.read", harness.operation_seconds / 2, times=20)
         futures = [storage.fetch(f"n/{number}") for number in range(20)]
         assert futures[7].cancel()
         others = [(number, one) for number, one in enumerate(futures) if number != 7]

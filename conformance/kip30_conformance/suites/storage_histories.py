@@ -1,4 +1,4 @@
-"""What many clients did to a few keys, judged as a whole: S12, S32 and S48."""
+"""Calls of many clients to a few keys, judged as a whole: S12, S32 and S48."""
 
 import random
 import threading
@@ -12,12 +12,12 @@ import pytest
 
 from kip30 import DefiniteError, Fence, Leadership, OutcomeUnknownError, PluginLocator
 from kip30.driver import Capability
-from kip30.history.evidence import missing_evidence
-from kip30.history.leaderships import Term
 from kip30.history.linearizability import check
 from kip30.history.operations import Operation
-from kip30.history.recorder import Recorder, read_rows
+from kip30.history.recorder import HistoryRecorder, read_rows
 from kip30.history.storage_register import StorageRegister
+from kip30.history.terms import Term
+from kip30.history.vacuity import missing_evidence
 from kip30.history.verdict import Verdict
 from kip30_conformance.clients.crowd import together
 from kip30_conformance.clients.peer import Peer
@@ -29,7 +29,6 @@ from kip30_conformance.suite import (
     OpenClient,
     OpenPeer,
     Suite,
-    faults_of,
 )
 
 KEYS = ["n/a", "n/b", "n/c"]
@@ -63,9 +62,9 @@ class StorageHistoryTests(Suite):
         tmp_path: Path,
         evidence: Evidence,
     ) -> None:
-        """The same holds when answers are lost and a process is killed in the middle."""
+        """One order explains all outcomes, though answers are lost and a process is killed."""
         clients = [open_client(), open_client()]
-        faults, killed = faults_of(clients[0], harness), peer()
+        faults, killed = harness.faults(clients[0]), peer()
         _send_work(killed, "killed", 100 * TIMES, tmp_path)
         faults.lose_answers("storage.write", times=TIMES // 4)
         rows = _work_here(clients)
@@ -80,7 +79,7 @@ class StorageHistoryTests(Suite):
         clients = [open_client() for _ in range(3)]
         if Capability.FENCING not in clients[0].backend.capabilities:
             pytest.skip("this store has no fences")
-        recorder, terms, is_over = Recorder(), list[Term](), threading.Event()
+        recorder, terms, is_over = HistoryRecorder(), list[Term](), threading.Event()
         leading = [partial(_lead, one, recorder, terms) for one in clients[:2]]
         worker = Worker(clients[2].storage(), recorder, "without a fence", KEYS[:1], _seed())
 
@@ -91,7 +90,7 @@ class StorageHistoryTests(Suite):
                 is_over.set()
 
         def interfere() -> None:
-            # To the end, so that the calls overlap; with pauses, so that they do not become many.
+            # To the end, so that the calls overlap; with pauses, so that their number stays small.
             while not is_over.wait(_PAUSE_SECONDS):
                 worker.work(1)
 
@@ -100,8 +99,8 @@ class StorageHistoryTests(Suite):
         _expect_linearizable(recorder.rows(), terms=terms)
 
 
-def _lead(client: PluginLocator, recorder: Recorder, terms: list[Term]) -> None:
-    """Lead a few times, and write with the fence of each term, also after it is over."""
+def _lead(client: PluginLocator, recorder: HistoryRecorder, terms: list[Term]) -> None:
+    """Lead a few times, and write with the fence of each term, also after it has ended."""
     election = client.leader_election("s")
     for _ in range(TERMS):
         with election.lead(_name(client), "") as leadership:
@@ -114,7 +113,7 @@ def _lead(client: PluginLocator, recorder: Recorder, terms: list[Term]) -> None:
 
 
 def _write_fenced(
-    client: PluginLocator, recorder: Recorder, leadership: Leadership, times: int
+    client: PluginLocator, recorder: HistoryRecorder, leadership: Leadership, times: int
 ) -> None:
     fence, storage, key = Fence("s", leadership.epoch), client.storage(), KEYS[0]
     for number in range(times):
@@ -131,8 +130,8 @@ def _name(client: PluginLocator) -> str:
 
 
 def _work_here(clients: Sequence[PluginLocator]) -> list[Operation]:
-    """Have two threads of each client work at once, and return what they did."""
-    recorder = Recorder()
+    """Let two threads of each client work at once, and return their calls."""
+    recorder = HistoryRecorder()
     workers = [
         Worker(client.storage(), recorder, f"client {number} thread {thread}", KEYS, _seed())
         for number, client in enumerate(clients)

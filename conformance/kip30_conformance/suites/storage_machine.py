@@ -27,7 +27,7 @@ from kip30 import (
 )
 from kip30.driver import Capability
 from kip30_conformance.harness import Harness
-from kip30_conformance.searching import searching
+from kip30_conformance.hypothesis_settings import searching
 from kip30_conformance.suite import Suite
 
 KEYS = ["a", "b", "a/b", "a/c", "a/b/c", "ab/c"]
@@ -37,12 +37,12 @@ clients = st.integers(0, 1)
 
 
 class StorageMachine(RuleBasedStateMachine):
-    """Two clients that take turns, and a dict that says what each must see."""
+    """Two clients that take turns, and a dict of the expected values."""
 
     harness: ClassVar[Harness]
 
     def __init__(self) -> None:
-        """Begin with an empty namespace."""
+        """Start with an empty namespace."""
         super().__init__()
         self._root = self.harness.unique_root()
         self._clients = [self._opened() for _ in range(2)]
@@ -63,13 +63,13 @@ class StorageMachine(RuleBasedStateMachine):
 
     @rule(client=clients, key=keys, value=values)
     def put(self, client: int, key: str, value: str) -> None:
-        """Create a key, or learn that it is there."""
+        """Create a key, or be refused because it exists."""
         refused = KeyExistsError if key in self._model else None
         self._write(key, value, refused, lambda: self._storage(client).put(key, value))
 
     @rule(client=clients, key=keys, value=values)
     def update(self, client: int, key: str, value: str) -> None:
-        """Replace a value, or learn that there is none."""
+        """Replace a value, or be refused because there is none."""
         refused = None if key in self._model else KeyMissingError
         self._write(key, value, refused, lambda: self._storage(client).update(key, value))
 
@@ -81,21 +81,21 @@ class StorageMachine(RuleBasedStateMachine):
     @precondition(lambda self: Capability.COMPARE_AND_SET in self._capabilities)
     @rule(client=clients, key=keys, value=values, fresh=st.booleans())
     def compare_and_set(self, client: int, key: str, value: str, *, fresh: bool) -> None:
-        """Replace a value at its version, or learn that it has another one or is not there."""
+        """Replace a value at its version, or be refused because of another one or none."""
         expected, refused = self._expectation(key, fresh=fresh)
         storage = self._storage(client)
         self._write(key, value, refused, lambda: storage.compare_and_set(key, expected, value))
 
     @rule(client=clients, key=keys)
     def delete(self, client: int, key: str) -> None:
-        """Delete a key, or learn that it is not there."""
+        """Delete a key, or be refused because it does not exist."""
         refused = None if key in self._model else KeyMissingError
         self._delete(key, refused, lambda: self._storage(client).delete(key))
 
     @precondition(lambda self: Capability.COMPARE_AND_SET in self._capabilities)
     @rule(client=clients, key=keys, fresh=st.booleans())
     def delete_at_version(self, client: int, key: str, *, fresh: bool) -> None:
-        """Delete a key at its version, or learn why not."""
+        """Delete a key at its version, or be refused."""
         expected, refused = self._expectation(key, fresh=fresh)
         storage = self._storage(client)
         self._delete(key, refused, lambda: storage.delete(key, expected=expected))
@@ -114,7 +114,7 @@ class StorageMachine(RuleBasedStateMachine):
 
     @invariant()
     def both_clients_see_the_model(self) -> None:
-        """Each read returns what the dict holds, versions included."""
+        """Each read returns the dict's values, versions included."""
         for client in self._clients:
             storage = client.storage()
             assert {key: storage.get(key) for key in KEYS} == {k: self._model.get(k) for k in KEYS}

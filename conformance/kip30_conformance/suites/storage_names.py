@@ -1,4 +1,4 @@
-"""What may be a key and a value, and where the limits are: S16 to S23."""
+"""Valid keys and values, and their limits: S16 to S23."""
 
 import unicodedata
 from contextlib import suppress
@@ -19,7 +19,7 @@ from kip30 import (
     ValueTooLargeError,
 )
 from kip30.names import MAX_NAME_BYTES
-from kip30_conformance.searching import searching
+from kip30_conformance.hypothesis_settings import searching
 from kip30_conformance.suite import Suite
 
 LOOKALIKES = ["café", "cafe\u0301", "CAFÉ", "CAFE\u0301", "caf\u00e9\u200b", "caf\u00e9 "]
@@ -28,7 +28,7 @@ WEIRD = [" ", "a b", " a", "a ", "'", '"', "\\", "%", "%2F", "?", "#", "&", "=",
 
 
 class NamesAndValuesTests(Suite):
-    """Every name and every value is taken as it is, or refused before anything is sent."""
+    """Every name and every value is kept unchanged, or refused before anything is sent."""
 
     @pytest.fixture
     def blobs(self, client: PluginLocator) -> Storage[bytes]:
@@ -119,7 +119,7 @@ class NamesAndValuesTests(Suite):
 
     @pytest.mark.parametrize("char", ["k", "é", "%"])
     def test_S21_long_key(self, blobs: Storage[bytes], char: str) -> None:
-        """A name of the advertised length works, one more is refused, and the client goes on."""
+        """A name of the advertised length works, a longer one is refused; the client is usable."""
         longest = char * (MAX_NAME_BYTES // (1 if char == "k" else 3 * len(char.encode())))
         for key in (longest, f"n/{longest}", f"{longest}/k"):
             blobs.put(key, b"v")
@@ -130,7 +130,7 @@ class NamesAndValuesTests(Suite):
         assert blobs.fetch(longest).result() == b"v"
 
     def test_S22_huge_value(self, client: PluginLocator, blobs: Storage[bytes]) -> None:
-        """A value of the advertised size works, one byte more is refused; the client goes on."""
+        """A value of the advertised size works, one byte more is refused; the client is usable."""
         limit = client.backend.limits.value_bytes
         largest = bytes(range(256)) * (limit // 256) + b"x" * (limit % 256)
         blobs.put("k", largest)
@@ -167,7 +167,7 @@ def _put_or_update(blobs: Storage[bytes], key: str, value: bytes) -> None:
 
 
 def _renew(storage: Storage[str], key: str, value: str) -> bool:
-    """Put *key* anew, and say whether it may be a key at all."""
+    """Put *key* again, and return whether it may be a key at all."""
     try:
         with suppress(KeyMissingError):
             storage.delete(key)

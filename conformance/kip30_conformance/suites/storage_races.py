@@ -24,15 +24,15 @@ from kip30_conformance.suite import (
     OpenClient,
     OpenPeer,
     Suite,
-    faults_of,
     needing,
+    supported,
 )
 
 KEYS = [f"n/{number}" for number in range(40)]
 
 
 class StorageRaceTests(Suite):
-    """However many write at once, each outcome is that of some order of the writes."""
+    """With any number of simultaneous writes, each outcome is that of some order of the writes."""
 
     def test_S10_put_race(self, open_client: OpenClient, peer: OpenPeer) -> None:
         """Of threads and processes that put one key exactly one succeeds, and its value stays."""
@@ -95,12 +95,12 @@ class StorageRaceTests(Suite):
     def test_S15_monotonic_reads_over_reconnect(
         self, harness: Harness, open_client: OpenClient, evidence: Evidence
     ) -> None:
-        """They do not go back over a time without the store, and do not stay behind."""
+        """After a time without the store the versions that a client reads are the newest."""
         writer, cut = open_client().storage(), open_client()
-        reader, faults = cut.storage(), faults_of(cut, harness)
+        reader, faults = cut.storage(), harness.faults(cut)
         before = writer.put("k", "0")
         assert _version_of(reader) == before
-        with faults.cut_off():
+        with supported(faults.cut_off):
             lost = reader.fetch("k")
             newest = writer.update("k", "1")
             eventually(faults.counted, what="something is lost")

@@ -21,17 +21,17 @@ from kip30 import (
     Versioned,
     parse_version,
 )
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import at_once, together
-from kip30_conformance.clients.recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, faults_of
+from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite
 
 TIMES = 40
 
 
 class StorageSetTests(Suite):
-    """A set needs no look first: it creates the key or replaces its value, once."""
+    """A set needs no read first: it creates the key or replaces its value, once."""
 
     @pytest.fixture
     def storage(self, client: PluginLocator) -> Storage[str]:
@@ -126,7 +126,7 @@ class StorageSetTests(Suite):
         self, harness: Harness, client: PluginLocator, evidence: Evidence
     ) -> None:
         """A set whose answer was lost succeeds, with the version that others see."""
-        storage, faults = client.storage(), faults_of(client, harness)
+        storage, faults = client.storage(), harness.faults(client)
         for number in range(20):
             faults.lose_answers("storage.write")
             version = storage.set(f"n/{number // 2}", str(number))
@@ -140,7 +140,7 @@ class StorageSetTests(Suite):
         """A set whose answer was lost does not overwrite what another client wrote after it."""
         client, other = open_client(), open_client().storage()
         with pytest.raises(OutcomeUnknownError):
-            _set_unheard(harness, client, other, lambda: other.set("k", "newer"), evidence)
+            _set_with_lost_answer(harness, client, other, lambda: other.set("k", "newer"), evidence)
         found = other.get("k")
         assert found is not None
         assert found.value == "newer"
@@ -152,7 +152,7 @@ class StorageSetTests(Suite):
         """A set whose answer was lost does not bring back what another client deleted."""
         client, other = open_client(), open_client().storage()
         with pytest.raises(OutcomeUnknownError):
-            _set_unheard(harness, client, other, lambda: other.delete("k"), evidence)
+            _set_with_lost_answer(harness, client, other, lambda: other.delete("k"), evidence)
         assert other.get("k") is None
 
 
@@ -163,7 +163,7 @@ def _set(storage: Storage[str], key: str, value: str) -> Version:
     return outcome
 
 
-def _set_unheard(
+def _set_with_lost_answer(
     harness: Harness,
     client: PluginLocator,
     other: Storage[str],
@@ -171,7 +171,7 @@ def _set_unheard(
     evidence: Evidence,
 ) -> None:
     """Lose the answer to a set, and *act* before *client* reads the record again."""
-    faults = faults_of(client, harness)
+    faults = harness.faults(client)
     faults.lose_answers("storage.write")
     faults.delay("storage.read", harness.operation_seconds / 2)
     with ThreadPoolExecutor(1) as pool:

@@ -47,7 +47,7 @@ class StorageVersionTests(Suite):
 
     @pytest.mark.parametrize("verb", _WRITES)
     def test_S43_version_of_absent_key(self, client: PluginLocator, verb: str) -> None:
-        """For a key that never was, or was deleted, it is a missing key, and none is created."""
+        """Expecting a version of an absent key raises KeyMissingError, and creates nothing."""
         storage = client.storage()
         last = _written_often(storage, client)
         storage.delete("n/k")
@@ -81,7 +81,7 @@ def _never_issued(version: Version) -> Iterator[Version]:
 
 
 def _written_often(storage: Storage[str], client: PluginLocator) -> Version:
-    """Write a key so that the client knows all about it; return its version."""
+    """Write a key so that the client knows its whole state; return its version."""
     version = storage.put("n/k", "kept")
     if Capability.COMPARE_AND_SET in client.backend.capabilities:
         for _ in range(2):

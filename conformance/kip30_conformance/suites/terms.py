@@ -1,4 +1,4 @@
-"""What every store must keep about terms: how one follows another, and the events of that."""
+"""What every store must keep about terms: their sequence, and its events."""
 
 import itertools
 
@@ -15,10 +15,10 @@ from kip30 import (
     NotElectedError,
     PluginLocator,
 )
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
+from kip30_conformance.hypothesis_settings import searching
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.searching import searching
 from kip30_conformance.suite import OpenClient, Suite
 from kip30_conformance.suites.election import A_MOMENT, term_of
 
@@ -26,7 +26,7 @@ _NUMBERS = itertools.count()
 
 
 class TermTests(Suite):
-    """A term ends before the next one begins, which has a greater epoch; all hear of it."""
+    """A term ends before the next one begins, which has a greater epoch; all are notified."""
 
     @pytest.fixture
     def clients(self, open_client: OpenClient) -> list[PluginLocator]:
@@ -43,14 +43,16 @@ class TermTests(Suite):
         assert second.nominate("b", "", on_elected=look) is False
         first.resign("a")
         eventually(
-            lambda: held_then, within=harness.soon, what="the next candidate is told that it leads"
+            lambda: held_then,
+            within=harness.soon,
+            what="the next candidate is notified that it leads",
         )
         assert held_then == [False]
         assert look.events[0].epoch > term.epoch
         assert lost.expect_count(1) == [term]
 
     def test_L04_term_is_over_at_once(self, client: PluginLocator) -> None:
-        """A term that was resigned does not hold any more, and says why."""
+        """A term that was resigned no longer holds, and says why."""
         election = client.leader_election("s")
         election.nominate("c", "")
         term = term_of(election, "c")
@@ -63,24 +65,24 @@ class TermTests(Suite):
     def test_L08_epoch_monotonic(self, open_client: OpenClient) -> None:
         """Every change of leader brings a greater epoch."""
         elections = [open_client().leader_election("s") for _ in range(2)]
-        epochs = [_reign(elections[turn % 2]) for turn in range(12)]
+        epochs = [_lead_briefly(elections[turn % 2]) for turn in range(12)]
         assert epochs == sorted(set(epochs))
 
     def test_L08_epoch_outlives_all_clients(self, open_client: OpenClient) -> None:
-        """Epochs go on rising after every client has gone and new ones have come."""
+        """Epochs still rise after every client has gone and new ones have come."""
         epochs: list[int] = []
         for _ in range(5):
             client = open_client()
-            epochs.append(_reign(client.leader_election("s")))
+            epochs.append(_lead_briefly(client.leader_election("s")))
             client.close()
         assert epochs == sorted(set(epochs))
 
     def test_L09_re_election_is_a_new_term(self, open_client: OpenClient) -> None:
-        """The same candidate elected anew leads a new term, and listeners are notified."""
+        """The same candidate elected again leads a new term, and listeners are notified."""
         election, other = (open_client().leader_election("s") for _ in range(2))
         changes = Recorder[LeaderChange[str]]()
         other.add_listener(changes)
-        first, second = _reign(election), _reign(election)
+        first, second = _lead_briefly(election), _lead_briefly(election)
         assert second > first
         election.nominate("c", "")
         last = term_of(election, "c").epoch
@@ -89,7 +91,7 @@ class TermTests(Suite):
     @searching
     @given(toggles=st.lists(st.sampled_from(range(2)), max_size=12))
     def test_L11_listener_sequence(self, clients: list[PluginLocator], toggles: list[int]) -> None:
-        """Candidates are notified of every term's begin and end, and observers end with the truth.
+        """Candidates are notified of every term's begin and end, observers of the final leader.
 
         An observer may miss terms in between, but never sees an epoch twice or out of order.
         """
@@ -102,7 +104,7 @@ class TermTests(Suite):
             logs[number].toggle()
         eventually(
             lambda: _agree(changes, observer, logs),
-            what="one candidate leads, or none if none is nominated, and all who are told agree",
+            what="one candidate leads, or none if none is nominated, and all listeners agree",
         )
         seen = [change.leader.epoch for change in changes.events if change.leader]
         assert seen == sorted(set(seen))
@@ -119,7 +121,7 @@ class TermTests(Suite):
         assert other.get_leader() is None
 
     def test_L11_lead_gives_up_in_time(self, open_client: OpenClient) -> None:
-        """Who is not elected in the time given is no candidate any more."""
+        """A candidate that is not elected in the time given is no longer one."""
         first, second = (open_client().leader_election("s") for _ in range(2))
         first.nominate("a", "")
         with pytest.raises(NotElectedError), second.lead("b", "", timeout_seconds=A_MOMENT):
@@ -145,7 +147,7 @@ class _Log:
         self._nominated = not self._nominated
 
     def is_settled(self) -> bool:
-        """Say whether all that was gained was lost again, but for a present term."""
+        """Say whether all terms gained were lost again, except for a present one."""
         held = self._election.leadership("c")
         gained = sorted(term.epoch for term in self.elected.events)
         ended = sorted(term.epoch for term in self.lost.events)
@@ -164,11 +166,11 @@ def _agree(
     """Say whether a candidate leads if there is one, and all listeners agree on it."""
     led = [log for log in logs if log.leads()]
     right_number = len(led) == min(1, sum(log.waits() for log in logs))
-    told = changes.events[-1].leader if changes.events else None
-    return right_number and told == observer.get_leader() and all(log.is_settled() for log in logs)
+    shown = changes.events[-1].leader if changes.events else None
+    return right_number and shown == observer.get_leader() and all(log.is_settled() for log in logs)
 
 
-def _reign(election: LeaderElection[str]) -> int:
+def _lead_briefly(election: LeaderElection[str]) -> int:
     """Lead for a moment and return the epoch."""
     with election.lead("c", "") as term:
         return term.epoch

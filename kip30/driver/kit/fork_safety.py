@@ -1,4 +1,4 @@
-"""What a fork must not do to an open backend: end what the parent has, or wait for its threads."""
+"""Keeps a forked child from ending what the parent has, or waiting for its threads."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ class Uninterrupted:
     """
 
     def __init__(self, seconds: float) -> None:
-        """Let a fork wait for up to *seconds*. Make few: they are kept for ever."""
+        """Let a fork wait for up to *seconds*. Create few: they are never freed."""
         self._seconds = seconds
         self._inside: dict[int, int] = {}
         """How deep each thread is inside, by its ident; written under `_changed`."""
@@ -48,7 +48,7 @@ class Uninterrupted:
             self._inside[me] = self._inside.get(me, 0) + 1
 
     def __exit__(self, *_error: object) -> None:
-        """Let forks go on once no thread is inside."""
+        """Let forks proceed once no thread is inside."""
         me = threading.get_ident()
         with self._changed:
             depth = self._inside.pop(me) - 1

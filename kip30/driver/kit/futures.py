@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ class _OnUse:
         self._make = make
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Take note of the attribute's name."""
+        """Note the attribute's name."""
         self._name = name
 
     def __get__(self, instance: object, owner: type) -> Any:
@@ -43,7 +43,7 @@ class Completed(Future[T]):
 
     Its state never changes, so nothing here needs a lock: a process that forks while another
     thread uses such a future leaves no locked lock to its child. `concurrent.futures.wait` and
-    `as_completed` want a condition and a list of waiters; each future gets its own when asked.
+    `as_completed` want a condition and a list of waiters; each future creates them on first use.
     """
 
     _state = "FINISHED"
@@ -53,7 +53,7 @@ class Completed(Future[T]):
     _done_callbacks: Any = _OnUse(list)
 
     def __init__(self, result: T) -> None:
-        """Be done, with *result*."""
+        """Create a future that is done, with *result*."""
         self._result = self._value = result
 
     @override
@@ -93,13 +93,13 @@ class Handed(Future[T]):
     """A future that calls nothing on the thread that completes it."""
 
     def __init__(self, call: Callable[[Callable[[], object]], None]) -> None:
-        """Have *call* call the callbacks."""
+        """Let *call* run the callbacks."""
         super().__init__()
         self._call = call
 
     @override
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """Have *fn* called with this future once that is done; if it is, here and now."""
+        """Call *fn* with this future once it is done; if it already is, call it here and now."""
         if self.done():
             super().add_done_callback(fn)
         else:
@@ -107,13 +107,13 @@ class Handed(Future[T]):
 
 
 def succeed(future: Future[T], result: T) -> None:
-    """Have *future* end with *result*, unless it has ended, perhaps on another thread just now."""
+    """Complete *future* with *result*, unless it is done, perhaps by another thread just now."""
     with suppress(InvalidStateError):
         future.set_result(result)
 
 
 def fail(future: Future[Any], error: BaseException) -> None:
-    """Have *future* end with *error*, unless it has ended, perhaps on another thread just now."""
+    """Fail *future* with *error*, unless it is done, perhaps by another thread just now."""
     with suppress(InvalidStateError):
         future.set_exception(error)
 
@@ -123,6 +123,34 @@ def failed(error: BaseException) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(error)
     return future
+
+
+def each(done: Future[list[T | Exception]], count: int) -> list[Future[T]]:
+    """Return a future of each of the *count* outcomes of *done*, or all with its error.
+
+    One callback for all costs half of one for each.
+    """
+    if isinstance(done, Completed):
+        return [_completed(outcome) for outcome in done.result()]
+    answers: list[Future[T]] = [Future() for _ in range(count)]
+
+    def deal(done: Future[list[T | Exception]]) -> None:
+        error = CancelledError() if done.cancelled() else done.exception()
+        outcomes = [error] * count if error is not None else done.result()
+        for answer, outcome in zip(answers, outcomes, strict=True):
+            if not answer.set_running_or_notify_cancel():
+                continue
+            if isinstance(outcome, BaseException):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
+
+    done.add_done_callback(deal)
+    return answers
+
+
+def _completed(outcome: T | Exception) -> Future[T]:
+    return failed(outcome) if isinstance(outcome, Exception) else Completed(outcome)
 
 
 def mapped(
@@ -137,7 +165,7 @@ def mapped(
     if isinstance(source, Completed):
         try:
             return Completed(function(source.result()))
-        except Exception as error:  # noqa: BLE001  a future carries whatever it is
+        except Exception as error:  # noqa: BLE001  a future carries any error
             return failed(error)
     target = made()
 
@@ -146,7 +174,7 @@ def mapped(
             return
         try:
             target.set_result(function(done.result()))
-        except BaseException as error:  # noqa: BLE001  whatever it is belongs to the target
+        except BaseException as error:  # noqa: BLE001  any error belongs to the target
             target.set_exception(error)
 
     source.add_done_callback(copy)

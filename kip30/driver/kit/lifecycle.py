@@ -1,38 +1,25 @@
-"""What is closed: at the end of a ``with`` block, and once."""
+"""How a backend ends: once, and automatically when nothing refers to it any longer."""
 
 import threading
-from abc import ABC, abstractmethod
+import weakref
 from collections.abc import Callable
-from typing import Self
+from typing import Any
+
+from kip30.driver.kit.thread_start import start_eventually
 
 
-class Closing(ABC):
-    """A context manager whose end is its own `close`."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End it. Idempotent."""
-
-    def __enter__(self) -> Self:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Close it, however the block ends."""
-        self.close()
-
-
-class Ending:
-    """An end that comes once; a second caller waits until it has come."""
+class CloseOnce:
+    """Runs a close function once; further callers wait until it has finished."""
 
     def __init__(self, is_awaited: Callable[[], bool]) -> None:
-        """Be ahead; *is_awaited* says if the end waits for this thread, which then never waits."""
+        """Start open; *is_awaited* says whether others wait for this thread: it must not wait."""
         self._is_awaited = is_awaited
+        # The first caller takes the lock for good, and sets the event in the end.
         self._begun = threading.Lock()
         self._over = threading.Event()
 
     def once(self, end: Callable[[], None]) -> None:
-        """Do *end*, unless it was begun; then return when that is over."""
+        """Run *end*, unless that was begun; then return when it has finished."""
         if self._begun.acquire(blocking=False):
             try:
                 end()
@@ -42,13 +29,35 @@ class Ending:
             self._over.wait()
 
     def forgo(self) -> None:
-        """In a forked child: be over without an end, which is the parent's."""
+        """In a forked child: mark it closed without closing: the resources are the parent's."""
         # A thread that the child does not have may hold the event's own lock.
         self._begun, self._over = threading.Lock(), threading.Event()
         self._begun.acquire()
         self._over.set()
 
 
+def do_nothing(*_arguments: object) -> None:
+    """Serve as a placeholder until the callback is set."""
+
+
 def on_thread_of(*names: str) -> Callable[[], bool]:
-    """Return what says if the thread's name begins with one of *names*."""
+    """Return a function that says if the thread's name begins with one of *names*."""
     return lambda: threading.current_thread().name.startswith(names)
+
+
+def close_when_dropped(owner: object, close: Callable[[], None]) -> "weakref.finalize[..., Any]":
+    """Call *close* when *owner* is garbage, but not at the end of the process.
+
+    What *close* belongs to must not refer to *owner*. `weakref.finalize.detach` undoes this.
+    """
+    finalizer = weakref.finalize(owner, close)
+    finalizer.atexit = False
+    return finalizer
+
+
+def close_on_thread(close: Callable[[], None], name: str) -> None:
+    """Call *close*, which may wait, on a thread of its own called *name*.
+
+    The garbage collector runs finalizers on any thread, inside of any other work.
+    """
+    start_eventually(threading.Thread(target=close, name=name, daemon=True))

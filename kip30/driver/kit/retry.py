@@ -1,4 +1,4 @@
-"""When a task tries again after a failure: pauses that grow, with jitter."""
+"""When a task retries after a failure: growing backoff, with jitter."""
 
 import math
 import random
@@ -17,7 +17,7 @@ class Retry:
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with no failure."""
+        """Start without a failure."""
         self.due: float = math.inf
         self._clock = clock
         # The longest pause before the next retry, in seconds.
@@ -26,7 +26,7 @@ class Retry:
     def failed(self) -> bool:
         """Choose when the next retry is due, unless it is pending already; say whether this did.
 
-        However often something else wakes the task meanwhile, one retry is enough.
+        One retry is enough, however often other events wake the task meanwhile.
         """
         now = self._clock.now()
         if now < self.due < math.inf:
@@ -36,5 +36,5 @@ class Retry:
         return True
 
     def succeeded(self) -> None:
-        """Begin with short pauses again."""
+        """Reset the backoff."""
         self._pause = _FIRST_PAUSE

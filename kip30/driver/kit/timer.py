@@ -1,4 +1,4 @@
-"""The thread that does what is due later: renewing leases, trying again."""
+"""The thread that calls delayed actions, such as renewals of leases and retries."""
 
 import heapq
 import itertools
@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kip30.driver.kit.threads import started
+from kip30.driver.kit.thread_start import join_others, started
 from kip30.errors import UnavailableError
 
 Action = Callable[[], None]
@@ -21,11 +21,11 @@ class Due:
     __slots__ = ("action",)
 
     def __init__(self, action: Action) -> None:
-        """Have *action* to be called."""
+        """Schedule a call of *action*."""
         self.action: Action | None = action
 
     def cancel(self) -> None:
-        """Have it neither called nor kept, unless it is called just now."""
+        """Cancel the call, unless it is running."""
         self.action = None
 
 
@@ -38,11 +38,15 @@ class Timer:
     """
 
     def __init__(self, name: str) -> None:
-        """Have nothing to do; the thread is called *name*."""
+        """Schedule nothing yet; the thread is named *name*."""
         self._name = name
+        # All of these are written under the condition.
+        # A heap: when each action is due, by `time.monotonic`, a number, and the action. The number
+        # keeps the order of actions that are due at once, and spares comparing them.
         self._due: list[tuple[float, int, Due]] = []
         self._numbers = itertools.count()
         self._stopped = False
+        # Started once; None before that, and while the system has none to spare.
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
 
@@ -57,7 +61,7 @@ class Timer:
                 raise UnavailableError(f"the system has no thread to spare for {self._name}")
 
     def after(self, seconds: float, action: Action) -> Due | None:
-        """Call *action* in so many *seconds*, or when this is stopped; None if it is already."""
+        """Call *action* after *seconds*, or when this is stopped; None if it is already stopped."""
         due = Due(action)
         with self._changed:
             if self._stopped:
@@ -68,6 +72,23 @@ class Timer:
                 self._changed.notify_all()
         return due
 
+    def every(self, seconds: float, action: Action) -> None:
+        """Call *action* *seconds* after this call, and again after each call of it.
+
+        It may raise, which is logged. `stop` ends this without calling it once more.
+        """
+
+        def call() -> None:
+            # `stop` calls all that is due, and a repeated action belongs to the time before it.
+            if self._stopped:
+                return
+            try:
+                action()
+            finally:
+                self.after(seconds, call)
+
+        self.after(seconds, call)
+
     def stop(self) -> None:
         """Call all actions now, and wait until the thread has ended unless this is called on it."""
         with self._changed:
@@ -75,11 +96,11 @@ class Timer:
             due, self._due = self._due, []
             thread = self._thread
             self._changed.notify_all()
+        # Without the condition: an action may call `after`.
         for _, _, one in due:
             if (action := one.action) is not None:
                 action()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        join_others(thread)
 
     def _has_thread(self) -> bool:
         if self._thread is None:

@@ -36,7 +36,7 @@ class Command:
     """A child that was started, and its wait status once it is known."""
 
     def __init__(self, pid: int, ties: "Ties") -> None:
-        """Stand for the child *pid*, which leads a process group with these *ties*."""
+        """Represent the child *pid*, which leads a process group with these *ties*."""
         self.pid = pid
         self.status: int | None = None
         self._ties = ties
@@ -62,7 +62,7 @@ class Command:
         processes.signal_each(number, outside)
 
     def kill(self) -> None:
-        """Kill the command and all descendants there are at this moment."""
+        """Kill the command and all its present descendants."""
         self._signal_group(signal.SIGKILL)
         for process in processes.descendants():
             process.send(signal.SIGKILL)
@@ -72,13 +72,13 @@ class Command:
         kernel.untether(self._ties.to_runner)
 
     def _signal_group(self, number: int) -> None:
-        # Once the leader is reaped, its number may belong to a stranger.
+        # Once the leader is reaped, its number may belong to an unrelated process.
         if self.status is None:
             processes.signal_group(self.pid, number)
 
 
 class Ties:
-    """What makes the kernel kill a process group when its guard or its runner dies."""
+    """Ties a process group to its guard and its runner: the kernel kills it when one dies."""
 
     def __init__(self, tether: Tether, group: int) -> None:
         """Tie *group*; the runner alone keeps its end of *tether* open from then on."""
@@ -93,7 +93,7 @@ class Ties:
 
 
 def start(
-    argv: list[str],
+    argv: Sequence[str],
     environment: Callable[[], Mapping[str, str]],
     dispositions: Dispositions,
     tether: Tether,
@@ -117,7 +117,7 @@ def start(
         _become(argv, environment, dispositions, go, failing)
     os.close(go)
     os.close(failing)
-    # Both here and in the child: whoever comes first, the group is there for the tether.
+    # Both here and in the child: whichever comes first, the group exists when it is tied.
     _lead_group(pid)
     ties = Ties(tether, pid)
     os.write(let_go, _GO)
@@ -127,7 +127,7 @@ def start(
 
 
 def _become(
-    argv: list[str],
+    argv: Sequence[str],
     environment: Callable[[], Mapping[str, str]],
     dispositions: Dispositions,
     go: int,
@@ -138,7 +138,7 @@ def _become(
         _lead_group(0)
         if os.read(go, len(_GO)) == _GO:
             dispositions.restore()
-            os.execvpe(argv[0], argv, environment())  # noqa: S606  (no shell: the point)
+            os.execvpe(argv[0], [*argv], environment())  # noqa: S606  (no shell: the point)
     except OSError as error:
         os.write(failing, str(error.errno).encode())
     finally:

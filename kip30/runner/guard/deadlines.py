@@ -1,14 +1,14 @@
-"""When a command has to go, as parts of the lease timeout T before the lease's deadline.
+"""When a command must end, as fractions of the lease timeout T before the lease's deadline.
 
 Renewals are sent every T/3, and the deadline the holder sees is the store's less a margin
-(a tenth of T or so). In health it is never closer than 2T/3 less the margin; with one renewal
-lost, T/3 less the margin, that is 0.23 T, and the runner's copy of it is up to T/20 older:
-0.18 T. So the first signal, at T/6, needs two renewals to fail. SIGKILL follows at T/12. What
-is left after that, T/12 and the margin, is for the kernel to carry it out. The kernel's own
-timer, which fires if the guard itself stands still, is set to T/24.
+(a tenth of T or so). While renewals succeed it is never closer than 2T/3 less the margin; with
+one renewal lost, T/3 less the margin, that is 0.23 T, and the runner's copy of it is up to T/20
+older: 0.18 T. So the first signal, at T/6, needs two renewals to fail. SIGKILL follows at T/12.
+What is left after that, T/12 and the margin, is for the kernel to carry it out. The kernel's own
+timer, which fires if the guard itself is stalled, is set to T/24.
 """
 
-from .shared_memory import Page
+from .shared_memory import SharedMemory
 
 _TERM_PART = 6
 _KILL_PART = 12
@@ -18,26 +18,26 @@ _SLOWEST_BEAT = 250_000_000
 _SLACK = 500_000_000
 
 
-def term_at(page: Page) -> int:
+def term_at(memory: SharedMemory) -> int:
     """Return when the command is asked to end because the lease runs out."""
-    return page.deadline - page.timeout // _TERM_PART
+    return memory.deadline - memory.timeout // _TERM_PART
 
 
-def kill_at(page: Page) -> int:
+def kill_at(memory: SharedMemory) -> int:
     """Return when the command is killed because the lease runs out."""
-    return page.deadline - page.timeout // _KILL_PART
+    return memory.deadline - memory.timeout // _KILL_PART
 
 
-def switch_at(page: Page) -> int:
+def switch_at(memory: SharedMemory) -> int:
     """Return when the kernel kills guard and command if the guard does nothing until then."""
-    return page.deadline - page.timeout // _SWITCH_PART
+    return memory.deadline - memory.timeout // _SWITCH_PART
 
 
-def beat_period(page: Page) -> int:
-    """Return how often the guard beats, and looks at the page, at least."""
-    return min(page.timeout // _BEATS_PER_TIMEOUT, _SLOWEST_BEAT)
+def beat_period(memory: SharedMemory) -> int:
+    """Return how often the guard beats, and reads the shared memory, at least."""
+    return min(memory.timeout // _BEATS_PER_TIMEOUT, _SLOWEST_BEAT)
 
 
-def beat_limit(page: Page) -> int:
+def beat_limit(memory: SharedMemory) -> int:
     """Return how old the last beat of a guard at work may be."""
-    return 2 * beat_period(page) + _SLACK
+    return 2 * beat_period(memory) + _SLACK

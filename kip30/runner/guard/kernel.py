@@ -60,12 +60,12 @@ def is_subreaper() -> bool:
 
 
 def die_with_parent() -> None:
-    """Have this process killed when its parent dies. Kept over exec, not inherited."""
+    """Let the kernel kill this process when its parent dies. Kept over exec, not inherited."""
     _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
 def tether(end: socket.socket, group: int) -> None:
-    """Have every process of *group* killed when the other end of this pair is closed.
+    """Let the kernel kill every process of *group* when the other end of this pair is closed.
 
     It works while any process has *end* open, even a stopped one, as soon as the last holder of
     the other end dies. No byte must ever be sent through the pair: that would kill as well.
@@ -100,7 +100,7 @@ class DeadMansSwitch:
         self._apply(setting)
 
     def release(self) -> None:
-        """Do not fire any more."""
+        """Disarm the timer."""
         self._apply(_TimerSetting())
 
     def _apply(self, setting: _TimerSetting) -> None:

@@ -1,16 +1,17 @@
-"""What a runner and its guard say to each other: one packet, a word and a number each."""
+"""The messages between a runner and its guard: one packet each, with a word and a number."""
 
 START = "start"
-"""To the guard: start the command. The lease's shared descriptor comes along, if there is one."""
+"""To the guard: start a command. The descriptors that come along are the file with the order, as
+`orders` writes it, and then the one that keeps the lease, if there is one."""
 STOP = "stop"
-"""To the guard: pass this signal on, and kill what is left after the grace."""
+"""To the guard: pass this signal on, and kill all remaining processes after the grace."""
 KILL = "kill"
 """To the guard: kill at once."""
 
 ENDED = "ended"
 """From the guard: the command ended by itself, with this wait status."""
 STOPPED = "stopped"
-"""From the guard: the command ended with this wait status after it was told to."""
+"""From the guard: the command ended with this wait status after the guard ended it."""
 LAPSED = "lapsed"
 """From the guard: the same, because the lease ran out."""
 UNSTARTED = "unstarted"

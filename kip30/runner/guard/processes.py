@@ -33,7 +33,7 @@ class Process:
 
     @property
     def identity(self) -> Identity:
-        """What no other process has, although numbers are used again."""
+        """Identifies the process, even if its number is reused."""
         return self.pid, self.born
 
     def ignores(self, number: int) -> bool:
@@ -74,7 +74,7 @@ def signal_each(number: int, receivers: Iterable[Process]) -> None:
 
 
 def signal_group(group: int, number: int) -> None:
-    """Send every member of a process group a signal; none that takes it is no error."""
+    """Send every member of a process group a signal; an empty group is no error."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 

@@ -1,4 +1,4 @@
-"""The page of memory that a runner and its guard share, and the clock its times are read from.
+"""The memory that a runner and its guard share, and the clock its times are read from.
 
 Each cell is one aligned machine word, so it is read and written whole, also while the other
 side is stopped or dead.
@@ -9,7 +9,7 @@ import os
 import time
 
 _CELL_BYTES = 8
-_CELLS = 6
+_CELLS = 5
 
 
 def now() -> int:
@@ -21,15 +21,15 @@ class _Cell:
     def __init__(self, index: int) -> None:
         self._index = index
 
-    def __get__(self, page: "Page", _owner: type["Page"]) -> int:
-        return page.cells[self._index]
+    def __get__(self, memory: "SharedMemory", _owner: type["SharedMemory"]) -> int:
+        return memory.cells[self._index]
 
-    def __set__(self, page: "Page", value: int) -> None:
-        page.cells[self._index] = value
+    def __set__(self, memory: "SharedMemory", value: int) -> None:
+        memory.cells[self._index] = value
 
 
-class Page:
-    """What both sides can see. Times are nanoseconds since boot, spans nanoseconds."""
+class SharedMemory:
+    """The values that both sides see. Times are nanoseconds since boot, spans nanoseconds."""
 
     deadline: _Cell = _Cell(0)
     """When the lease ends unless renewed; written by the runner."""
@@ -37,15 +37,13 @@ class Page:
     """How long the store keeps the lease without renewal."""
     grace: _Cell = _Cell(2)
     """How long a command may take to end after the first signal."""
-    epoch: _Cell = _Cell(3)
-    """The epoch of the term."""
-    beat: _Cell = _Cell(4)
+    beat: _Cell = _Cell(3)
     """When the guard was last seen at work; written by the guard."""
-    command: _Cell = _Cell(5)
+    command: _Cell = _Cell(4)
     """The command's process id, 0 before it is started; written by the guard."""
 
     def __init__(self, descriptor: int) -> None:
-        """Map the page behind *descriptor*, which may be closed afterwards."""
+        """Map the memory behind *descriptor*, which may be closed afterwards."""
         self._map = mmap.mmap(descriptor, _CELLS * _CELL_BYTES)
         self.cells: memoryview[int] = memoryview(self._map).cast("q")
 
@@ -56,7 +54,7 @@ class Page:
 
 
 def create() -> int:
-    """Return the descriptor of a new page filled with zeros."""
+    """Return the descriptor of a new page of memory filled with zeros."""
     descriptor = os.memfd_create("kip30-guard", os.MFD_CLOEXEC)
     os.ftruncate(descriptor, _CELLS * _CELL_BYTES)
     return descriptor

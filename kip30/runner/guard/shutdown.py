@@ -15,7 +15,7 @@ import signal
 from . import deadlines, messages, processes
 from .command import Command
 from .processes import Identity
-from .shared_memory import Page, now
+from .shared_memory import SharedMemory, now
 
 _SCAN_PERIOD = 50_000_000
 
@@ -23,11 +23,11 @@ _SCAN_PERIOD = 50_000_000
 class Shutdown:
     """Decides when a command and its descendants get which signal."""
 
-    def __init__(self, command: Command, page: Page) -> None:
+    def __init__(self, command: Command, memory: SharedMemory) -> None:
         """Leave *command* alone until there is a reason to end it."""
         self._command = command
-        self._page = page
-        # What the guard reports in the end. Fixed by the event that begins the shutdown.
+        self._memory = memory
+        # The guard's final report. Fixed by the event that begins the shutdown.
         self._outcome = messages.ENDED
         # When the grace ends, in nanoseconds since boot; None before the shutdown begins.
         self._grace_ends_at: int | None = None
@@ -47,7 +47,7 @@ class Shutdown:
 
     def kill_at(self) -> int:
         """Return when every process that is left must be killed, in nanoseconds since boot."""
-        end_of_lease = deadlines.kill_at(self._page)
+        end_of_lease = deadlines.kill_at(self._memory)
         if self._grace_ends_at is None:
             return end_of_lease
         return min(end_of_lease, self._grace_ends_at)
@@ -80,7 +80,7 @@ class Shutdown:
         if self._command.status is not None:
             self._begin(messages.ENDED)
             self._ask_left_behind(moment)
-        if moment >= deadlines.term_at(self._page) and not self.has_begun():
+        if moment >= deadlines.term_at(self._memory) and not self.has_begun():
             self.ask(signal.SIGTERM, messages.LAPSED)
         return moment >= self.kill_at()
 
@@ -88,7 +88,7 @@ class Shutdown:
         if self.has_begun():
             return False
         self._outcome = outcome
-        self._grace_ends_at = now() + self._page.grace
+        self._grace_ends_at = now() + self._memory.grace
         # The runner may be killed in the grace; its command keeps what is left of it.
         self._command.outlive_runner()
         return True

@@ -10,7 +10,7 @@ class Edit(NamedTuple):
     """A replacement of text.
 
     Attributes:
-        file: A module, such as ``kip30/pipeline/restore.py``.
+        file: A module, such as ``kip30/pipeline/restore_and_migrate.py``.
         old: What it has exactly once.
         new: What it has instead.
     """

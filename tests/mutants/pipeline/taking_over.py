@@ -4,10 +4,10 @@ from .mutant import Mutant, mutant
 
 _IMPORT = "tests/pipeline/test_import.py::test_a_tree_is_taken_over_wave_by_wave"
 _KAFKA = "tests/pipeline/test_kafka_tree.py"
-_MAPPING = "tests/unit/pipeline/test_mapping.py"
+_MAPPING = "tests/unit/pipeline/test_path_mapping.py"
 _NODES = "tests/unit/zookeeper/test_scanning.py"
 _SCANNING = "kip30_backends/zookeeper/scanning.py"
-_LAYOUTS = "kip30_backends/zookeeper/scan_views.py"
+_LAYOUTS = "kip30_backends/zookeeper/row_decoding.py"
 
 TAKING_OVER: dict[str, Mutant] = {
     "P40-no-data-is-empty-data": mutant(
@@ -20,7 +20,7 @@ TAKING_OVER: dict[str, Mutant] = {
     ),
     "P41-ephemeral-nodes-are-copied": mutant(
         _IMPORT,
-        ("mapping.py", "if kind_of(row) is Kind.EPHEMERAL:", "if kind_of(row) is None:"),
+        ("path_mapping.py", "if kind_of(row) is Kind.EPHEMERAL:", "if kind_of(row) is None:"),
     ),
     "P41-children-in-other-waves-are-not-seen": mutant(
         _IMPORT,
@@ -37,7 +37,7 @@ TAKING_OVER: dict[str, Mutant] = {
     "P41-directories-become-keys": mutant(
         f"{_MAPPING}::test_a_tree_like_that_of_kafka",
         (
-            "mapping.py",
+            "path_mapping.py",
             "if self._is_tree and not row.data and (",
             "if self._is_tree and row.data is None and (",
         ),
@@ -80,13 +80,13 @@ TAKING_OVER: dict[str, Mutant] = {
     ),
     "P45-what-is-no-text-is-replaced": mutant(
         f"{_MAPPING}::test_rejected_for_a_reason[-\\xff/t1-not UTF-8: byte 0xff at 0]",
-        ("mapping.py", "return path.decode()\n", 'return path.decode(errors="replace")\n'),
+        ("path_mapping.py", "return path.decode()\n", 'return path.decode(errors="replace")\n'),
     ),
     "P45-a-prefix-that-ends-within-a-name": mutant(
         f"{_MAPPING}::test_rejected_for_a_reason[a-ab/c-not below 'a/']",
-        ("mapping.py", 'top + b"/" if under', "top if under"),
+        ("path_mapping.py", 'top + b"/" if under', "top if under"),
         (
-            "mapping.py",
+            "path_mapping.py",
             "_decoded(path[len(self._above) :])",
             '_decoded(path[len(self._above) :].removeprefix(b"/"))',
         ),
@@ -94,7 +94,7 @@ TAKING_OVER: dict[str, Mutant] = {
     "P46-slashes-too-many-are-dropped": mutant(
         f"{_MAPPING}::test_two_paths_are_never_one_key",
         (
-            "mapping.py",
+            "path_mapping.py",
             'if f"/{rest}/".count("//"):',
             'rest = "/".join(filter(None, rest.split("/")))\n        if not rest:',
         ),

@@ -44,10 +44,10 @@ WRITING: dict[str, Mutant] = {
         ),
     ),
     "P08-any-driver-has-a-fence": mutant(
-        "tests/unit/pipeline/test_run_lock.py::test_a_second_driver_is_refused",
-        ("run_lock.py", "self._election.leadership(self._name)", "self._election.get_leader()"),
+        "tests/unit/pipeline/test_run_leader.py::test_a_second_driver_is_refused",
+        ("run_leader.py", "self._election.leadership(self._name)", "self._election.get_leader()"),
         (
-            "run_lock.py",
+            "run_leader.py",
             "Fence(term.service, term.epoch)",
             "Fence(service_of(self._run), term.epoch)",
         ),

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from typing_extensions import override
 
 from kip30.driver import Backend, Capability, Context
+from kip30.driver.kit.watch import Observe
 from toystore.election import ToyElection
-from toystore.listeners import ToyObserve
 from toystore.membership import ToyMembership
 from toystore.memory import memory_of
-from toystore.session import Session
+from toystore.session import Sessions
 from toystore.settings import ToySettings
 from toystore.storage import ToyStorage
+from toystore.watch import Watches
 
 
 class ToyBackend(Backend):
@@ -19,21 +20,20 @@ class ToyBackend(Backend):
 
     name = "toy"
     settings_class = ToySettings
-    capabilities = frozenset({Capability.COMPARE_AND_SET, Capability.LISTING, Capability.FORKING})
+    capabilities = frozenset(
+        {Capability.COMPARE_AND_SET, Capability.GUARDS, Capability.LISTING, Capability.FORKING}
+    )
 
     @override
     def __init__(self, context: Context, settings: ToySettings) -> None:
         self._memory = memory_of(context.namespace, settings.capacity)
-        self._session = Session(context, self._memory)
-        self._observe = ToyObserve(self._memory, self._session)
-        self.membership = ToyMembership(self._memory, self._session)
-        self.election = ToyElection(self._memory, self._session)
-        self.storage = ToyStorage(self._memory, self._session)
-        self.observe = self._observe
-
-    def expire_session(self) -> None:
-        """End the session as the store does: the way in for tests."""
-        self._session.expire()
+        self._sessions = Sessions(context, self._memory)
+        self._watches = Watches(self._memory, self._sessions)
+        self.membership = ToyMembership(self._memory, self._sessions)
+        self.election = ToyElection(self._memory, self._sessions)
+        self.storage = ToyStorage(self._memory, self._sessions)
+        self.observe = Observe(self._watches.read, self._watches.add)
+        self.faults = self._sessions  # for the suite: ends sessions
 
     @override
     def describe(self) -> Mapping[str, str]:
@@ -41,5 +41,5 @@ class ToyBackend(Backend):
 
     @override
     def close(self) -> None:
-        self._observe.close()
-        self._session.close()
+        self._watches.close()
+        self._sessions.close()

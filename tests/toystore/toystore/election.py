@@ -7,25 +7,25 @@ from typing_extensions import override
 from kip30.driver import ElectionDriver
 from kip30.driver.records import Claim, Held, Kind, Target
 from toystore.memory import Memory
-from toystore.session import Session
+from toystore.session import Sessions
 
 
 class ToyElection(ElectionDriver):
-    def __init__(self, memory: Memory, session: Session) -> None:
+    def __init__(self, memory: Memory, sessions: Sessions) -> None:
         self._memory = memory
-        self._session = session
+        self._sessions = sessions
 
     @override
     def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
         target = Target(Kind.SERVICE, service, candidate)
-        return self._session.answer(lambda: self._claim(target, nonce, data))
+        return self._sessions.answer(lambda: self._claim(target, nonce, data))
 
     @override
     def release(self, service: str, claim: Claim) -> Future[None]:
-        return self._session.release(Target(Kind.SERVICE, service, claim.name), claim)
+        return self._sessions.release(Target(Kind.SERVICE, service, claim.name), claim)
 
     def _claim(self, target: Target, nonce: str, data: bytes) -> Claim | Held:
-        lease = self._session.lease()
+        lease = self._sessions.lease()
         held = next(iter(self._memory.table(target).values()), None)
         record = held or self._memory.put(target, nonce, data, lease)
         if record.entry.nonce != nonce:

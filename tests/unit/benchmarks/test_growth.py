@@ -10,10 +10,11 @@ from benchmarks.growth.naming import GROWTH, MISSED, named, split
 from benchmarks.growth.ratio import ratios
 from benchmarks.growth.rest import calls, segments
 from benchmarks.growth.rows import Bound
-from benchmarks.growth.table import table
+from benchmarks.growth.table import tables
 from benchmarks.growth.targets import judged
 from benchmarks.growth.threads import timed
 from benchmarks.report import Results
+from benchmarks.subjects import STORES
 
 SOCKETS = """\
 ESTAB 0 0 127.0.0.1:1 127.0.0.1:2 users:(("python",pid=12,fd=3)) cubic data_segs_out:7 lost:1
@@ -85,9 +86,37 @@ def test_a_bound_with_a_base_is_of_the_ratio() -> None:
 def test_the_table_has_sizes_exponents_and_what_was_not_done() -> None:
     late = Figure(subject=GROWTH, name=named("list", 10_000), value=60, unit=MISSED)
     figures = [*_figures("list", n100=1, n1000=10), late]
-    lines = table([Results("etcd", GROWTH, (0, 0), figures)]).splitlines()
-    assert lines[0] == "| cost | store | 100 | 1,000 | 10,000 | exponent | target |"
-    assert lines[2] == "| list | etcd | 1 ms | 10 ms | over 60 s | 1.00 |  |"
+    lines = tables([Results("etcd", GROWTH, (0, 0), figures)]).splitlines()
+    assert lines[0] == "| list | 100 | 1,000 | 10,000 | exponent |"
+    assert lines[2] == "| etcd | 1 ms | 10 ms | over 60 s | 1.00 |"
+
+
+def test_each_cost_has_a_table_with_a_row_for_each_store() -> None:
+    bounds = {"event": Bound(("etcd",), 1_000, at_most=1.2, base=100)}
+    results = [
+        Results("etcd", GROWTH, (0, 0), judged("etcd", _figures("event", n100=2, n1000=3), bounds)),
+        Results("embedded", GROWTH, (0, 0), _figures("event", n100=1)),
+    ]
+    costs, ratios_ = tables(results).split("\n\n")
+    assert [line.split(" | ")[0] for line in costs.splitlines()] == [
+        "| event",
+        "| ---",
+        "| embedded",
+        "| etcd",
+    ]
+    assert ratios_.splitlines()[::2] == [
+        "| event: 1,000 over 100 | all sizes | target |",
+        "| etcd | **1.5 x** | <= 1.2 |",
+    ]
+
+
+def test_no_line_of_the_table_is_long_with_all_stores_and_sizes() -> None:
+    cost = "put or delete: CPU over that of reading all"
+    values = {f"n{size}": 123_456.7 for size in (1, 8, 10, 20, 64, 100, 1_000, 2_500, 10_000)}
+    results = [Results(store, GROWTH, (0, 0), _figures(cost, **values)) for store in STORES]
+    lines = tables(results).splitlines()
+    assert max(map(len, lines)) <= 120
+    assert all(sum(line.startswith(f"| {store} |") for line in lines) > 1 for store in STORES)
 
 
 def test_segments_of_other_processes_do_not_count() -> None:

@@ -7,7 +7,7 @@ import pytest
 from kip30 import PluginLocator
 from kip30.driver.records import Claim, new_nonce
 from kip30_backends.cassandra import CassandraBackend
-from kip30_backends.cassandra.client.library import Row
+from kip30_backends.cassandra.client.connections import Row
 from kip30_backends.cassandra.errors import Failure
 from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
@@ -78,9 +78,9 @@ def claim(request: pytest.FixtureRequest, backend: CassandraBackend) -> Claim:
 @pytest.fixture
 def renewals(claim: Claim, backend: CassandraBackend, monkeypatch: pytest.MonkeyPatch) -> Renewals:
     _renewed(claim)
-    wire = backend._engine.wire
-    renewals = Renewals(wire.send)
-    monkeypatch.setattr(wire, "send", renewals.send)
+    connections = backend._resources.connections
+    renewals = Renewals(connections.send)
+    monkeypatch.setattr(connections, "send", renewals.send)
     return renewals
 
 

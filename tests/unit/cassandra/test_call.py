@@ -8,9 +8,9 @@ import pytest
 
 from kip30 import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.driver.kit.timer import Timer
-from kip30_backends.cassandra.client.library import Row
+from kip30_backends.cassandra.calls import Answer, Ask, Call, ClusterNodes, RequestContext
+from kip30_backends.cassandra.client.connections import Row
 from kip30_backends.cassandra.errors import Failure
-from kip30_backends.cassandra.request import Answer, Ask, Call, Nodes, Route
 from kip30_conformance.polling import TIME_SCALE, eventually
 
 SECONDS = 5 * TIME_SCALE
@@ -46,90 +46,102 @@ class ByHand:
 
 
 @pytest.fixture
-def wire() -> ByHand:
+def connections() -> ByHand:
     return ByHand()
 
 
 @pytest.fixture
-def route(wire: Any) -> Iterator[Route]:
-    pulse = Timer("test-call")
-    yield Route(wire, Nodes(wire.nodes), pulse, lambda go_on: go_on(), "k")
-    pulse.stop()
+def context(connections: Any) -> Iterator[RequestContext]:
+    timer = Timer("test-call")
+    yield RequestContext(
+        connections, ClusterNodes(connections.nodes), timer, lambda go_on: go_on(), "k"
+    )
+    timer.stop()
 
 
 @pytest.mark.parametrize(
     ("kind", "is_last"), [("WriteTimeout", True), ("ConnectionShutdown", False)]
 )
 def test_what_a_node_gave_up_is_not_done_later(
-    route: Route, wire: ByHand, kind: str, *, is_last: bool
+    context: RequestContext, connections: ByHand, kind: str, *, is_last: bool
 ) -> None:
-    call = _call(route)
+    call = _call(context)
     call.start()
-    wire.attempts[0].failed(Failure(kind, ""))
-    eventually(lambda: len(wire.attempts) == 2, what="it is sent again")
-    wire.attempts[1].answered([DONE])
+    connections.attempts[0].failed(Failure(kind, ""))
+    eventually(lambda: len(connections.attempts) == 2, what="it is sent again")
+    connections.attempts[1].answered([DONE])
     answer = call.result(SECONDS)
     assert not answer.is_sure
     assert answer.is_last == is_last
 
 
-def test_what_is_closed_before_it_is_sent_is_not_sent(route: Route, wire: ByHand) -> None:
-    call = _call(route)
-    wire.before_each = call.close
+def test_what_is_closed_before_it_is_sent_is_not_sent(
+    context: RequestContext, connections: ByHand
+) -> None:
+    call = _call(context)
+    connections.before_each = call.close
     call.start()
     assert type(call.exception(SECONDS)) is ClosedError
-    assert not wire.attempts
+    assert not connections.attempts
 
 
-def test_what_is_given_up_before_it_is_sent_is_not_sent(route: Route, wire: ByHand) -> None:
-    call = _call(route)
-    wire.before_each = lambda: call._give_up_if(0)
+def test_what_is_given_up_before_it_is_sent_is_not_sent(
+    context: RequestContext, connections: ByHand
+) -> None:
+    call = _call(context)
+    connections.before_each = lambda: call._give_up_if(0)
     call.start()
     assert type(call.exception(SECONDS)) is UnavailableError
-    assert not wire.attempts
+    assert not connections.attempts
 
 
-def test_what_is_sent_is_not_given_up_with_what_was_before(route: Route, wire: ByHand) -> None:
-    call = _call(route)
+def test_what_is_sent_is_not_given_up_with_what_was_before(
+    context: RequestContext, connections: ByHand
+) -> None:
+    call = _call(context)
     call.start()
     call._give_up_if(0)
     assert not call.done()
-    wire.attempts[0].answered([DONE])
+    connections.attempts[0].answered([DONE])
     assert call.result(SECONDS).applied
 
 
-def test_what_is_answered_while_it_is_sent_leaves_no_timer(route: Route, wire: ByHand) -> None:
-    wire.on_each = lambda attempt: attempt.answered([DONE])
-    call = _call(route)
+def test_what_is_answered_while_it_is_sent_leaves_no_timer(
+    context: RequestContext, connections: ByHand
+) -> None:
+    connections.on_each = lambda attempt: attempt.answered([DONE])
+    call = _call(context)
     call.start()
     assert call.result(SECONDS).applied
-    assert not _timers(route)
+    assert not _timers(context)
 
 
 def test_what_fails_while_it_is_sent_leaves_the_timer_of_the_next_attempt(
-    route: Route, wire: ByHand
+    context: RequestContext, connections: ByHand
 ) -> None:
-    wire.on_each = lambda attempt: (
-        None if len(wire.attempts) == 2 else attempt.failed(Failure("ConnectionShutdown", ""))
+    connections.on_each = lambda attempt: (
+        None
+        if len(connections.attempts) == 2
+        else attempt.failed(Failure("ConnectionShutdown", ""))
     )
-    wire.hosts = [object(), object()]
-    call = _call(route)
+    connections.hosts = [object(), object()]
+    call = _call(context)
     call.start()
-    assert len(wire.attempts) == 2
-    assert len(_timers(route)) == 1
-    wire.attempts[1].answered([DONE])
+    assert len(connections.attempts) == 2
+    assert len(_timers(context)) == 1
+    connections.attempts[1].answered([DONE])
     assert call.result(SECONDS).applied
-    assert not _timers(route)
+    assert not _timers(context)
 
 
 def test_what_is_refused_to_the_end_is_not_made_unknown_by_a_last_attempt(
-    route: Route, wire: ByHand
+    context: RequestContext, connections: ByHand
 ) -> None:
     seconds = 2 * TIME_SCALE
-    wire.on_each = lambda attempt: route.pulse.after(
+    connections.on_each = lambda attempt: context.timer.after(
         0.08 * seconds, lambda: attempt.failed(Failure("NeverSent", "down"))
     )
-    call = _call(route, seconds)
+    call = _call(context, seconds)
     call.start()
     assert type(call.exception(SECONDS)) is UnavailableError
 
@@ -138,20 +150,20 @@ def test_what_is_refused_to_the_end_is_not_made_unknown_by_a_last_attempt(
     ("kind", "error"), [("NeverSent", ClosedError), ("WriteTimeout", OutcomeUnknownError)]
 )
 def test_what_a_close_says_goes_by_what_was_sent(
-    route: Route, wire: ByHand, kind: str, error: type[Exception]
+    context: RequestContext, connections: ByHand, kind: str, error: type[Exception]
 ) -> None:
-    call = _call(route)
+    call = _call(context)
     call.start()
-    wire.before_each = call.close
-    wire.attempts[0].failed(Failure(kind, ""))
+    connections.before_each = call.close
+    connections.attempts[0].failed(Failure(kind, ""))
     assert type(call.exception(SECONDS)) is error
-    assert len(wire.attempts) == 1
+    assert len(connections.attempts) == 1
 
 
-def _timers(route: Route) -> list[object]:
-    return [due for _, _, due in list(route.pulse._due) if due.action is not None]
+def _timers(context: RequestContext) -> list[object]:
+    return [due for _, _, due in list(context.timer._due) if due.action is not None]
 
 
-def _call(route: Route, seconds: float = SECONDS) -> Call[Answer]:
+def _call(context: RequestContext, seconds: float = SECONDS) -> Call[Answer]:
     ask = Ask[Answer]("statement", lambda answer: answer, writes=True)
-    return Call(route, ask, time.monotonic() + seconds)
+    return Call(context, ask, time.monotonic() + seconds)

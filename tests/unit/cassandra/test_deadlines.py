@@ -9,11 +9,11 @@ from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Condition, Fence, Write, new_nonce
 from kip30.names import Key
-from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.folding import Folds
-from kip30_backends.cassandra.order import Revisions
-from kip30_backends.cassandra.request import Answer, Ask
+from kip30_backends.cassandra.calls import Answer, Ask
+from kip30_backends.cassandra.election import Fences
+from kip30_backends.cassandra.observation_order import Revisions
 from kip30_backends.cassandra.storage import BatchedWrites
+from kip30_backends.cassandra.tombstone_folding import Folds
 
 SECONDS = 5.0
 
@@ -23,7 +23,7 @@ class Scripted:
 
     seconds = SECONDS
     root = ""
-    pulse = Timer("test-deadlines")
+    timer = Timer("test-deadlines")
 
     def __init__(self, *answers: Mapping[str, object], sure: bool) -> None:
         self.asked = list[float | None]()

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kip30 import PluginLocator
-from kip30_backends.cassandra import folding
-from kip30_backends.cassandra.folding import Folding, between
-from kip30_backends.cassandra.request import Answer, Ask
+from kip30_backends.cassandra import tombstone_folding
+from kip30_backends.cassandra.calls import Answer, Ask
+from kip30_backends.cassandra.tombstone_folding import Folding, between
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
@@ -48,13 +48,13 @@ def open_client(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold as much more often as the node reads past less."""
-    monkeypatch.setattr(folding, "EVERY", folding.EVERY // 10)
+    monkeypatch.setattr(tombstone_folding, "EVERY", tombstone_folding.EVERY // 10)
 
 
 @pytest.fixture
 def never(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold nothing before a read fails."""
-    monkeypatch.setattr(folding, "EVERY", 10**12)
+    monkeypatch.setattr(tombstone_folding, "EVERY", 10**12)
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def pass_through(client: PluginLocator, pool: ThreadPoolExecutor, jobs: int) -> 
 def signature(client: PluginLocator, namespace: str) -> object:
     """Read what settles a lost answer."""
     backend: Any = client.backend
-    calls = backend._engine.calls
+    calls = backend._resources.calls
     asked = calls.statements.bind("read_done", namespace, "jobs")
     return calls.send(Ask(asked, _first)).result()
 
@@ -157,7 +157,7 @@ def test_groups_outlive_many_leaves(open_client: Open, pool: ThreadPoolExecutor)
 def test_nothing_acknowledged_is_lost_to_folding(
     open_client: Open, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "EVERY", 5)
+    monkeypatch.setattr(tombstone_folding, "EVERY", 5)
     clients = [open_client() for _ in range(2)]
     numbers, lost = itertools.count(), list[str]()
     until = time.monotonic() + 4

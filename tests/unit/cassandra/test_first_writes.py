@@ -8,7 +8,7 @@ from cassandra.query import BatchStatement
 
 from kip30 import PluginLocator
 from kip30_backends.cassandra import CassandraBackend
-from kip30_backends.cassandra.client.library import Row
+from kip30_backends.cassandra.client.connections import Row
 from kip30_backends.cassandra.errors import Failure
 from tests.unit.clients import Open
 
@@ -49,9 +49,9 @@ def client(open_client: Open) -> PluginLocator:
 def late(client: PluginLocator, monkeypatch: pytest.MonkeyPatch) -> Late:
     backend: Any = client.backend
     assert isinstance(backend, CassandraBackend)
-    wire = backend._engine.wire
-    late = Late(wire.send)
-    monkeypatch.setattr(wire, "send", late.send)
+    connections = backend._resources.connections
+    late = Late(connections.send)
+    monkeypatch.setattr(connections, "send", late.send)
     return late
 
 

@@ -43,7 +43,7 @@ def test_a_term_whose_answer_came_late_has_its_fences(
     first = _led(backend, "a")
     _write(backend, first)
     backend.election.release("s", first).result(WITHIN)
-    sessions = backend._engine.claims.sessions
+    sessions = backend._resources.claims.sessions
     monkeypatch.setattr(sessions, "holds", _after_rounds(sessions, 2))
     second = _led(backend, "b")
     assert second.entry.version > first.entry.version
@@ -103,7 +103,7 @@ def test_a_join_that_is_tried_again_holds_up_nothing_else_of_the_group(
 
     monkeypatch.setattr(membership, "_claim", attempt)
     joining = membership.claim("g", "m", new_nonce(), b"")
-    renewed = backend._engine.claims.in_turn(("members", "g"), renew)
+    renewed = backend._resources.claims.in_turn(("members", "g"), renew)
     refused.set_result(None)
     renewed.result(WITHIN)
     joining.result(WITHIN)

@@ -6,7 +6,7 @@ import pytest
 
 from kip30 import Leadership, Member
 from kip30.driver.clock import SystemClock
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open

@@ -12,9 +12,9 @@ from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
-from kip30_backends.cassandra.snapshots import Revision
+from kip30_backends.cassandra.target_states import Revision
 from kip30_backends.cassandra.watch import NamespacePoll, Rhythm
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 
@@ -30,7 +30,7 @@ class Divided:
         self.looks = list[bool]()
         self.orders = itertools.count()
 
-    told = 10**9  # so each look tells again what is known
+    last_stamp = 10**9  # so each look tells again what is known
 
     def begin(self, _targets: object) -> tuple[int, Callable[[object], None]]:
         return next(self.orders), lambda _: None
@@ -59,21 +59,21 @@ class Watcher:
         self.looked.release()
         return True
 
-    def knows(self) -> Snapshot | None:
+    def last_state(self) -> Snapshot | None:
         return self.told
 
 
 @pytest.fixture
-def pulse() -> Iterator[Timer]:
+def timer() -> Iterator[Timer]:
     one = Timer("test-looks")
     yield one
     one.stop()
 
 
-def test_the_last_write_is_told_though_its_revision_was_seen_before(pulse: Timer) -> None:
+def test_the_last_write_is_told_though_its_revision_was_seen_before(timer: Timer) -> None:
     states: Any = Divided()
     watcher = Watcher()
-    poll = NamespacePoll("n", states, Rhythm(pulse, ConcurrencyLimit(1), 0.001))
+    poll = NamespacePoll("n", states, Rhythm(timer, ConcurrencyLimit(1), 0.001))
     poll.add(watcher)
     eventually(lambda: watcher.told and watcher.told.entries["k"] == NEW, what="the new one")
     for _ in range(10):

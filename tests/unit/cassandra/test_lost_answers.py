@@ -38,7 +38,7 @@ def deaf(ensemble: Ensemble, open_client: Open) -> Iterator[Deaf]:
 
 def test_a_put_that_was_seen_and_deleted(deaf: Deaf, open_client: Open) -> None:
     other = open_client().storage()
-    putting = _unheard(deaf, lambda: deaf.storage.put("new", "mine"))
+    putting = _with_lost_answer(deaf, lambda: deaf.storage.put("new", "mine"))
     seen = eventually(lambda: other.get("new"), what="it is done")
     other.delete("new")
     deaf.link.heal()
@@ -48,7 +48,7 @@ def test_a_put_that_was_seen_and_deleted(deaf: Deaf, open_client: Open) -> None:
 
 def test_an_update_that_was_overwritten(deaf: Deaf, open_client: Open) -> None:
     other = open_client().storage()
-    updating = _unheard(deaf, lambda: deaf.storage.update("there", "mine"))
+    updating = _with_lost_answer(deaf, lambda: deaf.storage.update("there", "mine"))
     mine = eventually(lambda: _version(other, "mine"), what="it is done")
     theirs = other.update("there", "theirs")
     deaf.link.heal()
@@ -58,7 +58,7 @@ def test_an_update_that_was_overwritten(deaf: Deaf, open_client: Open) -> None:
 
 def test_a_delete(deaf: Deaf, open_client: Open) -> None:
     other = open_client().storage()
-    deleting = _unheard(deaf, lambda: deaf.storage.delete("there"))
+    deleting = _with_lost_answer(deaf, lambda: deaf.storage.delete("there"))
     eventually(lambda: other.get("there") is None, what="it is done")
     version = other.put("there", "anew")
     deaf.link.heal()
@@ -77,7 +77,7 @@ def test_a_refusal(deaf: Deaf, open_client: Open) -> None:
     assert other.get("absent") is None
 
 
-def _unheard(deaf: Deaf, write: Callable[[], T]) -> Future[T]:
+def _with_lost_answer(deaf: Deaf, write: Callable[[], T]) -> Future[T]:
     deaf.link.swallow_answers()
     return deaf.pool.submit(write)
 

@@ -31,18 +31,18 @@ def test_a_term_that_may_come_once_the_leader_resigns(
 ) -> None:
     assert isinstance(_claim(other).result(WITHIN), Claim)
     assert isinstance(_claim(deaf).result(WITHIN), Held)
-    claiming = _unheard(deaf, link)
+    claiming = _with_lost_answer(deaf, link)
     assert type(claiming.exception(WITHIN)) is OutcomeUnknownError
     assert isinstance(_claim(deaf).result(WITHIN), Held)
 
 
 def test_a_term_that_another_one_has(deaf: Backend, link: Link, other: Backend) -> None:
     assert isinstance(_claim(other).result(WITHIN), Claim)
-    claiming = _unheard(deaf, link)
+    claiming = _with_lost_answer(deaf, link)
     assert isinstance(claiming.result(WITHIN), Held)
 
 
-def _unheard(deaf: Backend, link: Link) -> Future[Claim | Held]:
+def _with_lost_answer(deaf: Backend, link: Link) -> Future[Claim | Held]:
     """Claim, and hear of it only once a first answer is lost."""
     link.swallow_answers()
     claiming = _claim(deaf)

@@ -6,7 +6,7 @@ import pytest
 
 from kip30 import PositionLostError
 from kip30.driver.scanning import PageSize
-from kip30_backends.cassandra import scan_tables
+from kip30_backends.cassandra import scan_partitions
 from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
@@ -61,7 +61,7 @@ def test_in_the_middle_of_a_span(
     drop: Drop,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scan_tables, "PageSize", lambda: PageSize(3))
+    monkeypatch.setattr(scan_partitions, "PageSize", lambda: PageSize(3))
     _fill(open_client, keyspace, "v")
     store = open_scanner(**{**located(keyspace), "plugin.operation.timeout.ms": 3_000})
     at = store.position()

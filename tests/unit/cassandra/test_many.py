@@ -11,10 +11,10 @@ from kip30 import UnavailableError
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Fence
 from kip30.names import Key
-from kip30_backends.cassandra.fences import Fences
-from kip30_backends.cassandra.folding import Folds
-from kip30_backends.cassandra.request import Answer, Ask
+from kip30_backends.cassandra.calls import Answer, Ask
+from kip30_backends.cassandra.election import Fences
 from kip30_backends.cassandra.storage import CassandraStorage
+from kip30_backends.cassandra.tombstone_folding import Folds
 
 MANY = 1000
 NAMES = [f"n{number:04d}" for number in range(MANY)]
@@ -26,12 +26,12 @@ class Unanswered:
 
     seconds = SOON
     root = ""
-    pulse = Timer("test-many")
+    timer = Timer("test-many")
 
     def __init__(self) -> None:
         self.asked = list[Future[Any]]()
         self.reads = list[Callable[[Answer], Any]]()
-        self.statements = self
+        self.statements = self.gate = self
 
     def bind(self, name: str, *_: object) -> str:
         return name

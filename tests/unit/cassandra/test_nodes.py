@@ -2,8 +2,8 @@
 
 import time
 
-from kip30_backends.cassandra.order import Orders, Revisions
-from kip30_backends.cassandra.request import Nodes
+from kip30_backends.cassandra.calls import ClusterNodes
+from kip30_backends.cassandra.observation_order import Orders, Revisions
 
 
 class Node:
@@ -13,8 +13,8 @@ class Node:
 A, B, C = Node(), Node(), Node()
 
 
-def _nodes(*up: Node) -> Nodes:
-    return Nodes(lambda: up)
+def _nodes(*up: Node) -> ClusterNodes:
+    return ClusterNodes(lambda: up)
 
 
 def test_the_plan_is_followed() -> None:
@@ -26,7 +26,7 @@ def test_the_plan_is_followed() -> None:
 
 def test_one_is_used_as_long_as_it_talks() -> None:
     plans = iter([(A, B), (B, A), (B, A), (A, B)])
-    nodes = Nodes(lambda: next(plans))
+    nodes = ClusterNodes(lambda: next(plans))
     assert nodes.choose(set()) == (A, 1)
     assert nodes.choose(set()) == (A, 1)
     nodes.suspect(A)
@@ -67,15 +67,15 @@ def test_revisions_grow_and_are_near_the_time_of_day() -> None:
 def test_revisions_overtake_what_was_seen() -> None:
     revisions = Revisions()
     ahead = revisions.next() + 3_600_000_000
-    revisions.saw(("records", "n"), ahead)
-    revisions.saw(("records", "n"), None)
+    revisions.observe(("records", "n"), ahead)
+    revisions.observe(("records", "n"), None)
     assert revisions.next() == ahead + 1
 
 
 def test_watches_overtake_what_was_told_elsewhere() -> None:
     orders = Orders()
     polled = orders.next()
-    assert orders.told < polled
-    told = orders.tell()
-    assert orders.told == told > polled
-    assert orders.next() > told
+    assert orders.last_stamp < polled
+    last_stamp = orders.stamp()
+    assert orders.last_stamp == last_stamp > polled
+    assert orders.next() > last_stamp

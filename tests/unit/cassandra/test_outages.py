@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30 import OutcomeUnknownError, UnavailableError, ValueChange
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed

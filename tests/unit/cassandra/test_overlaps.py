@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from kip30.driver.records import Entry, Kind, Target, Version
-from kip30_backends.cassandra.order import Orders, Overlaps
+from kip30_backends.cassandra.observation_order import Orders, Overlaps
 
 GROUP = Target(Kind.GROUP, "g")
 STEPS = 400

@@ -19,15 +19,15 @@ A_MOMENT = 0.05
 
 
 @pytest.fixture
-def pulse() -> Iterator[Timer]:
+def timer() -> Iterator[Timer]:
     one = Timer("test-lines")
     yield one
     one.stop()
 
 
 @pytest.fixture
-def turns(pulse: Timer) -> ClaimQueues:
-    return ClaimQueues(pulse)
+def turns(timer: Timer) -> ClaimQueues:
+    return ClaimQueues(timer)
 
 
 def soon() -> float:
@@ -81,7 +81,7 @@ def test_who_waits_ends_by_its_own_time(turns: ClaimQueues) -> None:
     assert not first.done()
 
 
-def test_who_is_nearly_out_of_time_takes_nobody_along(pulse: Timer) -> None:
+def test_who_is_nearly_out_of_time_takes_nobody_along(timer: Timer) -> None:
     done, first = list[list[Job]](), Future[Sequence[Job]]()
 
     def do(_place: object, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:
@@ -89,7 +89,7 @@ def test_who_is_nearly_out_of_time_takes_nobody_along(pulse: Timer) -> None:
         done.append(list(jobs))
         return first if len(done) == 1 else Completed(())
 
-    lines: PartitionQueues[Job] = PartitionQueues(pulse, _all, do)
+    lines: PartitionQueues[Job] = PartitionQueues(timer, _all, do)
     jobs = [Job(time.monotonic() + SECONDS * part) for part in (1, 0.1, 0.9, 0.12, 1)]
     for job in jobs:
         lines.join("here", job)

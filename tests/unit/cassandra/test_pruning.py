@@ -108,7 +108,7 @@ def test_a_claim_that_read_the_floor_before_a_prune_is_not_granted_after_it(
 
     def lead_and_prune() -> None:
         seen.extend([led(quick), led(quick), pruned(quick)])
-        admin.tell(UNLED, namespace, "s")  # as the late one found it, but for the birth
+        admin.tell(UNLED, namespace, "s")  # as the late one found it, but for the creation
 
     meanwhile(monkeypatch, lead_and_prune)
     claim: Any = late.backend.election.claim("s", "c", "nonce", b"").result()

@@ -3,7 +3,7 @@
 from kip30 import BYTES, KeySetChange
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 

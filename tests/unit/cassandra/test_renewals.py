@@ -10,7 +10,7 @@ from kip30.driver.kit.futures import Completed
 from kip30.driver.records import Entry
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
 from kip30_backends.cassandra.session import ClaimRow, Holding, Parcel, parcels, renew_all
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open

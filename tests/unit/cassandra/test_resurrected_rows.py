@@ -8,8 +8,8 @@ import pytest
 from kip30 import LeaderChange, MembershipChange
 from kip30.driver.clock import ManualClock
 from kip30.driver.records import Entry, Version
-from kip30_backends.cassandra.snapshots import ResurrectedRows
-from kip30_conformance.clients.recorder import Recorder
+from kip30_backends.cassandra.target_states import ResurrectedRows
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 

@@ -130,8 +130,10 @@ def test_others_are_asked_if_a_node_without_tables_may_not_make_them(
 def _ask_first(client: PluginLocator, address: str) -> None:
     backend = client.backend
     assert isinstance(backend, CassandraBackend)
-    (node,) = (one for one in backend._engine.wire.known() if str(one.endpoint) == address)
-    backend._engine.calls._route.nodes._current = node
+    (node,) = (
+        one for one in backend._resources.connections.known() if str(one.endpoint) == address
+    )
+    backend._resources.calls._context.nodes._current = node
 
 
 def _comment(admin: Admin) -> object:

@@ -7,8 +7,8 @@ import pytest
 
 from kip30 import BYTES, ClosedError, PositionLostError, Version
 from kip30.driver.scanning import Layout, PageSize, View
-from kip30_backends.cassandra import scan_tables
-from kip30_backends.cassandra.client.statements import walk
+from kip30_backends.cassandra import scan_partitions
+from kip30_backends.cassandra.client.connections import walk
 from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import PATIENT, Open
 
@@ -72,10 +72,10 @@ def test_the_seams_of_all_pages(
     storage.put_many(dict.fromkeys(keys, "v"))
     store = open_scanner()
     for most, places, names, at_once in [(1, 1, 1, 1), (2, 3, 2, 5), (7, 4, 3, 2)]:
-        monkeypatch.setattr(scan_tables, "PageSize", lambda most=most: PageSize(most))
-        monkeypatch.setattr(scan_tables, "_PLACES", places)
-        monkeypatch.setattr(scan_tables, "_NAMES", names)
-        monkeypatch.setattr(scan_tables, "_AT_ONCE", at_once)
+        monkeypatch.setattr(scan_partitions, "PageSize", lambda most=most: PageSize(most))
+        monkeypatch.setattr(scan_partitions, "_PLACES", places)
+        monkeypatch.setattr(scan_partitions, "_NAMES", names)
+        monkeypatch.setattr(scan_partitions, "_AT_ONCE", at_once)
         for rows in (4, 7, 1_000):
             assert keys_of(rows_of(store, rows)) == Counter(keys)
 
@@ -200,7 +200,7 @@ def test_an_expired_claim_is_not_shown(
 def test_closed_in_the_middle_of_a_span(
     open_scanner: OpenScanner, open_client: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan_tables, "PageSize", lambda: PageSize(3))
+    monkeypatch.setattr(scan_partitions, "PageSize", lambda: PageSize(3))
     open_client().storage().put_many({f"n/{number}": "v" for number in range(10)})
     store = open_scanner()
     at = store.position()

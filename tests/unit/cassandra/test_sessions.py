@@ -15,7 +15,7 @@ LONG = 10.0
 
 
 class Alarm:
-    """Stands for a `Pulse`: keeps what is to be done last, until a test does it."""
+    """Stands for a `Timer`: keeps what is to be done last, until a test does it."""
 
     def __init__(self) -> None:
         self.action: Callable[[], object] = lambda: None

@@ -9,11 +9,11 @@ import pytest
 
 from kip30.driver.kit.timer import Timer
 from kip30.driver.records import Kind, Snapshot, Target
-from kip30_backends.cassandra.folding import Folds
-from kip30_backends.cassandra.order import Orders
+from kip30_backends.cassandra.calls import Answer, Ask
+from kip30_backends.cassandra.observation_order import Orders
 from kip30_backends.cassandra.partition_queue import ConcurrencyLimit
-from kip30_backends.cassandra.request import Answer, Ask
-from kip30_backends.cassandra.snapshots import States
+from kip30_backends.cassandra.target_states import States
+from kip30_backends.cassandra.tombstone_folding import Folds
 from kip30_backends.cassandra.watch import CassandraWatch, NamespacePoll, Rhythm
 
 VALUE = Target(Kind.VALUE, "n", "k")
@@ -24,7 +24,7 @@ class Asked:
     """Stands for `Calls`: what is asked waits until the test has it answered."""
 
     root = "r"
-    pulse = Timer("test-states")
+    timer = Timer("test-states")
 
     def __init__(self) -> None:
         self.statements = self
@@ -56,12 +56,12 @@ class Asked:
 class World:
     """One watch of a value, whose looks are begun by the test."""
 
-    def __init__(self, pulse: Timer) -> None:
+    def __init__(self, timer: Timer) -> None:
         asked: Any = Asked()
         self.asked = asked
         self.told = list[Snapshot]()
         self.states = States(asked, Folds(asked, asked, "ks"))
-        self.poll = NamespacePoll("n", self.states, Rhythm(pulse, ConcurrencyLimit(1), 0.01))
+        self.poll = NamespacePoll("n", self.states, Rhythm(timer, ConcurrencyLimit(1), 0.01))
         self.watch = CassandraWatch(
             VALUE, self.told.append, asked.orders, lambda _: self.poll.remove(self.watch)
         )
@@ -77,9 +77,9 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    pulse = Timer("test-states")
-    yield World(pulse)
-    pulse.stop()
+    timer = Timer("test-states")
+    yield World(timer)
+    timer.stop()
 
 
 def test_a_look_that_sees_the_older_state_does_not_pass_for_a_later_one(world: World) -> None:
@@ -101,7 +101,7 @@ def test_what_is_known_is_not_affirmed_against_a_newer_answer(world: World) -> N
         world.look()
         world.asked.answer("read_rev", OLD)
         world.asked.answer("read_records", OLD)
-    world.asked.orders.tell()  # an answer about something else
+    world.asked.orders.stamp()  # an answer about something else
     baseline = world.states.read(VALUE)
     world.look()
     world.asked.answer("read_records", NEW)

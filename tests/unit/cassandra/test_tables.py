@@ -8,7 +8,7 @@ from kip30 import ConfigError, PluginLocator, StoreError, ValueChange
 from kip30.config import Written, build, load
 from kip30_backends.cassandra import CassandraSettings
 from kip30_backends.cassandra.schema import ddl
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open

@@ -105,7 +105,29 @@ def test_a_secret_under_an_alias_has_its_origin(vault: Shell) -> None:
     )
     rows = {row["key"]: row for row in vault.json("config", "--effective", "--load-plugins")}
     assert rows["plugin.vault.password"]["value"] == "***"
-    assert rows["plugin.vault.password"]["origin"] == f"{vault.properties}:4"
+    assert rows["plugin.vault.password"]["origin"] == f"vault.secret ({vault.properties}:4)"
+
+
+def test_the_additional_paths_are_found_under_the_name_of_the_patch(vault: Shell) -> None:
+    settings = {"plugin.locator.classname": "vault:Vault", "plugin.vault.address": "here"}
+    vault.write({**settings, "plugin.additional.jars": vault.folder})
+    words = ("config", "--effective", "--load-plugins")
+    rows = {row["key"]: (row["value"], row["origin"]) for row in vault.json(*words)}
+    origin = f"plugin.additional.jars ({vault.properties}:3)"
+    assert rows["plugin.additional.paths"] == (str(vault.folder), origin)
+    assert rows["plugin.vault.address"] == ("here", f"{vault.properties}:2")
+    assert "plugin.additional.jars" not in rows
+
+
+def test_two_names_of_a_setting_with_different_values_are_refused(vault: Shell) -> None:
+    both = {"plugin.additional.paths": vault.folder, "plugin.additional.jars": "/elsewhere"}
+    vault.write({"plugin.backend": "embedded", **both})
+    result = vault("config", "--effective")
+    assert result.exit_code == Status.USAGE
+    assert "keep plugin.additional.paths" in result.output
+    vault.write({"plugin.backend": "embedded", **both, "plugin.additional.jars": vault.folder})
+    rows = {row["key"]: row["origin"] for row in vault.json("config", "--effective")}
+    assert rows["plugin.additional.paths"] == f"{vault.properties}:2"
 
 
 def test_a_right_file_is_said_to_be_for_its_store(shell: Shell) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 
 from kip30.cli._exit_codes import Status
-from kip30_conformance.clients.arena import Arena
+from kip30_conformance.clients.run_processes import Arena
 
 from .shell import Shell
 

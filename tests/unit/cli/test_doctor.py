@@ -25,13 +25,15 @@ class Deaf(EmbeddedBackend):
         self.observe.watch = lambda target, sink: watch(target, lambda snapshot: None)
 """
 READ_ONLY = """
+from kip30.driver.kit.futures import failed
+from kip30.errors import UnavailableError
 from kip30_backends.embedded import EmbeddedBackend
 
 class ReadOnly(EmbeddedBackend):
     name = "read-only"
     def __init__(self, context, settings):
         super().__init__(context, settings)
-        self.faults.fail("storage.write", times=None)
+        self.storage.write = lambda _: failed(UnavailableError("no leader"))
 """
 
 JOURNAL = "change"
@@ -75,7 +77,8 @@ def test_nothing_is_left_behind(shell: Shell) -> None:
 def test_what_is_not_offered_is_no_failure(shell: Shell) -> None:
     use(shell, "limited:Limited", LIMITED)
     found = {one["step"]: one["verdict"] for one in shell.json("doctor")}
-    assert found["compare and set"] == found["be fenced off"] == "-"
+    refused = ("compare and set", "guard a write", "be fenced off")
+    assert [found[step] for step in refused] == ["-"] * len(refused)
     assert found["list a namespace"] == "ok"
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kip30.cli._docs import commands
 from kip30.cli._exit_codes import Status
+from kip30.cli._generate_docs import commands
 from kip30.cli._schema import ERROR, SCHEMA, Field
 from kip30.cli.program import COMMANDS, program
 
@@ -133,6 +133,7 @@ ANSWERS: Mapping[str, tuple[str, ...]] = {
     "prune": ("prune", "--unused", "30d", "--dry-run"),
 }
 WATCHES: Mapping[str, tuple[str, ...]] = {
+    "coordinate-status": ("coordinate-status", "g", "--watch"),
     "leader": ("leader", "s", "--watch"),
     "group watch": ("group", "watch", "g"),
     "kv watch": ("kv", "watch", "n/k"),

@@ -57,8 +57,11 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["leadr"], "no such command: leadr (did you mean leader?) — see `kip30 --help`"),
         (["--jason"], "--jason"),
         (["kv", "lst"], "no such command: lst (did you mean list?) — see `kip30 kv --help`"),
-        (["qqq"], "no such command: qqq; there are run, leader, group, kv, backends, config,"),
-        (["help", "qqq"], "no such command: qqq; there are run, leader, group, kv, backends,"),
+        (["qqq"], "no such command: qqq; there are run, coordinate, coordinate-status,"),
+        (
+            ["help", "qqq"],
+            "no such command: qqq; there are run, coordinate, coordinate-status,",
+        ),
         (["help", "leadr"], "no such command: leadr (did you mean leader?) — see `kip30 --help`"),
         (["help", "group", "jn"], "no such command: jn (did you mean join?) — see `kip30 group"),
         (["help", "group", "qqq"], "no such command: qqq; there are join, list and watch — see"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kip30_conformance import faults, suites
+from kip30_conformance import fault_suites, suites
 from kip30_conformance.all_suites import SUITES
 from kip30_conformance.report.results import case_id
 from kip30_conformance.suite import Suite
@@ -18,7 +18,7 @@ EMBEDDED = Path(__file__).parents[2] / "conformance" / "test_embedded.py"
 
 
 def in_modules() -> Iterator[type[Suite]]:
-    for wing in (suites, faults):
+    for wing in (suites, fault_suites):
         for module in pkgutil.iter_modules(wing.__path__, f"{wing.__name__}."):
             for name, value in vars(import_module(module.name)).items():
                 if name.endswith("Tests") and value.__module__ == module.name:

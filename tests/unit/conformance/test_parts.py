@@ -11,11 +11,11 @@ import pytest
 
 from kip30 import ConfigError, DefiniteError, KeyMissingError, PluginLocator
 from kip30.driver import Capability
-from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import at_once
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.suite import Evidence, NoEvidenceError, needing
 from kip30_conformance.unreachable import nowhere
 
@@ -75,10 +75,10 @@ def test_things_at_once_do_run_together() -> None:
 
 
 def test_a_leaked_thread_is_seen() -> None:
-    before, over = resources(), threading.Event()
+    before, over = resources_held(), threading.Event()
     thread = threading.Thread(target=over.wait, name="leaked", daemon=True)
     thread.start()
-    with pytest.raises(AssertionError, match="thread leaked"):
+    with pytest.raises(AssertionError, match="thread 'leaked'"):
         expect_no_more_than(before, within=0.02)
     over.set()
     thread.join()
@@ -86,7 +86,7 @@ def test_a_leaked_thread_is_seen() -> None:
 
 
 def test_a_leaked_descriptor_is_seen() -> None:
-    before, leaked = resources(), os.open(os.devnull, os.O_RDONLY)
+    before, leaked = resources_held(), os.open(os.devnull, os.O_RDONLY)
     with pytest.raises(AssertionError, match="descriptor"):
         expect_no_more_than(before, within=0.02)
     os.close(leaked)
@@ -94,7 +94,7 @@ def test_a_leaked_descriptor_is_seen() -> None:
 
 
 def test_a_leaked_process_is_seen() -> None:
-    before = resources()
+    before = resources_held()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         with pytest.raises(AssertionError, match=f"child {process.pid}"):
             expect_no_more_than(before, within=0.02)

@@ -4,10 +4,21 @@ from html.parser import HTMLParser
 import pytest
 from typing_extensions import override
 
+from kip30 import UnsupportedError
+from kip30.config import load
+from kip30_conformance.conform import PropertiesHarness
+from kip30_conformance.harness import Harness
 from kip30_conformance.report.rendering import html, markdown
-from kip30_conformance.report.results import Check, Level, Outcome, Store, Summary, case_id
+from kip30_conformance.report.results import (
+    Check,
+    CheckOutcome,
+    Level,
+    StoreUnderTest,
+    Summary,
+    case_id,
+)
 
-STORE = Store(
+STORE = StoreUnderTest(
     name="toy",
     description={"version": "7"},
     settings={"plugin.backend": "toy", "plugin.toy.password": "***"},
@@ -17,7 +28,7 @@ STORE = Store(
 
 
 def check(
-    outcome: Outcome = Outcome.PASSED,
+    outcome: CheckOutcome = CheckOutcome.PASSED,
     name: str = "test_S03_put_existing",
     level: Level = Level.CORE,
     detail: str = "",
@@ -52,16 +63,16 @@ def summary(*checks: Check) -> Summary:
 @pytest.mark.parametrize(
     ("outcomes", "exit_code"),
     [
-        ([Outcome.PASSED], 0),
-        ([Outcome.PASSED, Outcome.SKIPPED], 0),
-        ([Outcome.PASSED, Outcome.FAILED], 1),
-        ([Outcome.NO_EVIDENCE, Outcome.FAILED], 1),
-        ([Outcome.PASSED, Outcome.NO_EVIDENCE], 3),
-        ([Outcome.SKIPPED], 3),
+        ([CheckOutcome.PASSED], 0),
+        ([CheckOutcome.PASSED, CheckOutcome.SKIPPED], 0),
+        ([CheckOutcome.PASSED, CheckOutcome.FAILED], 1),
+        ([CheckOutcome.NO_EVIDENCE, CheckOutcome.FAILED], 1),
+        ([CheckOutcome.PASSED, CheckOutcome.NO_EVIDENCE], 3),
+        ([CheckOutcome.SKIPPED], 3),
         ([], 3),
     ],
 )
-def test_exit_code(outcomes: list[Outcome], exit_code: int) -> None:
+def test_exit_code(outcomes: list[CheckOutcome], exit_code: int) -> None:
     assert summary(*map(check, outcomes)).exit_code == exit_code
 
 
@@ -75,14 +86,15 @@ def test_case_id(name: str, expected: str) -> None:
 
 def test_each_level_includes_those_before() -> None:
     assert [[one.includes(other) for other in Level] for one in Level] == [
-        [True, False, False],
-        [True, True, False],
-        [True, True, True],
+        [True, False, False, False],
+        [True, True, False, False],
+        [True, True, True, False],
+        [True, True, True, True],
     ]
 
 
 def test_json_report() -> None:
-    found = summary(check(), check(Outcome.FAILED, level=Level.FAULT, detail="why"))
+    found = summary(check(), check(CheckOutcome.FAILED, level=Level.FAULT, detail="why"))
     report = json.loads(json.dumps(found.to_json()))
     assert report["verdict"] == "failed"
     assert report["exit_code"] == 1
@@ -118,7 +130,7 @@ def test_the_summary_in_one_line() -> None:
 
 
 def test_markdown_report() -> None:
-    text = markdown(summary(check(Outcome.SKIPPED, detail="no <hooks>\nat all"), check()))
+    text = markdown(summary(check(CheckOutcome.SKIPPED, detail="no <hooks>\nat all"), check()))
     assert text.startswith("# kip30 on toy: passed, of what could be tested\n")
     assert "| S03 | test_S03_put_existing | no &lt;hooks&gt;<br>at all |" in text
     assert "A put of a key \\| that is there raises." in text
@@ -142,14 +154,16 @@ class _Cells(HTMLParser):
 
 def test_html_report() -> None:
     cells = _Cells()
-    cells.feed(html(summary(check(Outcome.FAILED, detail="<script>alert(1)</script>"))))
+    cells.feed(html(summary(check(CheckOutcome.FAILED, detail="<script>alert(1)</script>"))))
     assert "script" not in cells.opened
     assert "<script>alert(1)</script>" in cells.texts
     assert "kip30 on toy: failed" in cells.texts
 
 
 def test_what_was_not_tested_is_counted_by_reason() -> None:
-    skipped = [check(Outcome.SKIPPED, detail=why) for why in ("no hooks", "no servers", "no hooks")]
+    skipped = [
+        check(CheckOutcome.SKIPPED, detail=why) for why in ("no hooks", "no servers", "no hooks")
+    ]
     one = summary(*skipped, check())
     assert (one.exit_code, one.verdict) == (0, "passed, of what could be tested")
     assert one.to_json()["untested"] == {"no hooks": 2, "no servers": 1}
@@ -158,7 +172,7 @@ def test_what_was_not_tested_is_counted_by_reason() -> None:
 
 
 def test_stalls_are_noted_at_their_checks_and_in_the_summary() -> None:
-    one = summary(check(), check(Outcome.FAILED, detail="why", stalled_seconds=1.26))
+    one = summary(check(), check(CheckOutcome.FAILED, detail="why", stalled_seconds=1.26))
     assert str(one).endswith("; the suite's process stood still for 1.3 s in all, during 1 checks")
     assert one.to_json()["stalled_seconds"] == 1.26
     assert [found["stalled_seconds"] for found in one.to_json()["checks"]] == [0.0, 1.26]
@@ -166,3 +180,18 @@ def test_stalls_are_noted_at_their_checks_and_in_the_summary() -> None:
     assert "| S03 | test_S03_put_existing | the suite's process stood still for 1.3 s |" in text
     assert "why<br>the suite's process stood still for 1.3 s" in text
     assert "stood still" not in str(summary(check()))
+
+
+def test_reasons_of_skipped_checks_are_counted_together() -> None:
+    harness = PropertiesHarness(load({"plugin.backend": "toy"}))
+    skipped = [
+        check(CheckOutcome.SKIPPED, f"test_N0{number}_unreadable_record", detail=_refusal(harness))
+        for number in range(4, 7)
+    ]
+    assert list(summary(*skipped).untested().values()) == [3]
+
+
+def _refusal(harness: Harness) -> str:
+    with pytest.raises(UnsupportedError) as raised:
+        harness.neighbour(harness.unique_root())
+    return str(raised.value)

@@ -1,10 +1,10 @@
 from typing import Any
 
-from kip30_conformance.report.results import Check, Level, Outcome, Store, Summary
+from kip30_conformance.report.results import Check, CheckOutcome, Level, StoreUnderTest, Summary
 from kip30_conformance.report.support_table import support
 
 
-def report(name: str, *outcomes: Outcome, nodes: str = "1") -> dict[str, Any]:
+def report(name: str, *outcomes: CheckOutcome, nodes: str = "1") -> dict[str, Any]:
     checks = [
         Check(
             case="S03",
@@ -14,11 +14,11 @@ def report(name: str, *outcomes: Outcome, nodes: str = "1") -> dict[str, Any]:
             level=Level.CORE,
             outcome=outcome,
             seconds=1.0,
-            detail="Skipped: no way" if outcome is Outcome.SKIPPED else "",
+            detail="Skipped: no way" if outcome is CheckOutcome.SKIPPED else "",
         )
         for number, outcome in enumerate(outcomes)
     ]
-    store = Store(
+    store = StoreUnderTest(
         name=name,
         description={"version": "1.2"},
         settings={},
@@ -37,17 +37,30 @@ def report(name: str, *outcomes: Outcome, nodes: str = "1") -> dict[str, Any]:
 
 
 def test_a_case_is_as_good_as_its_worst_check() -> None:
-    good = report("good", Outcome.PASSED, Outcome.SKIPPED)
-    bad = report("bad", Outcome.PASSED, Outcome.FAILED, nodes="3")
-    table = support([good, bad])
-    assert "| case | what its checks prove | good | bad, 3 nodes |" in table
-    assert "| S03 | Proof 0.<br>Proof 1. | yes | **no** |" in table
-    assert "| commit | c0ffee | c0ffee |" in table
-    assert "| fencing | yes | no, refused |" in table
-    assert "| good | S03 | test_S03_1 | no way |" in table
+    good = report("good", CheckOutcome.PASSED, CheckOutcome.SKIPPED)
+    bad = report("bad", CheckOutcome.PASSED, CheckOutcome.FAILED, nodes="3")
+    page = support([good, bad])
+    assert "| case | good | bad, 3 nodes |" in page
+    assert "| S03 | yes | **no** |" in page
+    assert "\n* S03: Proof 0. Proof 1.\n" in page
+    assert "| good | 1.2 | c0ffee | passed, of what could be tested | core |" in page
+    assert "| fencing | yes | no, refused |" in page
+    assert "### good\n\n* no way: `test_S03_1`\n" in page
+    assert "### bad" not in page
 
 
 def test_what_nobody_ran_is_said() -> None:
-    table = support([report("good", Outcome.PASSED), report("idle")])
-    assert "| S03 | Proof 0. | yes | not run |" in table
-    assert "Skipped checks" not in table
+    page = support([report("good", CheckOutcome.PASSED), report("idle")])
+    assert "| S03 | yes | not run |" in page
+    assert "Skipped checks" not in page
+
+
+def test_no_line_is_long_however_many_reports_there_are() -> None:
+    names = ["embedded", "zookeeper", "etcd", "consul", "cassandra"]
+    reports = [report(name, CheckOutcome.SKIPPED, nodes=nodes) for name in names for nodes in "13"]
+    reports[2]["store"]["description"]["version"] = "3.9.4-" + "0" * 60
+    reports[2]["checks"][0]["about"] = " ".join(["a proof of many words"] * 20)
+    page = support(reports)
+    assert [line for line in page.splitlines() if len(line) > 120] == []
+    row = "| S03 |"
+    assert sum(line.count("skipped") for line in page.splitlines() if line.startswith(row)) == 10

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kip30.config import Address
-from kip30_backends.consul.client.http import Wire
-from kip30_backends.consul.errors import UNSENT, TroubleError
+from kip30_backends.consul.client.http import HttpConnection
+from kip30_backends.consul.errors import UNSENT, RequestFailedError
 from tests.unit.threads import no_threads
 
 SECONDS = 1.0
@@ -46,9 +46,9 @@ def _stands_for(monkeypatch: pytest.MonkeyPatch, *ports: int) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", look)
 
 
-def _fails(until: float, host: str = "name") -> TroubleError:
-    with pytest.raises(TroubleError) as raised:
-        Wire(Address(host, 1), None, until)
+def _fails(until: float, host: str = "name") -> RequestFailedError:
+    with pytest.raises(RequestFailedError) as raised:
+        HttpConnection(Address(host, 1), None, until)
     assert raised.value.failure.status == UNSENT
     assert time.monotonic() < until + SECONDS / 2
     return raised.value
@@ -66,7 +66,7 @@ def test_an_address_behind_a_silent_one_is_reached(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         _stands_for(monkeypatch, silent, listening.getsockname()[1])
-        with closing(Wire(Address("name", 1), None, until)):
+        with closing(HttpConnection(Address("name", 1), None, until)):
             assert time.monotonic() < until
 
 
@@ -93,5 +93,5 @@ def test_a_name_is_resolved_without_a_thread_if_none_is_to_be_had(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         _stands_for(monkeypatch, listening.getsockname()[1])
-        with no_threads(), closing(Wire(Address("name", 1), None, until)) as wire:
-            assert wire.is_idle()
+        with no_threads(), closing(HttpConnection(Address("name", 1), None, until)) as connection:
+            assert connection.is_idle()

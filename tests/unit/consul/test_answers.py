@@ -7,8 +7,8 @@ import pytest
 
 from kip30 import AuthenticationError, Kip30Error, StoreError
 from kip30_backends.consul.client.http import Answer
-from kip30_backends.consul.errors import TroubleError, translate
-from kip30_backends.consul.transactions import Found, found
+from kip30_backends.consul.errors import RequestFailedError, translate
+from kip30_backends.consul.transactions import PairsAtIndex, found
 
 INDEX = {"X-Consul-Index": "7"}
 FILTERED = {**INDEX, "X-Consul-Results-Filtered-By-Acls": "true"}
@@ -22,13 +22,13 @@ def _answer(status: int, headers: Mapping[str, str], body: bytes) -> Answer:
 
 
 def _refused(answer: Answer) -> Kip30Error:
-    with pytest.raises(TroubleError) as raised:
+    with pytest.raises(RequestFailedError) as raised:
         found(answer)
     return translate(raised.value.failure, wrote=False, server="h:1")
 
 
 def test_consul_says_that_a_key_is_not_there() -> None:
-    assert found(_answer(404, INDEX, b"")) == Found(7, [])
+    assert found(_answer(404, INDEX, b"")) == PairsAtIndex(7, [])
 
 
 def test_nobody_else_says_that_a_key_is_not_there() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from kip30 import UnavailableError
 from kip30_backends.consul import ConsulBackend
-from kip30_backends.consul.request import Read, _read
+from kip30_backends.consul.calls import Read, _read
 from tests.unit.clients import Open
 
 
@@ -12,9 +12,9 @@ from tests.unit.clients import Open
 def test_a_read_whose_time_is_up_takes_none_from_the_others(open_client: Open, place: int) -> None:
     backend = open_client().backend
     assert isinstance(backend, ConsulBackend)
-    calls = backend._engine.calls
+    calls = backend._resources.calls
     seconds = [0.0 if number == place else calls.seconds for number in range(10)]
-    reads = [Read(calls._batches, calls.exchange(left), f"batch/{left}") for left in seconds]
+    reads = [Read(calls._batches, calls.requests(left), f"batch/{left}") for left in seconds]
     assert all(read._unsent.acquire(blocking=False) for read in reads)
     _read(reads)
     late = reads.pop(place)

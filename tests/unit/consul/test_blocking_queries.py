@@ -11,10 +11,15 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.blocking_query import Backoff, BlockingQuery, Ear, Hear
+from kip30_backends.consul.blocking_query import (
+    AnswerCallback,
+    BlockingQuery,
+    QueryConnection,
+    QueryWait,
+)
+from kip30_backends.consul.client.endpoints import Agent, Endpoints
 from kip30_backends.consul.client.http import Answer
-from kip30_backends.consul.client.library import Agent, Endpoints
-from kip30_backends.consul.errors import TroubleError
+from kip30_backends.consul.errors import RequestFailedError
 from kip30_backends.consul.transactions import index_of, target
 from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
@@ -23,7 +28,7 @@ from .admin import Admin
 
 SECONDS = 5.0
 SOON = SECONDS * TIME_SCALE
-PATIENCE = Backoff(wait=20 * SOON, answer=4 * SOON)
+PATIENCE = QueryWait(wait=20 * SOON, answer=4 * SOON)
 NAME = "slow.invalid"
 
 
@@ -70,18 +75,18 @@ def waiting(admin: Admin, namespace: str) -> str:
 
 
 @contextmanager
-def _asking(ear: Ear, wanted: str) -> Iterator[Future[Answer]]:
+def _asking(connection: QueryConnection, wanted: str) -> Iterator[Future[Answer]]:
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(ear.ask, wanted, PATIENCE)
+        future = pool.submit(connection.ask, wanted, PATIENCE)
         try:
             yield future
         finally:
-            ear.interrupt()
-            pool.submit(ear.let_go).result()
+            connection.interrupt()
+            pool.submit(connection.let_go).result()
 
 
 def _fails_soon(future: Future[Answer]) -> None:
-    assert type(future.exception(SOON)) is TroubleError
+    assert type(future.exception(SOON)) is RequestFailedError
 
 
 def _open(endpoints: Endpoints) -> int:
@@ -91,10 +96,10 @@ def _open(endpoints: Endpoints) -> int:
 def test_an_interruption_while_it_connects(
     endpoints: Endpoints, resolver: Resolver, waiting: str
 ) -> None:
-    ear = Ear(endpoints)
-    with _asking(ear, waiting) as future:
+    connection = QueryConnection(endpoints)
+    with _asking(connection, waiting) as future:
         assert resolver.asked.wait(SOON)
-        ear.interrupt()
+        connection.interrupt()
         resolver.may_answer.set()
         _fails_soon(future)
         assert not _open(endpoints)
@@ -103,20 +108,20 @@ def test_an_interruption_while_it_connects(
 
 def test_an_interruption_before_it_is_asked(endpoints: Endpoints, waiting: str) -> None:
     endpoints.leave(endpoints.current)
-    ear = Ear(endpoints)
-    ear.interrupt()
-    with _asking(ear, waiting) as future:
+    connection = QueryConnection(endpoints)
+    connection.interrupt()
+    with _asking(connection, waiting) as future:
         _fails_soon(future)
 
 
 def test_an_interruption_is_over_once_it_was_told_of(endpoints: Endpoints, waiting: str) -> None:
     endpoints.leave(endpoints.current)
-    ear = Ear(endpoints)
-    ear.interrupt()
-    with pytest.raises(TroubleError):
-        ear.ask(waiting, PATIENCE)
-    assert index_of(ear.ask(waiting.partition("&")[0], PATIENCE)) > 0
-    ear.let_go()
+    connection = QueryConnection(endpoints)
+    connection.interrupt()
+    with pytest.raises(RequestFailedError):
+        connection.ask(waiting, PATIENCE)
+    assert index_of(connection.ask(waiting.partition("&")[0], PATIENCE)) > 0
+    connection.let_go()
 
 
 def test_there_and_back_while_it_connects(
@@ -126,11 +131,11 @@ def test_there_and_back_while_it_connects(
     slow = endpoints.current
     endpoints.leave(slow)
     plain = endpoints.current
-    ear = Ear(endpoints)
-    ear.ask(waiting.partition("&")[0], PATIENCE)
+    connection = QueryConnection(endpoints)
+    connection.ask(waiting.partition("&")[0], PATIENCE)
     endpoints.leave(plain)
-    endpoints.on_move = ear.move
-    with _asking(ear, waiting) as future:
+    endpoints.on_move = connection.move
+    with _asking(connection, waiting) as future:
         assert resolver.asked.wait(SOON)
         endpoints.leave(slow)
         assert endpoints.current is plain
@@ -139,9 +144,9 @@ def test_there_and_back_while_it_connects(
 
 
 @contextmanager
-def _following(endpoints: Endpoints, url: str, hear: Hear) -> Iterator[BlockingQuery]:
+def _following(endpoints: Endpoints, url: str, hear: AnswerCallback) -> Iterator[BlockingQuery]:
     """Yield one that begins when it is told to."""
-    one = BlockingQuery(Ear(endpoints), url, PATIENCE, lambda: hear)
+    one = BlockingQuery(QueryConnection(endpoints), url, PATIENCE, lambda: hear)
     try:
         yield one
     finally:
@@ -163,7 +168,9 @@ def test_a_follower_is_closed_while_it_connects(
     assert not _open(endpoints)
 
 
-@pytest.mark.parametrize(("end", "times"), [(BlockingQuery.again, 2), (BlockingQuery.close, 1)])
+@pytest.mark.parametrize(
+    ("end", "times"), [(BlockingQuery.notify_again, 2), (BlockingQuery.close, 1)]
+)
 def test_a_follower_is_interrupted_while_it_tells(
     endpoints: Endpoints, namespace: str, end: Callable[[BlockingQuery], None], times: int
 ) -> None:

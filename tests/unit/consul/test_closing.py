@@ -16,7 +16,7 @@ PATIENT = {"plugin.session.timeout.ms": 12_000, "plugin.operation.timeout.ms": 6
 def test_a_write_that_was_sent_may_have_been_done(ensemble: Ensemble, open_client: Open) -> None:
     backend = open_client(**PATIENT).backend
     assert isinstance(backend, ConsulBackend)
-    connections = backend._engine.calls.endpoints.current.http.connections
+    connections = backend._resources.calls.endpoints.current.http.connections
     with ensemble.frozen():
         write, read = backend.storage.write(PUT), backend.storage.read([KEY])
         assert not write.done()

@@ -9,7 +9,7 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.client.library import Adapter, Agent, Endpoints
+from kip30_backends.consul.client.endpoints import Adapter, Agent, Endpoints
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 

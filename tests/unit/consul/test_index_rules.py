@@ -9,9 +9,9 @@ import pytest
 
 from kip30.config import Address
 from kip30_backends.consul import ConsulSettings
-from kip30_backends.consul.blocking_query import Backoff, BlockingQuery, Ear
+from kip30_backends.consul.blocking_query import BlockingQuery, QueryConnection, QueryWait
+from kip30_backends.consul.client.endpoints import Agent, Endpoints
 from kip30_backends.consul.client.http import Answer
-from kip30_backends.consul.client.library import Agent, Endpoints
 from kip30_backends.consul.transactions import index_of
 from kip30_conformance.polling import eventually
 
@@ -58,8 +58,8 @@ class Listener:
         self.heard: list[int] = []
         agents = [Agent(server.address, ConsulSettings(), 1.0) for _ in range(2)]
         self.endpoints = Endpoints(agents)
-        ear, backoff = Ear(self.endpoints), Backoff(3.0, 1.0)
-        self.query = BlockingQuery(ear, URL, backoff, lambda: self._hear)
+        connection, query_wait = QueryConnection(self.endpoints), QueryWait(3.0, 1.0)
+        self.query = BlockingQuery(connection, URL, query_wait, lambda: self._hear)
         self.query.thread.start()
 
     def _hear(self, answer: Answer) -> None:
@@ -116,7 +116,7 @@ def test_indexes(server: Server, listener: Listener, asked: list[str], heard: li
 def test_told_once_more(server: Server, listener: Listener) -> None:
     eventually(lambda: server.asked[-1:] == [_since(9)])
     used = listener.endpoints.current
-    listener.query.again()
+    listener.query.notify_again()
     eventually(lambda: server.asked[-1] == "", what="it asks for everything")
     assert listener.endpoints.current is used
 

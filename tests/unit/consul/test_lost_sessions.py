@@ -33,20 +33,20 @@ def loser(open_client: Open, link: Link) -> ConsulBackend:
 
 def _lose(backend: ConsulBackend) -> str:
     """Return the id of the session that is lost."""
-    sessions = backend._engine.sessions
-    session = sessions._session
+    sessions = backend._resources.sessions
+    session = sessions._current.known()
     assert session is not None
     sessions.lost(session)
     return session.ident
 
 
 def test_it_is_ended_when_the_client_closes(loser: ConsulBackend, admin: Admin) -> None:
-    over = loser._engine.sessions._over
+    over = loser._resources.sessions._current._former
     assert over is not None
     assert over.ident in _there(admin)
     loser.close()
     assert over.ident not in _there(admin)
-    assert not loser._engine.sessions._threads
+    assert not loser._resources.sessions._threads
 
 
 def test_a_claim_that_was_never_sent_is_certainly_not_made(

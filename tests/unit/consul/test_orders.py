@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30_backends.consul import ConsulBackend
-from kip30_backends.consul.order import Mark, Orders
+from kip30_backends.consul.observation_order import Mark, Orders
 from tests.unit.clients import Open
 
 HERE, THERE = "here", "there"
@@ -152,4 +152,4 @@ def test_a_client_that_has_seen_many_places_remembers_those_it_watches(open_clie
     watched = client.group_membership("watched")
     watched.add_listener(lambda _change: None)
     assert isinstance(client.backend, ConsulBackend)
-    assert len(client.backend._engine.calls.orders) <= 2
+    assert len(client.backend._resources.calls.orders) <= 2

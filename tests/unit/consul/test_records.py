@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from kip30 import BYTES, KeySetChange, PartialWriteError, StoreError, ValueChange, Version
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 

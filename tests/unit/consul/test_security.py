@@ -11,7 +11,7 @@ from kip30 import AuthenticationError, Member, PluginLocator, ValueChange
 from kip30.config import Written
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.driver.scanning import Layout, View
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import TIME_SCALE, eventually, throughout
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open

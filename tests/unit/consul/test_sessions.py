@@ -109,11 +109,11 @@ def test_an_id_waits_for_the_lock_delay_of_who_was_ended(
 ) -> None:
     first = open_client(**{"plugin.lease.margin.ms": 600})
     first.group_membership("g").join("m", "")
-    heir = open_client()
+    successor = open_client()
     admin.tell("PUT", f"session/destroy/{admin.get(f'{namespace}/group/g/m')['Session']}")
     first.close()
     started = time.monotonic()
-    heir.group_membership("g").join("m", "")
+    successor.group_membership("g").join("m", "")
     assert time.monotonic() - started > 0.3
 
 
@@ -126,11 +126,11 @@ def test_a_candidate_is_put_off_by_a_lock_delay_and_leads_after_it(
     assert first.leader_election("s").nominate("a", "")
     admin.tell("PUT", f"session/destroy/{admin.get(f'{namespace}/service/s/leader')['Session']}")
     first.close()
-    heir = open_client().leader_election("s")
+    successor = open_client().leader_election("s")
     started = time.monotonic()
-    assert not heir.nominate("b", "")
-    assert heir.get_leader() is None
-    assert heir.wait_elected("b", 10 * TIME_SCALE)
+    assert not successor.nominate("b", "")
+    assert successor.get_leader() is None
+    assert successor.wait_elected("b", 10 * TIME_SCALE)
     assert time.monotonic() - started > 1
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic, sleep
 
@@ -9,9 +10,16 @@ import pytest
 
 from kip30 import BYTES, ValueChange
 from kip30.driver.records import Kind, Snapshot, Target
-from kip30_backends.consul.client import library
+from kip30_backends.consul.blocking_query import ConsulWatch, SharedPoll
+from kip30_backends.consul.client import endpoints
 from kip30_backends.consul.client.http import Answer
-from kip30_conformance.clients.recorder import Recorder
+from kip30_backends.consul.client.operation_requests import (
+    OK_OR_ABSENT,
+    Ask,
+    OperationRequests,
+)
+from kip30_backends.consul.watch import Watches
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import PATIENT, Open
 
@@ -24,14 +32,14 @@ class Requests:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._count = Counter[str]()
-        send = library.Adapter.send
+        send = endpoints.Adapter.send
 
-        def counted(http: library.Adapter, *request: object) -> Answer:
+        def counted(http: endpoints.Adapter, *request: object) -> Answer:
             if "session" not in str(request[1]):
                 self._count[threading.current_thread().name] += 1
             return send(http, *request)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(library.Adapter, "send", counted)
+        monkeypatch.setattr(endpoints.Adapter, "send", counted)
 
     def of_watches(self) -> int:
         names = ("kip30-consul", "kip30-consul-watch")
@@ -84,6 +92,48 @@ def test_a_thousand_are_told_in_time(
         other.join()
 
 
+def test_a_first_answer_that_arrives_during_a_shared_reading_hides_no_change(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether a key is there was asked twice, and its watch was in neither of two lists."""
+    client, storage = open_client(**PATIENT), open_client(**PATIENT).storage()
+    keys = [f"n/{number}" for number in range(6)]  # the last two share a query
+    storage.put_many(dict.fromkeys(keys, "before"))
+    recorders = {key: Recorder[ValueChange[str]]() for key in keys}
+    registry = client.listener_registry()
+    for key in keys[:-1]:
+        registry.add_value_change_listener(key, recorders[key], initial=True)
+    first_answer: list[Callable[[], None]] = []
+    reads: list[int] = []
+    read_together = SharedPoll._read_together
+
+    def read_first(
+        watches: Watches, watch: ConsulWatch, _: object, requests: OperationRequests
+    ) -> None:
+        sent = watches._states.mark(watch.place)
+        asked = Ask("GET", watch.place.url, watch.understand, answers=OK_OR_ABSENT)
+        index, content = requests.ask(asked)
+        first_answer.append(lambda: watch.tell(watches._states.order(index, sent), content))
+
+    def answer_and_read(poll: SharedPoll, watches: Sequence[ConsulWatch]) -> list[ConsulWatch]:
+        if first_answer:
+            reads.clear()
+            first_answer.pop()()
+        reads.append(len(watches))
+        return read_together(poll, watches)
+
+    monkeypatch.setattr(Watches, "_read_first", read_first)
+    monkeypatch.setattr(SharedPoll, "_read_together", answer_and_read)
+    add = partial(registry.add_value_change_listener, keys[-1], recorders[keys[-1]], initial=True)
+    adding = threading.Thread(target=add)
+    adding.start()
+    eventually(lambda: first_answer, what="the first answer is there, and not delivered")
+    storage.update(keys[-1], "racing")
+    recorders[keys[-1]].expect(lambda event: event.value == "racing")
+    adding.join()
+    assert len(reads) == 1  # not with a later change, or once the query has run out of time
+
+
 def test_a_write_elsewhere_costs_nothing(
     heard: dict[str, Recorder[ValueChange[bytes]]], open_client: Open, requests: Requests
 ) -> None:
@@ -116,13 +166,13 @@ def test_updates_hand_over_the_same_set_of_keys(open_client: Open) -> None:
     eventually(lambda: told)
     for number in range(5):
         version = storage.update("n/k", b"%d" % number)
-        eventually(partial(_is_told, told, version.major))
+        eventually(partial(_is_notified, told, version.major))
     assert all(one.entries is told[0].entries for one in told)
     storage.put("n/l", b"")
     eventually(lambda: set(told[-1].entries) == {"k", "l"})
 
 
-def _is_told(told: list[Snapshot], index: int) -> bool:
+def _is_notified(told: list[Snapshot], index: int) -> bool:
     return told[-1].order & (1 << 64) - 1 >= index
 
 
@@ -133,9 +183,9 @@ def test_many_members_are_released_together(open_client: Open) -> None:
         membership.claim("g", f"m{number}", f"{number:016x}", b"").result() for number in range(150)
     ]
     other = membership.claim("g", "other", "ff" * 8, b"").result()
-    heir = open_client(**PATIENT).backend.membership
+    successor = open_client(**PATIENT).backend.membership
     membership.release("g", claims[70]).result()
-    heir.claim("g", "m70", "ee" * 8, b"").result()
+    successor.claim("g", "m70", "ee" * 8, b"").result()
     answers = membership.release_many("g", claims)
     assert [answer.result() for answer in answers] == [None] * 150
     state = client.backend.observe.snapshot(Target(Kind.GROUP, "g")).result()

@@ -6,11 +6,11 @@ import threading
 import pytest
 
 from kip30 import UnavailableError
+from kip30.driver.kit.thread_pool import ThreadPool
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.names import Key
 from kip30_backends.consul import ConsulBackend
-from kip30_backends.consul.client.exchange import Exchange
-from kip30_backends.consul.client.thread_pool import ThreadPool
+from kip30_backends.consul.client.operation_requests import OperationRequests
 from kip30_backends.consul.session import Session
 from kip30_conformance.polling import TIME_SCALE, eventually
 from tests.unit.clients import Open
@@ -32,17 +32,17 @@ def backend(open_client: Open) -> ConsulBackend:
 
 
 def _session(backend: ConsulBackend) -> Session | None:
-    return backend._engine.sessions._session
+    return backend._resources.sessions._current.known()
 
 
 def _lose(backend: ConsulBackend) -> None:
     session = _session(backend)
     assert session is not None
-    backend._engine.sessions.lost(session)
+    backend._resources.sessions.lost(session)
 
 
-def test_a_crew_without_threads_says_so_and_has_them_later() -> None:
-    pool, done = ThreadPool(), threading.Event()
+def test_a_pool_without_threads_says_so_and_has_them_later() -> None:
+    pool, done = ThreadPool("pool"), threading.Event()
     with no_threads():
         for _ in range(TIMES):
             with pytest.raises(UnavailableError, match="can't start new thread"):
@@ -52,8 +52,8 @@ def test_a_crew_without_threads_says_so_and_has_them_later() -> None:
     assert not done.is_set()
 
 
-def test_a_crew_with_one_thread_does_all_with_it() -> None:
-    pool, go, done = ThreadPool(), threading.Event(), threading.Semaphore(0)
+def test_a_pool_with_one_thread_does_all_with_it() -> None:
+    pool, go, done = ThreadPool("pool"), threading.Event(), threading.Semaphore(0)
     pool.do(lambda: go.wait(SOON))
     with no_threads():
         for _ in range(TIMES):
@@ -63,8 +63,8 @@ def test_a_crew_with_one_thread_does_all_with_it() -> None:
     assert all(done.acquire(blocking=False) for _ in range(TIMES))
 
 
-def test_a_crew_outlives_what_its_work_raises(caplog: pytest.LogCaptureFixture) -> None:
-    pool, done = ThreadPool(), threading.Event()
+def test_a_pool_outlives_what_its_work_raises(caplog: pytest.LogCaptureFixture) -> None:
+    pool, done = ThreadPool("pool"), threading.Event()
 
     def fail() -> None:
         raise ValueError("of no kind")
@@ -79,7 +79,7 @@ def test_a_crew_outlives_what_its_work_raises(caplog: pytest.LogCaptureFixture) 
 
 def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(backend: ConsulBackend) -> None:
     key = Key("threads", "k")
-    assert not backend._engine.calls.pool._threads
+    assert not backend._resources.calls.pool._threads
     with no_threads():
         reads = [backend.storage.read([key]) for _ in range(TIMES)]
         assert all(read.done() for read in reads)
@@ -147,15 +147,15 @@ def test_a_listener_goes_on_after_what_nobody_thought_of(
 def test_a_session_is_renewed_after_what_nobody_thought_of(
     backend: ConsulBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sessions = backend._engine.sessions
-    session, renewed = sessions._session, sessions._is_renewed
+    sessions = backend._resources.sessions
+    session, renewed = sessions._current.known(), sessions._is_renewed
     assert session is not None
     trouble = [ValueError("of no kind")]
 
-    def sometimes(session: Session, exchange: Exchange) -> bool:
+    def sometimes(session: Session, requests: OperationRequests) -> bool:
         if trouble:
             raise trouble.pop()
-        return renewed(session, exchange)
+        return renewed(session, requests)
 
     monkeypatch.setattr(sessions, "_is_renewed", sometimes)
     eventually(lambda: not trouble)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from kip30.aio import AsyncPluginLocator
 from kip30.config import Written
-from kip30_backends.embedded import EmbeddedBackend
-from kip30_backends.embedded.faults import Faults
 from kip30_conformance.polling import TIME_SCALE
+from tests import embedded_faults
+from tests.embedded_faults import EmbeddedFaults
 
 PATIENCE = 20 * TIME_SCALE
 
@@ -25,10 +25,9 @@ def properties(tmp_path: Path, **more: Written) -> dict[str, Written]:
     }
 
 
-def faults_of(locator: AsyncPluginLocator) -> Faults:
-    backend = locator.backend
-    assert isinstance(backend, EmbeddedBackend)
-    return backend.faults
+def faults_of(locator: AsyncPluginLocator) -> EmbeddedFaults:
+    """Return the faults of *locator*, which uses the embedded store."""
+    return embedded_faults.faults_of(locator.backend)
 
 
 def occupy(locator: AsyncPluginLocator, gate: threading.Event) -> None:

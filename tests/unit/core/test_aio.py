@@ -7,12 +7,14 @@ import pytest
 from kip30 import (
     JSON,
     ClosedError,
+    GuardError,
     InvalidNameError,
     KeyExistsError,
     KeySetChange,
     LeaderChange,
     MembershipChange,
     NotElectedError,
+    PartialWriteError,
     ValueChange,
     aio,
 )
@@ -45,6 +47,35 @@ def test_storage(tmp_path: Path) -> None:
             assert await storage.list("n") == ("n/a", "n/c")
             many = await asyncio.gather(*(storage.fetch("n/a") for _ in range(200)))
             assert many == [[3]] * 200
+
+    asyncio.run(main())
+
+
+def test_guards(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            storage = locator.storage()
+            guards = {"n/g": await storage.put("n/g", "1")}
+            await storage.put_many({"n/a": "1", "n/b": "1"}, guards=guards)
+            version = await storage.set("n/a", "2", guards=guards)
+            await storage.compare_and_set("n/a", version, "3", guards=guards)
+            await storage.update("n/a", "4", guards=guards)
+            await storage.delete("n/b", guards=guards)
+            version = await storage.put("n/b", "1", guards=guards)
+            await storage.update("n/g", "2")
+            for write in (
+                storage.put("n/c", "", guards=guards),
+                storage.update("n/a", "", guards=guards),
+                storage.set("n/a", "", guards=guards),
+                storage.compare_and_set("n/b", version, "", guards=guards),
+                storage.delete("n/b", guards=guards),
+            ):
+                with pytest.raises(GuardError):
+                    await write
+            with pytest.raises(PartialWriteError) as caught:
+                await storage.put_many({"n/c": ""}, guards=guards)
+            assert isinstance(caught.value.failed["n/c"], GuardError)
+            assert await storage.fetch_many(["n/a", "n/b", "n/c"]) == {"n/a": "4", "n/b": "1"}
 
     asyncio.run(main())
 

@@ -20,6 +20,7 @@ from kip30.aio import AsyncLeadership, AsyncMember, AsyncPluginLocator
 from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
 from kip30.driver.records import Claim, Entry
+from tests.unit.clients import PATIENT
 
 from .loops import PATIENCE, faults_of, properties, threads, until
 
@@ -289,10 +290,11 @@ def test_without_time_one_attempt_decides(tmp_path: Path) -> None:
 
 
 def test_thousands_wait_and_hold_no_thread(tmp_path: Path) -> None:
-    many = 1000
+    # A thousand terms are a thousand writes to the disk, of which one may take seconds.
+    many, patient = 1000, properties(tmp_path) | PATIENT
 
     async def main(other: PluginLocator) -> None:
-        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+        async with AsyncPluginLocator(patient) as locator:
             storage = locator.storage()
             await storage.put("k", "v")
             few = threads().total() + 10
@@ -317,7 +319,9 @@ def test_thousands_wait_and_hold_no_thread(tmp_path: Path) -> None:
             await asyncio.gather(*(listen(number) for number in range(many)))
             await storage.update("k", "w")
             await locator.group_membership("g").join("m", "")
-            assert await locator.leader_election("led").nominate("a", "")
+            led = locator.leader_election("led")
+            await led.nominate("a", "")
+            assert await led.wait_elected("a", PATIENCE)
             await until(lambda: threads().total() <= few)
             await locator.leader_election("s0").get_leader()
             await locator.group_membership("g").membership()
@@ -329,7 +333,7 @@ def test_thousands_wait_and_hold_no_thread(tmp_path: Path) -> None:
             other.leader_election("s0").close()
 
     before = threads()
-    with PluginLocator().startup(properties(tmp_path)) as other:
+    with PluginLocator().startup(patient) as other:
         for number in range(many):
             assert other.leader_election(f"s{number}").nominate("first", "")
         asyncio.run(main(other))

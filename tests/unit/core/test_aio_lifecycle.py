@@ -31,7 +31,7 @@ from kip30.aio import (
 )
 from kip30.aio.workers import Workers
 from kip30.driver.records import Version, Write
-from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.polling import eventually
 
 from .loops import PATIENCE, faults_of, occupy, properties, threads, until

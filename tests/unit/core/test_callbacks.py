@@ -8,8 +8,8 @@ import pytest
 
 from kip30.driver.clock import SystemClock
 from kip30.driver.kit.futures import Handed
-from kip30.runtime.callbacks import Callbacks
 from kip30.runtime.dispatcher import Dispatcher
+from kip30.runtime.future_callbacks import Callbacks
 from kip30_conformance.polling import eventually
 
 PATIENCE = 10.0

@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,14 @@ from kip30 import (
 )
 from kip30.driver.clock import ManualClock
 from kip30.runtime import campaign
-from kip30_backends.embedded.faults import Effect, Fault
-from kip30_conformance.polling import eventually
+from kip30.runtime.candidacy import Candidacy
+from kip30_conformance.driver_faults import DriverFault, Effect
+from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
+
+PATIENCE = 10 * TIME_SCALE
 
 
 def test_a_claim_whose_answer_is_lost_is_found_again(client: PluginLocator) -> None:
@@ -34,6 +38,27 @@ def test_a_claim_whose_answer_is_lost_is_found_again(client: PluginLocator) -> N
     leader = election.get_leader()
     assert leader is not None
     assert (leader.id, leader.epoch) == ("a", leadership.epoch)
+
+
+def test_a_callback_that_closes_the_locator_fails_no_nomination(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if all is closed before the nomination that made it leader has returned."""
+    closed, won, close = threading.Event(), campaign.Campaign._won, Candidacy.close
+
+    def won_slowly(*claimed: Any) -> None:
+        won(*claimed)
+        assert closed.wait(PATIENCE)
+
+    def close_one(candidacy: Candidacy) -> None:
+        close(candidacy)
+        closed.set()
+
+    monkeypatch.setattr(campaign.Campaign, "_won", won_slowly)
+    monkeypatch.setattr(Candidacy, "close", close_one)
+    election = client.leader_election("s")
+    assert not election.nominate("a", "x", on_elected=lambda _: client.close())
+    assert closed.is_set()
 
 
 def test_a_resignation_takes_back_a_claim_whose_answer_was_lost(open_client: OpenClient) -> None:
@@ -84,7 +109,7 @@ def test_a_late_claim_is_not_looked_up_in_a_state_from_before_the_release(
     faults(client).lose_answers("election.claim")
     election.nominate("a", "x")
     assert election.wait_elected("a", 10) is not None
-    feed = election._campaign._feed
+    feed = election._campaign._watch.feed
     assert feed is not None
     stale = eventually(lambda: feed.latest if feed.latest and feed.latest.entries else None)
     election.resign("a")
@@ -103,7 +128,9 @@ def test_a_resignation_that_is_never_confirmed_says_so(open_client: OpenClient) 
     election = client.leader_election("s")
     assert election.nominate("a", "x")
     faults(client).renewals_paused = True
-    faults(client).add(Fault(operation="election.release", effect=Effect.CUT_OFF, seconds=0.5))
+    faults(client).add(
+        DriverFault(operation="election.release", effect=Effect.CUT_OFF, seconds=0.5)
+    )
     with ThreadPoolExecutor(1) as pool:
         resigned = pool.submit(election.resign, "a")
         eventually(lambda: faults(client).counted() == 1)
@@ -258,7 +285,7 @@ def test_what_was_taken_away_is_given_back_lest_it_is_renewed(client: PluginLoca
     election = client.leader_election("s")
     election.nominate("a", "x")
     faults(client).add(
-        Fault(operation="election.release", effect=Effect.DELAY, match="s", times=None)
+        DriverFault(operation="election.release", effect=Effect.DELAY, match="s", times=None)
     )
     first = election.leadership("a")
     assert first is not None

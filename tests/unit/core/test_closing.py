@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kip30.driver.kit.lifecycle import Ending, on_thread_of
+from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
 from kip30_conformance.polling import TIME_SCALE
 
 SOON = 10 * TIME_SCALE
@@ -13,11 +13,11 @@ OWN = "own"
 
 
 @pytest.fixture
-def ending() -> Ending:
-    return Ending(on_thread_of(OWN))
+def ending() -> CloseOnce:
+    return CloseOnce(on_thread_of(OWN))
 
 
-def test_one_of_many_does_it_and_all_wait(ending: Ending) -> None:
+def test_one_of_many_does_it_and_all_wait(ending: CloseOnce) -> None:
     begun, may_end = threading.Event(), threading.Event()
     ended: list[bool] = []
 
@@ -34,7 +34,7 @@ def test_one_of_many_does_it_and_all_wait(ending: Ending) -> None:
     assert ended == [True]
 
 
-def test_who_is_waited_for_does_not_wait(ending: Ending) -> None:
+def test_who_is_waited_for_does_not_wait(ending: CloseOnce) -> None:
     def end() -> None:
         own = threading.Thread(target=ending.once, args=(end,), name=f"{OWN}-1")
         own.start()
@@ -44,7 +44,7 @@ def test_who_is_waited_for_does_not_wait(ending: Ending) -> None:
     ending.once(end)
 
 
-def test_nobody_waits_for_an_end_that_failed(ending: Ending) -> None:
+def test_nobody_waits_for_an_end_that_failed(ending: CloseOnce) -> None:
     def end() -> None:
         raise RuntimeError("broken")
 
@@ -53,6 +53,6 @@ def test_nobody_waits_for_an_end_that_failed(ending: Ending) -> None:
     ending.once(end)
 
 
-def test_what_is_forgone_never_comes(ending: Ending) -> None:
+def test_what_is_forgone_never_comes(ending: CloseOnce) -> None:
     ending.forgo()
     ending.once(lambda: pytest.fail("it came"))

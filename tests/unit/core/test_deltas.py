@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
-from kip30.runtime.key_sets import KeySetChange, KeySets
+from kip30.runtime.key_set_changes import KeySetChange, KeySets
 from kip30.runtime.subscriptions import Deltas, Feed, Subscriptions
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.fork_safety import Uninterrupted
-from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.polling import TIME_SCALE
 
 SOON = 10 * TIME_SCALE

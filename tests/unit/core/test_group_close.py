@@ -19,7 +19,7 @@ from kip30.driver.clock import ManualClock
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Claim
 from kip30.runtime.member_phases import Phase
-from kip30.runtime.member_watch import MemberWatch
+from kip30.runtime.own_record_watch import OwnRecordWatch
 from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .conftest import OpenClient
@@ -31,7 +31,7 @@ ReleaseMany = Callable[[str, Sequence[Claim]], list[Future[None]]]
 @pytest.fixture
 def group(client: PluginLocator, monkeypatch: pytest.MonkeyPatch) -> GroupMembership[str]:
     # Its timer would wake members, too.
-    monkeypatch.setattr(MemberWatch, "member_began", lambda _: None)
+    monkeypatch.setattr(OwnRecordWatch, "member_began", lambda _: None)
     group = client.group_membership("g")
     for number in range(20):
         group.join(f"m{number}", "x")

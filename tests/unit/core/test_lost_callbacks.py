@@ -3,7 +3,7 @@
 from kip30 import Leadership, Member
 from kip30.config import Written
 from kip30.runtime.dispatcher import STORE_WORKERS
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 
 from .conftest import OpenClient
 from .trouble import faults

@@ -15,7 +15,7 @@ import pytest
 
 from kip30 import Leadership, Member, PluginLocator
 from kip30.aio import AsyncPluginLocator
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, throughout
 
 from .conftest import OpenClient

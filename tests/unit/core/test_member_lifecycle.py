@@ -21,7 +21,7 @@ from kip30 import (
 from kip30.driver.clock import ManualClock
 from kip30.driver.kit.futures import failed
 from kip30.driver.records import Kind, Target
-from kip30_backends.embedded.faults import Effect, Fault
+from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import eventually, throughout
 
 from .conftest import OpenClient
@@ -93,7 +93,9 @@ def test_leaving_that_is_never_confirmed_says_so(open_client: OpenClient) -> Non
     group = client.group_membership("g")
     group.join("m", "x")
     faults(client).renewals_paused = True
-    faults(client).add(Fault(operation="membership.release", effect=Effect.CUT_OFF, seconds=0.5))
+    faults(client).add(
+        DriverFault(operation="membership.release", effect=Effect.CUT_OFF, seconds=0.5)
+    )
     with ThreadPoolExecutor(1) as pool:
         left = pool.submit(group.leave, "m")
         eventually(lambda: faults(client).counted() == 1)
@@ -191,7 +193,9 @@ def test_updates_that_wait_for_each_other_wait_one_operation_timeout(
     )
     group = client.group_membership("g")
     group.join("m", "x")
-    silence = Fault(operation="membership.replace", effect=Effect.CUT_OFF, times=None, seconds=60)
+    silence = DriverFault(
+        operation="membership.replace", effect=Effect.CUT_OFF, times=None, seconds=60
+    )
     faults(client).add(silence)
 
     def update(number: int) -> float:

@@ -11,6 +11,7 @@ PATHS = {
     Phase.JOINING: (),
     Phase.JOINED: (Phase.JOINED,),
     Phase.LOST: (Phase.JOINED, Phase.LOST),
+    Phase.ENDED: (Phase.JOINED, Phase.ENDED),
     Phase.LEAVING: (Phase.LEAVING,),
     Phase.EVICTED: (Phase.JOINED, Phase.LOST, Phase.EVICTED),
     Phase.CLOSED: (Phase.CLOSED,),
@@ -18,6 +19,7 @@ PATHS = {
 ALLOWED = {
     (Phase.JOINING, Phase.JOINED),
     (Phase.JOINED, Phase.LOST),
+    (Phase.JOINED, Phase.ENDED),
     (Phase.LOST, Phase.JOINED),
     (Phase.LOST, Phase.EVICTED),
     *((start, Phase.LEAVING) for start in (Phase.JOINING, Phase.JOINED, Phase.LOST)),
@@ -46,7 +48,19 @@ def test_data_is_kept_only_for_a_member_that_stays(phase: Phase) -> None:
     stays = phase in {Phase.JOINED, Phase.LOST}
     assert lifecycle.keep(lifecycle.number(b"new")) == stays
     assert lifecycle.newest().data == (b"new" if stays else b"first")
-    assert lifecycle.is_over() == (phase in {Phase.LEAVING, Phase.EVICTED, Phase.CLOSED})
+    over = {Phase.ENDED, Phase.LEAVING, Phase.EVICTED, Phase.CLOSED}
+    assert lifecycle.is_over() == (phase in over)
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("rejoins", [True, False])
+def test_only_a_member_that_re_joins_is_lost_for_a_while(phase: Phase, *, rejoins: bool) -> None:
+    lifecycle = MemberPhases(b"", rejoins=rejoins)
+    for step in PATHS[phase]:
+        assert lifecycle.enter(step)
+    after = Phase.LOST if rejoins else Phase.ENDED
+    assert lifecycle.lose() is (after if phase is Phase.JOINED else None)
+    assert lifecycle.phase is (after if phase is Phase.JOINED else phase)
 
 
 def test_older_data_never_replaces_newer_data() -> None:
@@ -88,9 +102,17 @@ def test_a_call_waits_for_its_data_or_newer_data() -> None:
     assert not lifecycle.wait_until_shown(Update(newer.number + 1, b""), time.monotonic())
 
 
-@pytest.mark.parametrize("end", [Phase.EVICTED, Phase.LEAVING, Phase.CLOSED])
-def test_a_call_does_not_wait_for_a_member_that_is_over(end: Phase) -> None:
-    lifecycle = reach(Phase.LOST)
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (Phase.JOINED, Phase.ENDED),
+        (Phase.LOST, Phase.EVICTED),
+        (Phase.LOST, Phase.LEAVING),
+        (Phase.LOST, Phase.CLOSED),
+    ],
+)
+def test_a_call_does_not_wait_for_a_member_that_is_over(start: Phase, end: Phase) -> None:
+    lifecycle = reach(start)
     update = lifecycle.number(b"new")
     lifecycle.keep(update)
     threading.Timer(0.05, lifecycle.enter, [end]).start()

@@ -16,8 +16,8 @@ from kip30 import (
     OutcomeUnknownError,
     PluginLocator,
 )
-from kip30_backends.embedded.faults import Effect, Fault
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import TIME_SCALE, eventually
 
 from .conftest import OpenClient
@@ -75,7 +75,7 @@ def test_a_claim_that_was_granted_without_an_answer_ends_with_the_newest_data(
     group = client.group_membership("g")
     group.join("m", "old")
     faults(client).lose_answers("membership.claim", times=3)
-    hold = Fault(operation="membership.release", effect=Effect.FAIL, times=3)
+    hold = DriverFault(operation="membership.release", effect=Effect.FAIL, times=3)
     lose_session(client, group)
     eventually(lambda: faults(client).counted() >= 4, what="all answers are lost")
     faults(client).add(hold)
@@ -87,7 +87,9 @@ def test_an_update_that_stays_unknown_is_what_a_rejoin_shows(open_client: OpenCl
     client, other = open_client(), open_client()
     group, rejoined = client.group_membership("g"), Recorder[Member]()
     group.join("m", "old", on_rejoined=rejoined)
-    silence = Fault(operation="membership.replace", effect=Effect.CUT_OFF, times=None, seconds=60)
+    silence = DriverFault(
+        operation="membership.replace", effect=Effect.CUT_OFF, times=None, seconds=60
+    )
     faults(client).add(silence)
     with pytest.raises(OutcomeUnknownError):
         group.update("m", "new")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kip30 import PluginLocator, UsageError, close_on_signals
-from kip30_conformance.clients.signals import heeded
+from kip30_conformance.clients.default_signals import heeded
 from kip30_conformance.polling import TIME_SCALE, eventually
 
 _END_SECONDS = 30 * TIME_SCALE

@@ -6,7 +6,7 @@ import pytest
 
 from kip30 import UnavailableError
 from kip30.driver.clock import SystemClock
-from kip30.driver.kit.threads import start_eventually, started
+from kip30.driver.kit.thread_start import start_eventually, started
 from kip30.driver.kit.timer import Timer
 from kip30.runtime.dispatcher import Dispatcher
 from kip30_conformance.polling import TIME_SCALE, eventually
@@ -43,35 +43,35 @@ def test_a_lack_of_threads_at_the_end_of_the_program_is_not_logged(
     assert not caplog.records
 
 
-def test_a_started_pulse_needs_no_further_thread() -> None:
-    pulse, called = Timer("pulse-of-a-test"), list[int]()
-    pulse.start()
-    pulse.after(0.0, lambda: called.append(1))
+def test_a_started_timer_needs_no_further_thread() -> None:
+    timer, called = Timer("timer-of-a-test"), list[int]()
+    timer.start()
+    timer.after(0.0, lambda: called.append(1))
     eventually(lambda: called == [1], what="the first action was called")
     with no_threads():
-        pulse.after(0.0, lambda: called.append(2))
+        timer.after(0.0, lambda: called.append(2))
         eventually(lambda: called == [1, 2], what="the second action was called")
-    pulse.stop()
+    timer.stop()
 
 
-def test_a_pulse_says_that_it_cannot_be_started() -> None:
-    pulse = Timer("pulse-of-a-test")
+def test_a_timer_says_that_it_cannot_be_started() -> None:
+    timer = Timer("timer-of-a-test")
     with no_threads(), pytest.raises(UnavailableError, match="no thread to spare"):
-        pulse.start()
-    pulse.start()
-    pulse.stop()
+        timer.start()
+    timer.start()
+    timer.stop()
 
 
-def test_an_action_that_raises_does_not_end_a_pulse() -> None:
-    pulse, called = Timer("pulse-of-a-test"), threading.Event()
+def test_an_action_that_raises_does_not_end_a_timer() -> None:
+    timer, called = Timer("timer-of-a-test"), threading.Event()
 
     def fail() -> None:
         raise ValueError("a mistake")
 
-    pulse.after(0.0, fail)
-    pulse.after(0.01, called.set)
+    timer.after(0.0, fail)
+    timer.after(0.01, called.set)
     assert called.wait(SOON)
-    pulse.stop()
+    timer.stop()
 
 
 def test_a_task_that_was_woken_without_a_thread_to_spare_runs_later() -> None:

@@ -15,36 +15,36 @@ LONG = 3600.0
 
 
 @pytest.fixture
-def pulse() -> Iterator[Timer]:
-    made = Timer("pulse-of-a-test")
+def timer() -> Iterator[Timer]:
+    made = Timer("timer-of-a-test")
     yield made
     made.stop()
 
 
-def test_actions_are_called_in_the_order_in_which_they_are_due(pulse: Timer) -> None:
+def test_actions_are_called_in_the_order_in_which_they_are_due(timer: Timer) -> None:
     called: list[str] = []
-    pulse.after(0.5 * TIME_SCALE, lambda: called.append("later"))
-    pulse.after(0.0, lambda: called.append("sooner"))
+    timer.after(0.5 * TIME_SCALE, lambda: called.append("later"))
+    timer.after(0.0, lambda: called.append("sooner"))
     eventually(lambda: called == ["sooner", "later"], what="both were called")
 
 
-def test_what_was_cancelled_is_not_called_but_what_comes_after_it_is(pulse: Timer) -> None:
+def test_what_was_cancelled_is_not_called_but_what_comes_after_it_is(timer: Timer) -> None:
     called: list[str] = []
-    due = pulse.after(0.05, lambda: called.append("cancelled"))
-    pulse.after(0.1, lambda: called.append("called"))
+    due = timer.after(0.05, lambda: called.append("cancelled"))
+    timer.after(0.1, lambda: called.append("called"))
     assert due is not None
     due.cancel()
     eventually(lambda: called == ["called"], what="the second one was called")
 
 
-def test_what_was_cancelled_is_not_kept(pulse: Timer) -> None:
+def test_what_was_cancelled_is_not_kept(timer: Timer) -> None:
     class Owner:
         def act(self) -> None:
             """Be something that an action refers to."""
 
     owner = Owner()
     gone = weakref.ref(owner)
-    due = pulse.after(LONG, owner.act)
+    due = timer.after(LONG, owner.act)
     assert due is not None
     due.cancel()
     del owner
@@ -52,23 +52,42 @@ def test_what_was_cancelled_is_not_kept(pulse: Timer) -> None:
     assert gone() is None
 
 
-def test_a_stopped_pulse_calls_all_that_was_not_cancelled_and_takes_no_more() -> None:
-    pulse, called = Timer("pulse-of-a-test"), list[str]()
-    due = pulse.after(LONG, lambda: called.append("cancelled"))
-    pulse.after(LONG, lambda: called.append("called"))
+def test_a_stopped_timer_calls_all_that_was_not_cancelled_and_takes_no_more() -> None:
+    timer, called = Timer("timer-of-a-test"), list[str]()
+    due = timer.after(LONG, lambda: called.append("cancelled"))
+    timer.after(LONG, lambda: called.append("called"))
     assert due is not None
     due.cancel()
-    pulse.stop()
+    timer.stop()
     assert called == ["called"]
-    assert pulse.after(0, lambda: called.append("too late")) is None
-    assert "pulse-of-a-test" not in {thread.name for thread in threading.enumerate()}
+    assert timer.after(0, lambda: called.append("too late")) is None
+    assert "timer-of-a-test" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_pulse_that_could_have_no_thread_goes_on_when_it_can(
-    pulse: Timer,
+def test_a_timer_that_could_have_no_thread_goes_on_when_it_can(
+    timer: Timer,
 ) -> None:
     called: list[str] = []
     with no_threads():
-        pulse.after(0.0, lambda: called.append("first"))
-    pulse.after(0.0, lambda: called.append("second"))
+        timer.after(0.0, lambda: called.append("first"))
+    timer.after(0.0, lambda: called.append("second"))
     eventually(lambda: called == ["first", "second"], what="both were called")
+
+
+def test_a_repeated_action_is_called_again_also_after_it_has_raised(timer: Timer) -> None:
+    called: list[str] = []
+
+    def act() -> None:
+        called.append("again")
+        if len(called) == 1:
+            raise ValueError("the first time")
+
+    timer.every(0.01, act)
+    eventually(lambda: len(called) > 2, what="it was called after it had raised")
+
+
+def test_a_stopped_timer_does_not_call_a_repeated_action() -> None:
+    timer, called = Timer("timer-of-a-test"), list[str]()
+    timer.every(LONG, lambda: called.append("too late"))
+    timer.stop()
+    assert called == []

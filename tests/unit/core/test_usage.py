@@ -25,7 +25,7 @@ from kip30.aio import AsyncPluginLocator
 from kip30.driver import Backend, Context
 from kip30.runtime.open_store import OpenStore
 from kip30_conformance.clients.crowd import at_once
-from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
 
 from .trouble import faults
 
@@ -53,6 +53,31 @@ def test_what_cannot_be_a_listener_is_refused(
 ) -> None:
     with faults(client).cut_off(), pytest.raises(UsageError, match="pass a function"):
         register(client, callback)
+
+
+GUARDS: dict[str, tuple[Any, str]] = {
+    "a list": (["n/g"], "guards must map keys to versions, not list"),
+    "too many": (
+        {f"n/{one}": Version(1) for one in range(5)},
+        "a write takes up to 4 guards, not 5",
+    ),
+    "no version": ({"n/g": "1"}, "the version of a guard must be a Version, not str"),
+    "other namespace": (
+        {"m/g": Version(1)},
+        "'m/g' cannot guard a write of 'n/k': it must be in the same namespace",
+    ),
+    "the key itself": (
+        {"n/k": Version(1)},
+        "'n/k' cannot guard a write of itself: use compare_and_set",
+    ),
+}
+
+
+@pytest.mark.parametrize(("guards", "why"), GUARDS.values(), ids=GUARDS)
+def test_what_cannot_guard_is_refused(client: PluginLocator, guards: Any, why: str) -> None:
+    with faults(client).cut_off(), pytest.raises(UsageError) as caught:
+        client.storage().put("n/k", "v", guards=guards)
+    assert str(caught.value) == why
 
 
 async def _nominate(properties: dict[str, str], **callbacks: Any) -> None:
@@ -157,7 +182,7 @@ def test_what_is_no_codec_is_refused(client: PluginLocator, codec: Any) -> None:
 
 def test_of_startups_at_once_one_opens_the_store(tmp_path: Path) -> None:
     PluginLocator().startup(settings(tmp_path)).close()
-    before = resources()
+    before = resources_held()
     for _ in range(10):
         locator = PluginLocator()
         started = at_once([partial(locator.startup, settings(tmp_path))] * 4)
@@ -202,7 +227,7 @@ def test_a_locator_closed_while_it_starts_leaves_nothing_open(
         return OpenStore(backend, context)
 
     PluginLocator().startup(settings(tmp_path)).close()
-    before = resources()
+    before = resources_held()
     monkeypatch.setattr("kip30.locator.OpenStore", connect)
     locator = PluginLocator()
     with ThreadPoolExecutor(1) as pool:

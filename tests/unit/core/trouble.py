@@ -1,18 +1,16 @@
-"""Faults for the core's tests: the embedded store causes them itself, on purpose."""
+"""Faults for the core's tests."""
 
 import threading
-from typing import Any
 
 from kip30 import PluginLocator
-from kip30_backends.embedded.faults import Faults
+from tests.embedded_faults import EmbeddedFaults, faults_of
 
 
-def faults(client: PluginLocator) -> Faults:
-    hook: Any = client.backend
-    injected: Faults = hook.faults
-    return injected
+def faults(client: PluginLocator) -> EmbeddedFaults:
+    """Return the faults of *client*, which uses the embedded store."""
+    return faults_of(client.backend)
 
 
 def has_arrived() -> bool:
     """Say whether all that was delayed has been done."""
-    return all(thread.name != "kip30-embedded-delay" for thread in threading.enumerate())
+    return all(thread.name != "kip30-conformance-delay" for thread in threading.enumerate())

@@ -12,6 +12,7 @@ from kip30.names import Key
 from kip30.runtime.subscriptions import Deltas
 from kip30_backends.embedded import EmbeddedBackend
 from kip30_conformance.polling import TIME_SCALE
+from tests.embedded_faults import faults_of
 
 NAMESPACE, GROUP = Target(Kind.NAMESPACE, "ns"), Target(Kind.GROUP, "g")
 
@@ -90,11 +91,11 @@ def test_a_log_that_does_not_reach_back_is_followed_by_a_whole_state(
     put(backend, "gone")
     backend.observe.watch(NAMESPACE, told)
     eventually(lambda: told.states)
-    backend.faults.watches_paused = True
+    faults_of(backend).watches_paused = True
     put(backend, "gone", None)
     writes = [Write(Key("ns", f"{n % 7}"), "n", b"", Condition.ANY) for n in range(6000)]
     backend.storage.write_many(writes)
-    backend.faults.watches_paused = False
+    faults_of(backend).watches_paused = False
     eventually(lambda: told.names() == {str(number) for number in range(7)})
     assert [state.delta is None for state in told.states[-1:]] == [True]
     put(backend, "more")
@@ -108,12 +109,12 @@ def test_more_changes_than_are_read_one_by_one(backend: EmbeddedBackend, eventua
     backend.observe.watch(NAMESPACE, told)
     eventually(lambda: told.states)
     for count in (400, 600, 1500):
-        backend.faults.watches_paused = True
+        faults_of(backend).watches_paused = True
         names = [f"{count}-{number}" for number in range(count)]
         backend.storage.write_many(
             [Write(Key("ns", name), "n", b"", Condition.ANY) for name in names]
         )
-        backend.faults.watches_paused = False
+        faults_of(backend).watches_paused = False
         eventually(lambda names=names: told.names() >= set(names))
     assert not told.wrong
 
@@ -161,14 +162,14 @@ def test_watches_that_come_and_go_while_others_write_are_told_the_truth(
     eventually(lambda: last.names() == set(read.entries))
     assert not wrong
     assert not last.wrong
-    assert not backend._engine.watches._told.keys() - {target}
+    assert not backend._resources.watches._delivered.keys() - {target}
 
 
 def test_a_failed_round_is_begun_again(
     backend: EmbeddedBackend, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told, failures = Told(), list[int]()
-    states = backend._engine.states
+    states = backend._resources.states
     news = states.news
 
     def fail_at_times(*arguments: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kip30.driver.records import Claim, Condition, Held, Kind, Target, Write
-from kip30_backends.embedded import locks
+from kip30_backends.embedded import liveness_locks
 
 from .forking import (
     KEY,
@@ -214,9 +214,9 @@ def session_descriptors(folder: Path) -> list[str]:
     return [str(link) for link in links if link.parent == folder]
 
 
-@pytest.mark.parametrize("kind", [locks.OfdLocks(), locks.RecordLocks()])
+@pytest.mark.parametrize("kind", [liveness_locks.OfdLocks(), liveness_locks.RecordLocks()])
 def test_a_child_inherits_no_lock_of_a_session_that_is_opened_just_then(
-    tmp_path: Path, in_child: Any, kind: locks.Locks
+    tmp_path: Path, in_child: Any, kind: liveness_locks.Locks
 ) -> None:
     file = tmp_path / "one.lock"
     with repeating(lambda: kind.drop(str(file), kind.hold(str(file)))):
@@ -225,13 +225,13 @@ def test_a_child_inherits_no_lock_of_a_session_that_is_opened_just_then(
 
 
 def test_a_child_closes_no_descriptor_that_it_has_reused(tmp_path: Path, in_child: Any) -> None:
-    kind = locks.OfdLocks()
+    kind = liveness_locks.OfdLocks()
     descriptor = kind.hold(str(tmp_path / "one.lock"))
 
     def reuse() -> bool:
         os.close(descriptor)
         reused = os.open(tmp_path, os.O_RDONLY)
-        locks.close_inherited()
+        liveness_locks.close_inherited()
         return reused == descriptor and os.fstat(reused) is not None
 
     assert in_child(reuse, fork_in_c) == 0

@@ -47,10 +47,10 @@ class Spent:
 @pytest.fixture
 def spent(monkeypatch: pytest.MonkeyPatch) -> Spent:
     spent = Spent()
-    monkeypatch.setattr(Watches, "_tell", spent.by(Watches._tell))
+    monkeypatch.setattr(Watches, "_deliver_changes", spent.by(Watches._deliver_changes))
     monkeypatch.setattr(Subscription, "_deliver", spent.by(Subscription._deliver))
     # Members watch themselves after a while, which is not what is measured.
-    monkeypatch.setattr("kip30.runtime.member_watch._SETTLED", 1000)
+    monkeypatch.setattr("kip30.runtime.own_record_watch._SETTLED", 1000)
     return spent
 
 
@@ -172,7 +172,7 @@ def test_what_is_declared_holds_with_a_thousand_targets(open_backend: Any, notif
     for target in targets[::37]:
         change_begun = time.monotonic()
         order = _change(writer, target)
-        eventually(partial(_is_told, seen, target, order))
+        eventually(partial(_is_notified, seen, target, order))
         took = time.monotonic() - change_begun
         assert took <= watcher.limits.observe_seconds + 0.3 * TIME_SCALE
 
@@ -181,7 +181,7 @@ def _is_longer(heard: Sized, than: int) -> bool:
     return len(heard) > than
 
 
-def _is_told(seen: dict[Target, Snapshot], target: Target, order: int) -> bool:
+def _is_notified(seen: dict[Target, Snapshot], target: Target, order: int) -> bool:
     return seen[target].order >= order
 
 

@@ -22,7 +22,7 @@ from kip30.errors import UnavailableError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, fork_safety
 from kip30_backends.embedded.database import Turn, WriteQueue
-from kip30_backends.embedded.locks import held_off
+from kip30_backends.embedded.liveness_locks import held_off
 from kip30_conformance.polling import TIME_SCALE
 
 from .interrupting import Interrupted, interrupted_for, points, time_limit
@@ -84,7 +84,7 @@ def unlocked(directory: Path) -> Callable[[EmbeddedBackend], None]:
     """Return what asserts that *backend* keeps no thread and no other program from writing."""
 
     def check(backend: EmbeddedBackend) -> None:
-        connection = backend._engine.connections.slot().connection
+        connection = backend._resources.connections.slot().connection
         assert connection is None or not connection.in_transaction
         with closing(sqlite3.connect(directory / "kip30.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -143,7 +143,7 @@ def test_a_new_thread_slot_interrupted_anywhere_is_known_to_forks(
     open_backend: Any, unlocked: Any, in_child: Any
 ) -> None:
     backend = open_backend(operation=20)
-    connections = backend._engine.connections
+    connections = backend._resources.connections
 
     def read() -> None:
         backend.storage.list_names("", "", 1).result()
@@ -155,7 +155,7 @@ def test_a_new_thread_slot_interrupted_anywhere_is_known_to_forks(
     for _ in points(read, prepare=forget):
         unlocked(backend)
         assert connections.slot() in connections._slots
-        assert connections._local.tie.slot is connections.slot()
+        assert connections._local.binding.slot is connections.slot()
     # A connection that was interrupted while `sqlite3.connect` returned is part of a cycle.
     gc.collect()
     assert in_child(lambda: open_backend() is not None) == 0
@@ -179,7 +179,7 @@ def test_a_claim_interrupted_anywhere_keeps_no_thread_from_claiming(
 
 
 def claim_under_interrupts(backend: EmbeddedBackend, unlocked: Any, eventually: Any) -> None:
-    sessions, renewal = backend._engine.sessions, backend._engine.renewal
+    sessions, renewal = backend._resources.sessions, backend._resources.renewal
     number = 0
 
     def claim(service: str) -> None:
@@ -340,7 +340,7 @@ def test_a_transaction_that_could_not_be_ended_is_ended_by_the_next_write(
 ) -> None:
     backend = open_backend(operation=1)
     put(backend)
-    connection = backend._engine.connections.slot().connection
+    connection = backend._resources.connections.slot().connection
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("UPDATE kv SET data = x'00'")
     put(backend, OTHER)
@@ -353,7 +353,7 @@ def test_interrupts_leave_no_descriptor_open(open_backend: Any) -> None:
     put(backend)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208  a count
     with pytest.raises(Interrupted):
-        backend._engine.database.write(_interrupted)
+        backend._resources.database.write(_interrupted)
     for _ in points(lambda: put(backend)):
         pass
     assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208  a count

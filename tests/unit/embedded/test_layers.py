@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kip30.driver.records import Entry, Version
-from kip30_backends.embedded.snapshots import Layered, changed
+from kip30_backends.embedded.target_states import Layered, changed
 
 
 def test_layers_read_like_the_dict_that_they_stand_for() -> None:

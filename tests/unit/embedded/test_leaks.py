@@ -72,7 +72,7 @@ def test_connections_of_ended_threads_are_closed(open_backend: Any) -> None:
 
 
 def test_an_error_of_an_ended_thread_keeps_no_connection_open(backend: EmbeddedBackend) -> None:
-    database = backend._engine.database
+    database = backend._resources.database
     connections: list[sqlite3.Connection] = []
     errors: list[BaseException] = []
 
@@ -96,7 +96,7 @@ def test_an_error_of_an_ended_thread_keeps_no_connection_open(backend: EmbeddedB
 def test_what_connects_while_the_backend_closes_is_closed(
     backend: EmbeddedBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connections = backend._engine.connections
+    connections = backend._resources.connections
     connect = connections.connect
     connected: list[sqlite3.Connection] = []
     errors: list[BaseException | None] = []
@@ -135,7 +135,7 @@ def test_a_missing_doorbell_leaves_nothing_open(
     open_backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stores = len(fork_safety._process.stores)
-    monkeypatch.setattr("kip30_backends.embedded.schema.DOORBELL", "sessions")
+    monkeypatch.setattr("kip30_backends.embedded.database_file.SIGNAL_FILE", "sessions")
     before = descriptors()
     with pytest.raises(StoreError):
         open_backend()

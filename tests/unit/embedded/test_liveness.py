@@ -16,7 +16,8 @@ from kip30.driver import Backend, Capability
 from kip30.driver.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
 from kip30.errors import ClosedError, FencedError, UnsupportedError
 from kip30.names import Key
-from kip30_backends.embedded import EmbeddedBackend, schema
+from kip30_backends.embedded import EmbeddedBackend, database_file
+from tests.embedded_faults import faults_of
 
 SERVICE = Target(Kind.SERVICE, "s")
 GROUP = Target(Kind.GROUP, "g")
@@ -124,7 +125,7 @@ def test_containers_with_boot_ids_of_their_own_live_side_by_side(
 ) -> None:
     """They share the kernel, its locks and its clock."""
     one = open_backend(session=60)
-    monkeypatch.setattr(schema, "boot_id", lambda: "that of a container")
+    monkeypatch.setattr(database_file, "boot_id", lambda: "that of a container")
     two = open_backend(session=1)
     assert led(one, "me").lease.is_valid()
     assert leader(two) == ["me"]
@@ -133,7 +134,7 @@ def test_containers_with_boot_ids_of_their_own_live_side_by_side(
     members = Target(Kind.GROUP, "g")
     assert list(one.observe.snapshot(members).result().entries) == ["m"]
     two.storage.write(FENCED).result()
-    two.faults.renewals_paused = True  # hung, it is freed by its deadline
+    faults_of(two).renewals_paused = True  # hung, it is freed by its deadline
     eventually(lambda: not one.observe.snapshot(members).result().entries)
 
 
@@ -141,7 +142,7 @@ def test_a_session_that_others_ended_is_lost_and_the_next_claim_opens_a_new_one(
     backend: EmbeddedBackend, eventually: Any
 ) -> None:
     first = led(backend, "me")
-    backend.faults.end_session()
+    faults_of(backend).end_session()
     eventually(lambda: first.lease.ended)
     second = led(backend, "me", "n2")
     assert second.lease is not first.lease
@@ -153,10 +154,10 @@ def test_a_session_that_others_ended_is_lost_and_the_next_claim_opens_a_new_one(
 def test_a_hung_process_is_taken_from_and_told(open_backend: Any, eventually: Any) -> None:
     hung, other = open_backend(session=0.6), open_backend(session=60)
     claim = led(hung, "hung")
-    hung.faults.renewals_paused = True
+    faults_of(hung).renewals_paused = True
     eventually(lambda: leader(other) == [])
     assert not claim.lease.is_valid()
-    hung.faults.renewals_paused = False
+    faults_of(hung).renewals_paused = False
     eventually(lambda: claim.lease.ended)
     assert led(other, "other").entry.version.major == 2
 
@@ -171,9 +172,9 @@ def test_who_is_told_of_the_end_can_claim_again_at_once(open_backend: Any, event
 
         claim = led(backend, "me", f"a{number}")
         claim.lease.on_end(threading.Thread(target=claim_again).start)
-        backend.faults.renewals_paused = True
+        faults_of(backend).renewals_paused = True
         eventually(lambda again=again: again)
-        backend.faults.renewals_paused = False
+        faults_of(backend).renewals_paused = False
         assert isinstance(again[0], Claim)
         assert again[0].entry.version.major == claim.entry.version.major + 1
         backend.election.release("s", again[0]).result()
@@ -330,7 +331,7 @@ def test_a_forked_child_does_not_keep_the_session(
 
 def test_dropping_the_backend_ends_its_session(open_backend: Any, eventually: Any) -> None:
     watcher = open_backend(session=60)
-    context, settings = watcher._engine.sessions._context, watcher._settings
+    context, settings = watcher._resources.sessions._context, watcher._settings
     dropped: list[EmbeddedBackend] = [EmbeddedBackend(context, settings)]
     led(dropped[0], "dropped")
     dropped.clear()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kip30.errors import StoreError
-from kip30_backends.embedded import schema
+from kip30_backends.embedded import database_file
 
 TABLE = """\
 21 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -35,7 +35,7 @@ TABLE = """\
     ],
 )
 def test_the_deepest_and_last_mount_counts(path: str, kind: str) -> None:
-    assert schema.file_system(path, TABLE) == kind
+    assert database_file.file_system(path, TABLE) == kind
 
 
 @pytest.mark.parametrize("path", ["/home/me", "/mnt/with blank", "/mnt/ssh", "/home2", "/host"])
@@ -44,18 +44,18 @@ def test_a_network_file_system_is_refused_by_name(
 ) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
-    monkeypatch.setattr(schema, "_MOUNT_TABLE", table)
+    monkeypatch.setattr(database_file, "_MOUNT_TABLE", table)
     with pytest.raises(
         StoreError, match=r"\((nfs4|cifs|fuse.sshfs|9p|virtiofs)\).*plugin.embedded.directory"
     ):
-        schema.refuse_network(Path(path))
+        database_file.refuse_network(Path(path))
 
 
 @pytest.mark.parametrize("path", ["/var/lib", "/home/me/local", "/nowhere"])
 def test_a_local_one_is_taken(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "mountinfo"
     table.write_text(TABLE)
-    monkeypatch.setattr(schema, "_MOUNT_TABLE", table)
-    schema.refuse_network(Path(path))
-    monkeypatch.setattr(schema, "_MOUNT_TABLE", tmp_path / "no such table")
-    schema.refuse_network(Path(path))
+    monkeypatch.setattr(database_file, "_MOUNT_TABLE", table)
+    database_file.refuse_network(Path(path))
+    monkeypatch.setattr(database_file, "_MOUNT_TABLE", tmp_path / "no such table")
+    database_file.refuse_network(Path(path))

@@ -319,7 +319,7 @@ def test_a_read_only_file_system_is_told_apart() -> None:
 
 
 def test_a_full_disk_is_a_store_error_and_nothing_is_done(backend: Any) -> None:
-    slot = backend._engine.connections.slot()
+    slot = backend._resources.connections.slot()
     pages = slot.connection.execute("PRAGMA page_count").fetchone()[0]
     slot.connection.execute(f"PRAGMA max_page_count = {pages}")
     failed = backend.storage.write(Write(KEY, "n", b"x" * 100_000, Condition.ANY)).exception()

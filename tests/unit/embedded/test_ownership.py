@@ -10,7 +10,7 @@ import pytest
 from kip30.driver.records import Condition, Write
 from kip30.errors import StoreError
 from kip30.names import Key
-from kip30_backends.embedded.schema import refuse_untrusted_file
+from kip30_backends.embedded.database_file import refuse_untrusted_file
 from tests.unit.removed_files import removed_again_and_again
 
 NOBODY = 65534

@@ -146,7 +146,7 @@ def test_an_unclean_child_closes_pins_and_no_descriptor_that_it_has_reused(
 ) -> None:
     backend = open_backend()
     assert write(backend, b"1") is None
-    descriptor = backend._engine.connections._pin._descriptor
+    descriptor = backend._resources.connections._pin._descriptor
 
     def reuse() -> bool:
         os.close(descriptor)

@@ -16,7 +16,7 @@ import pytest
 from kip30.driver.records import Claim, Condition, Fence, Kind, Snapshot, Target, Version, Write
 from kip30.errors import FencedError, VersionConflictError
 from kip30.names import Key
-from kip30_backends.embedded import EmbeddedBackend, schema
+from kip30_backends.embedded import EmbeddedBackend, database_file
 from kip30_backends.embedded.database import Database
 
 KEY = Key("", "key")
@@ -35,7 +35,7 @@ class Machine:
 
     def start(self) -> EmbeddedBackend:
         self._starts += 1
-        self._patch.setattr(schema, "boot_id", lambda: f"start {self._starts}")
+        self._patch.setattr(database_file, "boot_id", lambda: f"start {self._starts}")
         backend: EmbeddedBackend = self._open(directory=self._directory, session=60)
         return backend
 
@@ -97,8 +97,8 @@ def test_what_is_left_out_is_on_the_disk_before_anything_after_it(
 
     monkeypatch.setattr(Database, "_commit", commit)
     put(machine.start(), b"")
-    first = next(commit for commit in commits if commit[0] > schema.SKIPPED)
-    assert first == (schema.SKIPPED + 1, 2), "synchronous is FULL"
+    first = next(commit for commit in commits if commit[0] > database_file.SKIPPED)
+    assert first == (database_file.SKIPPED + 1, 2), "synchronous is FULL"
 
 
 def test_revisions_are_left_out_once_for_each_start(machine: Machine) -> None:
@@ -108,8 +108,8 @@ def test_revisions_are_left_out_once_for_each_start(machine: Machine) -> None:
     machine._starts -= 1
     assert put(machine.start(), b"").major < 100
     again = machine.start()
-    assert schema.SKIPPED < put(again, b"").major < schema.SKIPPED + 100
-    assert put(backend, b"").major < schema.SKIPPED + 100
+    assert database_file.SKIPPED < put(again, b"").major < database_file.SKIPPED + 100
+    assert put(backend, b"").major < database_file.SKIPPED + 100
 
 
 def test_a_database_of_before_is_taken_over(machine: Machine, directory: Path) -> None:
@@ -117,16 +117,16 @@ def test_a_database_of_before_is_taken_over(machine: Machine, directory: Path) -
     with closing(sqlite3.connect(directory / "kip30.db")) as connection, connection:
         connection.execute("DROP TABLE boot")
     machine._starts -= 1
-    assert put(machine.start(), b"").major > schema.SKIPPED
+    assert put(machine.start(), b"").major > database_file.SKIPPED
 
 
 def test_where_starts_cannot_be_told_apart_each_startup_is_one(
     monkeypatch: pytest.MonkeyPatch, open_backend: Any
 ) -> None:
-    monkeypatch.setattr(schema, "boot_id", lambda: "")
+    monkeypatch.setattr(database_file, "boot_id", lambda: "")
     versions = [put(open_backend(), b"").major for _ in range(3)]
     steps = [later - earlier for earlier, later in pairwise(versions)]
-    assert all(step >= schema.SKIPPED for step in steps)
+    assert all(step >= database_file.SKIPPED for step in steps)
 
 
 def test_listeners_and_the_change_log_go_on_over_the_gap(machine: Machine, eventually: Any) -> None:

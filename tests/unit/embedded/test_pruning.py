@@ -11,9 +11,9 @@ import pytest
 from kip30.driver.records import Claim, Condition, Fence, Kind, Target, Write
 from kip30.errors import FencedError, StoreError
 from kip30.names import Key
-from kip30_backends.embedded import EmbeddedBackend, pruning, schema
+from kip30_backends.embedded import EmbeddedBackend, database_file, service_pruning
 from kip30_backends.embedded.database import Transaction
-from kip30_backends.embedded.pruning import Pruning
+from kip30_backends.embedded.service_pruning import Pruning
 
 DAY = 86_400.0
 
@@ -21,7 +21,7 @@ DAY = 86_400.0
 def prune(
     backend: EmbeddedBackend, at: float, unused: float = DAY, *, dry_run: bool = False
 ) -> int:
-    engine, after, count = backend._engine, None, 0
+    engine, after, count = backend._resources, None, 0
     while after != "":
         pruning = Pruning(engine.root, unused, after or "", now=at)
         done = pruning.done(engine.database, dry_run)
@@ -46,8 +46,8 @@ def was_led(backend: EmbeddedBackend, service: str, times: int = 1) -> int:
 
 def rows(backend: EmbeddedBackend) -> list[bytes]:
     query = "SELECT scope FROM service WHERE root = ? AND scope != x'' ORDER BY scope"
-    root = (backend._engine.root,)
-    return backend._engine.database.read(
+    root = (backend._resources.root,)
+    return backend._resources.database.read(
         lambda connection: [row[0] for row in connection.execute(query, root)]
     )
 
@@ -148,18 +148,18 @@ def test_a_dry_run_changes_nothing(backend: EmbeddedBackend) -> None:
     was_led(backend, "s")
     assert prune(backend, 0, dry_run=True) == 0
     assert prune(backend, 0, unused=0, dry_run=True) == 1
-    assert version_of(backend._engine.database.file) == 1
+    assert version_of(backend._resources.database.file) == 1
     prune(backend, 0)
     assert prune(backend, DAY, dry_run=True) == prune(backend, DAY, dry_run=True) == 1
     assert rows(backend) == [b"s"]
 
 
 def test_one_call_looks_at_few(backend: EmbeddedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pruning, "_ROWS", 2)
+    monkeypatch.setattr(service_pruning, "_ROWS", 2)
     held = led(backend, "b")
     for name in "acde":
         was_led(backend, name, ord(name))
-    engine = backend._engine
+    engine = backend._resources
     first = Pruning(engine.root, 0).done(engine.database, dry_run=False)
     assert (first.counts, bool(first.after)) == ({Kind.SERVICE: 1}, True)
     assert rows(backend) == [b"b", b"c", b"d", b"e"]
@@ -174,13 +174,13 @@ def test_notes_do_not_add_up(backend: EmbeddedBackend) -> None:
         was_led(backend, "s")
         prune(backend, second * 60.0)
     count = "SELECT count(*) FROM mark"
-    assert backend._engine.database.read(lambda c: c.execute(count).fetchone()[0]) == 2
+    assert backend._resources.database.read(lambda c: c.execute(count).fetchone()[0]) == 2
 
 
 def test_numbers_that_no_election_gave_stay(backend: EmbeddedBackend) -> None:
     was_led(backend, "s")
     for planted in (2**63 - 1, "text", -1):
-        backend._engine.database.write(partial(plant, planted))
+        backend._resources.database.write(partial(plant, planted))
         assert prune(backend, 0, unused=0) == 0
     assert was_led(backend, "t") == 1
 
@@ -199,7 +199,7 @@ def test_an_older_kip30_does_not_open_what_was_pruned(
     open_backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = open_backend()
-    monkeypatch.setattr(schema, "VERSION", 1)
+    monkeypatch.setattr(database_file, "VERSION", 1)
     open_backend()
     prune(backend, 0)
     with pytest.raises(StoreError, match="newer kip30"):
@@ -209,9 +209,9 @@ def test_an_older_kip30_does_not_open_what_was_pruned(
 def test_an_older_kip30_that_is_open_already_repeats_no_epoch(backend: EmbeddedBackend) -> None:
     was_led(backend, "old", 3)
     was_led(backend, "kept")
-    older = sqlite3.connect(backend._engine.database.file, isolation_level=None)
+    older = sqlite3.connect(backend._resources.database.file, isolation_level=None)
     lead = "INSERT OR REPLACE INTO service (epoch, rev, root, scope) VALUES (?, 9, ?, ?)"
-    root = backend._engine.root
+    root = backend._resources.root
     with closing(older):
         older.execute(lead, (4, root, b"old"))
         assert prune(backend, 0, unused=0) == 2

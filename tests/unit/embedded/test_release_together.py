@@ -6,6 +6,7 @@ from typing import Any
 from kip30.driver.records import Claim, Kind, Snapshot, Target
 from kip30.errors import UnavailableError
 from kip30_backends.embedded import EmbeddedBackend
+from tests.embedded_faults import faults_of
 
 GROUP = Target(Kind.GROUP, "g")
 
@@ -27,12 +28,12 @@ def test_many_claims_are_released_in_few_transactions(
     backend.observe.watch(GROUP, seen.append)
     eventually(lambda: seen)
     commits: list[None] = []
-    commit = backend._engine.database._commit
+    commit = backend._resources.database._commit
 
     def counted(connection: Any) -> None:
         commits.append(commit(connection))
 
-    monkeypatch.setattr(backend._engine.database, "_commit", counted)
+    monkeypatch.setattr(backend._resources.database, "_commit", counted)
     assert took(lambda: backend.membership.release_many("g", claims)) < 0.5
     assert len(commits) <= 6
     assert not members(backend)
@@ -55,10 +56,10 @@ def test_only_what_is_still_held_is_released(open_backend: Any) -> None:
 
 def test_claims_of_a_lost_session_are_over(backend: EmbeddedBackend) -> None:
     old = claimed(backend, 3)
-    backend.faults.expire_session()
-    session = backend._engine.sessions.session
+    faults_of(backend).expire_session()
+    session = backend._resources.sessions.session
     assert session is not None
-    backend._engine.sessions.end(session, "lost")
+    backend._resources.sessions.end(session, "lost")
     new = claimed(backend, 3)
     answers = backend.membership.release_many("g", old)
     assert [answer.exception() for answer in answers] == [None] * 3
@@ -76,7 +77,7 @@ def test_a_file_that_stays_locked_is_said_for_each(open_backend: Any, locked: An
 
 def test_faults_strike_each_claim_on_its_own(backend: EmbeddedBackend) -> None:
     claims = claimed(backend, 3)
-    backend.faults.fail("membership.release", times=1)
+    faults_of(backend).fail("membership.release", times=1)
     answers = backend.membership.release_many("g", claims)
     assert [type(answer.exception()) for answer in answers] == [
         UnavailableError,

@@ -22,7 +22,7 @@ from kip30.names import Key
 from kip30.runtime.resolution import scanner
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings, scanning
 from kip30_backends.embedded.scanning import path_of
-from kip30_conformance.clients.child import in_forked_child
+from kip30_conformance.clients.fork_calls import in_forked_child
 from tests.unit.removed_files import removed_again_and_again
 
 OpenScanner = Callable[..., ScanDriver]

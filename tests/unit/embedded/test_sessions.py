@@ -6,6 +6,7 @@ from typing import Any
 from kip30.driver.records import Claim, Kind, Target, new_nonce
 from kip30_backends.embedded import EmbeddedBackend
 from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from tests.embedded_faults import faults_of
 
 _RENEWAL_THREAD = "kip30-embedded-renewal"
 
@@ -37,10 +38,10 @@ def test_a_claim_is_free_although_its_session_ended_while_the_store_was_locked(
 ) -> None:
     backend = open_backend()
     member, _ = _claims(backend)
-    backend.faults.renewals_paused = True
+    faults_of(backend).renewals_paused = True
     with locked():
-        eventually(lambda: backend._engine.sessions.session is None)
-    backend.faults.renewals_paused = False
+        eventually(lambda: backend._resources.sessions.session is None)
+    faults_of(backend).renewals_paused = False
     backend.membership.release("g", member).result()
     assert _claims(backend)[0].lease.is_valid()
 
@@ -79,7 +80,7 @@ def _claims(backend: EmbeddedBackend) -> tuple[Claim, Claim]:
 
 
 def _lose_session(backend: EmbeddedBackend, claim: Claim) -> None:
-    backend.faults.expire_session()
+    faults_of(backend).expire_session()
     eventually(lambda: not claim.lease.is_valid())
 
 

@@ -178,7 +178,7 @@ def test_an_interrupted_transaction_leaves_nothing_locked(backend: EmbeddedBacke
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        backend._engine.database.write(interrupted)
+        backend._resources.database.write(interrupted)
     put(backend, KEY, b"1")
 
 
@@ -187,13 +187,13 @@ def test_an_epoch_is_synchronised_and_data_as_set(
     open_backend: Any, synchronous: str, level: int
 ) -> None:
     backend = open_backend(synchronous=synchronous)
-    connection = backend._engine.connections.slot().connection
+    connection = backend._resources.connections.slot().connection
 
     def now() -> int:
         found: int = connection.execute("PRAGMA synchronous").fetchone()[0]
         return found
 
     levels: list[int] = []
-    backend._engine.database.write(lambda _: levels.append(now()), durable=True)
-    backend._engine.database.write(lambda _: levels.append(now()))
+    backend._resources.database.write(lambda _: levels.append(now()), durable=True)
+    backend._resources.database.write(lambda _: levels.append(now()))
     assert levels == [2, level]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kip30_backends.embedded import EmbeddedBackend, fork_safety
-from kip30_backends.embedded.locks import held_off
+from kip30_backends.embedded.liveness_locks import held_off
 
 from .forking import (
     FORKS_IN_C,
@@ -39,7 +39,7 @@ def test_a_fork_within_a_transaction_makes_the_child_unclean_at_once(
         statuses.append(in_child(lambda: is_unclean(open_backend)))
 
     with repeating(lambda: put(backend)):
-        assert took(lambda: backend._engine.database.write(fork_inside)) < 4
+        assert took(lambda: backend._resources.database.write(fork_inside)) < 4
     assert statuses == [0]
     put(backend)
 
@@ -56,7 +56,7 @@ def test_a_child_that_returns_into_a_transaction_cannot_commit_it(open_backend: 
             transaction.execute("UPDATE kv SET data = ?", (b"by the child",))
 
     try:
-        backend._engine.database.write(fork_inside)
+        backend._resources.database.write(fork_inside)
     except BaseException as error:  # noqa: BLE001  the parent judges by what is said
         os.write(write_end, repr(error).encode())
     if os.getpid() != parent:
@@ -81,7 +81,7 @@ def test_a_fork_waits_for_a_transaction_and_not_for_ever(
         begun.set()
         go_on.wait(60)
 
-    writer = threading.Thread(target=backend._engine.database.write, args=(linger,))
+    writer = threading.Thread(target=backend._resources.database.write, args=(linger,))
     writer.start()
     assert begun.wait(20)
     monkeypatch.setattr(fork_safety, "_LONGEST_SECONDS", 0.2)

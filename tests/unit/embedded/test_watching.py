@@ -15,6 +15,7 @@ from kip30.driver import Backend, Watch
 from kip30.driver.records import Condition, Kind, Snapshot, Target, Write
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, change_signal
+from tests.embedded_faults import faults_of
 
 SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 KEY = Key("ns", "key")
@@ -66,10 +67,10 @@ def test_a_deletion_and_a_creation_with_the_same_value_are_told(
     seen: list[Snapshot] = []
     backend.observe.watch(VALUE, seen.append)
     eventually(lambda: seen)
-    backend.faults.watches_paused = True
+    faults_of(backend).watches_paused = True
     put(backend, KEY, None)
     version = put(backend, KEY, b"same")
-    backend.faults.watches_paused = False
+    faults_of(backend).watches_paused = False
     eventually(lambda: seen[-1].entries["key"].version.major == version)
 
 
@@ -116,7 +117,7 @@ def test_a_change_whose_ring_was_lost_is_seen(open_backend: Any, eventually: Any
     seen: list[Snapshot] = []
     watcher.observe.watch(VALUE, seen.append)
     eventually(lambda: seen)
-    writer._engine.database._ring = lambda: None
+    writer._resources.database._notify = lambda: None
     put(writer, KEY, b"silent")
     eventually(lambda: data_of(seen) == b"silent", 2)
 
@@ -127,14 +128,14 @@ def test_more_changes_than_are_logged_end_in_the_last_state(
     seen: list[Snapshot] = []
     backend.observe.watch(VALUE, seen.append)
     eventually(lambda: seen)
-    backend.faults.watches_paused = True
+    faults_of(backend).watches_paused = True
     put(backend, KEY, b"early")
     others = [Write(Key("x", str(n)), "n", b"", Condition.ANY) for n in range(10_000)]
     assert all(future.exception() is None for future in backend.storage.write_many(others))
     count = "SELECT count(*) FROM change"
-    logged = backend._engine.database.read(lambda c: c.execute(count).fetchone()[0])
+    logged = backend._resources.database.read(lambda c: c.execute(count).fetchone()[0])
     assert logged < 6000
-    backend.faults.watches_paused = False
+    faults_of(backend).watches_paused = False
     eventually(lambda: data_of(seen) == b"early")
 
 
@@ -175,7 +176,7 @@ def _close(_backend: EmbeddedBackend, watch: Watch) -> None:
 
 
 def _pause(backend: EmbeddedBackend, _watch: Watch) -> None:
-    backend.faults.watches_paused = True
+    faults_of(backend).watches_paused = True
 
 
 @pytest.mark.parametrize("end", [_close, _pause])
@@ -188,6 +189,7 @@ def test_the_running_sink_is_waited_for(
         entered.set()
         go.wait(5)
 
+    faults_of(backend)  # they lie before the watch from its first state on
     watch = backend.observe.watch(VALUE, slow)
     assert entered.wait(5)
     ending = threading.Thread(target=end, args=(backend, watch))

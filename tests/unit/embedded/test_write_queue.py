@@ -2,10 +2,12 @@
 
 import os
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,7 +151,7 @@ def test_closing_ends_queued_writes_at_once(open_backend: Any, locked: Any, took
     ended: list[tuple[float, Kip30Error | None]] = []
     with locked():
         threads = [_writer(backend, number, ended) for number in range(20)]
-        eventually(lambda: len(backend._engine.database._queue._line) == 20)
+        eventually(lambda: len(backend._resources.database._queue._line) == 20)
         assert took(backend.close) < 2
         for thread in threads:
             thread.join()
@@ -161,7 +163,7 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(open_backend: Any, loc
     ended: list[tuple[float, Kip30Error | None]] = []
     with locked():
         threads = [_writer(backend, number, ended) for number in range(5)]
-        eventually(lambda: len(backend._engine.database._queue._line) == 5)
+        eventually(lambda: len(backend._resources.database._queue._line) == 5)
         child = os.fork()
         if not child:
             os._exit(_status_of_a_write(backend))
@@ -224,6 +226,34 @@ def test_a_slow_watch_does_not_delay_renewals(open_backend: Any) -> None:
     assert begun.wait(5 * TIME_SCALE)
     throughout(claim.lease.is_valid, seconds=1.5 * TIME_SCALE)
     watch.close()
+
+
+def test_between_writes_other_programs_find_no_lock(open_backend: Any, directory: Path) -> None:
+    backend = open_backend()
+    stopped = threading.Event()
+
+    def write() -> None:
+        while not stopped.is_set():
+            backend.storage.write(Write(Key("", "k"), "n", b"", Condition.ANY)).result()
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        with closing(_impatient(directory / "kip30.db")) as other:
+            for _ in range(100):
+                with backend.faults.between_writes():
+                    other.execute("BEGIN IMMEDIATE")
+                    other.execute("ROLLBACK")
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def _impatient(file: Path) -> sqlite3.Connection:
+    """Return a connection that raises if another one writes at that moment."""
+    return sqlite3.connect(file, isolation_level=None, timeout=0)
 
 
 def _writer(

@@ -8,6 +8,7 @@ import pytest
 from kip30 import (
     Fence,
     FencedError,
+    GuardError,
     KeyExistsError,
     KeyMissingError,
     OutcomeUnknownError,
@@ -15,10 +16,10 @@ from kip30 import (
     Version,
 )
 from kip30.driver import StorageDriver
-from kip30.driver.records import Condition, Write, new_nonce
+from kip30.driver.records import MOST_GUARDS, Condition, Guard, Write, new_nonce
 from kip30.names import Key
+from kip30_backends.etcd.calls import Ask, Calls
 from kip30_backends.etcd.client.channel import TXN
-from kip30_backends.etcd.request import Ask, Calls
 from kip30_conformance.polling import TIME_SCALE
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
@@ -38,6 +39,17 @@ def driver(client: PluginLocator) -> StorageDriver:
 
 def creation(name: object, data: bytes = b"new", fence: Fence | None = None) -> Write:
     return Write(Key("n", str(name)), new_nonce(), data, ABSENT, fence)
+
+
+def rewriting(key: Key) -> Write:
+    return Write(key, new_nonce(), b"again", Condition.ANY)
+
+
+def guards_of(driver: StorageDriver, count: int) -> tuple[Guard, ...]:
+    """Write keys that guard others."""
+    writes = [creation(f"guard-{number}") for number in range(count)]
+    done = driver.write_many(writes)
+    return tuple(Guard(write.key, one.result()) for write, one in zip(writes, done, strict=True))
 
 
 def outcomes(driver: StorageDriver, writes: Sequence[Write]) -> list[Version | type]:
@@ -82,6 +94,52 @@ def test_absent_keys_are_one_flat_transaction(
     assert transactions == [100, 100, 50]
     assert len(set(told)) == 3
     check_states(driver, writes, told)
+
+
+def test_creations_with_the_same_guards_are_one_flat_transaction(
+    driver: StorageDriver, transactions: list[int]
+) -> None:
+    guards = guards_of(driver, MOST_GUARDS)
+    writes = [creation(number)._replace(guards=guards) for number in range(100)]
+    transactions.clear()
+    told = outcomes(driver, [*writes, creation("free")])
+    assert transactions == [100, 1]
+    check_states(driver, writes, told[:-1])
+    outcomes(driver, [rewriting(guards[-1].key)])
+    more = [creation(f"more-{number}")._replace(guards=guards) for number in range(100)]
+    transactions.clear()
+    assert outcomes(driver, more) == [GuardError] * 100
+    assert transactions == [100]
+    check_states(driver, more, [GuardError] * 100)
+
+
+def test_as_many_guards_as_there_can_be_fit_into_a_transaction(
+    client: PluginLocator, driver: StorageDriver, transactions: list[int]
+) -> None:
+    guards = guards_of(driver, MOST_GUARDS)
+    keys = [write.key for write in (creation(number) for number in range(100))]
+    outcomes(driver, [rewriting(key) for key in keys])
+    with client.leader_election("s").lead("c", "") as term:
+        fence = Fence("s", term.epoch)
+        transactions.clear()
+        writes = [Write(key, new_nonce(), None, Condition.PRESENT, fence, guards) for key in keys]
+        assert {*map(type, outcomes(driver, writes))} == {Version}
+        assert transactions == [100]
+
+
+@pytest.mark.parametrize("last", ["guarded", "guard"])
+def test_what_is_written_guards_nothing_in_the_same_transaction(
+    driver: StorageDriver, transactions: list[int], last: str
+) -> None:
+    (guard,) = guards_of(driver, 1)
+    writes = [rewriting(guard.key), rewriting(Key("n", "k"))._replace(guards=(guard,))]
+    transactions.clear()
+    told = outcomes(driver, writes if last == "guarded" else writes[::-1])
+    assert transactions == [1, 1]
+    # They are sent at the same moment: the server may do either of them first.
+    changed, guarded = told if last == "guarded" else told[::-1]
+    assert isinstance(changed, Version)
+    assert guarded is GuardError or (isinstance(guarded, Version) and guarded < changed)
 
 
 def test_keys_that_are_all_there_take_one_transaction(

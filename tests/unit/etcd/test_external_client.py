@@ -11,7 +11,7 @@ from kip30_backends.etcd import GRPC_OPTIONS
 from kip30_backends.etcd.client.channel import STATUS
 from kip30_backends.etcd.client.external_client import borrow
 from kip30_backends.etcd.client.messages import MESSAGES
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open

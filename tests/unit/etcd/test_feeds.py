@@ -21,7 +21,7 @@ from kip30.runtime.resolution import scanner
 from kip30_backends.etcd import GRPC_OPTIONS, scanning
 from kip30_backends.etcd.scanning import tells_progress
 from kip30_conformance.polling import TIME_SCALE, eventually
-from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 
@@ -148,7 +148,7 @@ def test_forgotten_changes(
 
 def test_nothing_is_left_of_a_feed(open_client: Open, open_scanner: OpenScanner) -> None:
     storage = open_client(**PATIENT).storage(BYTES)
-    before = resources()
+    before = resources_held()
     store = open_scanner()
     first = store.position()
     for number in range(100):
@@ -220,8 +220,8 @@ def test_a_borrowed_connection(namespace: str, open_client: Open, borrow: Borrow
         after = store.position()
         assert [row.key for row in read(store)] == [b"n/k", b"n/l"]
         assert len(changes(store, before, after)) == 2
-        feed = store.changes(before, after)
-        next(feed)
+        stream = store.changes(before, after)
+        next(stream)
     with pytest.raises(ClosedError):
         read(store)
     with scanner({**config, "plugin.namespace": namespace}) as again:

@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from kip30 import LifecycleError, PluginLocator, ValueChange
-from kip30_backends.etcd.client.grpc_library import GRPC, GrpcLibrary
-from kip30_conformance.clients.recorder import Recorder
+from kip30_backends.etcd.client.private_grpc import GRPC, GrpcLibrary
+from kip30_conformance.clients.callback_recorder import Recorder
 from tests.unit.children import run_in_child
 from tests.unit.clients import Open
 

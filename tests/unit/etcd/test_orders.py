@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kip30_backends.etcd.order import Orders
+from kip30_backends.etcd.observation_order import Orders
 
 
 @dataclass

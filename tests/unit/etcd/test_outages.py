@@ -7,7 +7,7 @@ from concurrent.futures import wait
 import pytest
 
 from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError, ValueChange
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open

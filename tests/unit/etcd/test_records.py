@@ -3,7 +3,7 @@
 import pytest
 
 from kip30 import BYTES, KeySetChange, StoreError, ValueChange
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 

@@ -18,7 +18,7 @@ from kip30.driver.record_format import seal
 from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
 from kip30.runtime.resolution import scanner
 from kip30_backends.etcd import scanning
-from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import PATIENT, Open
 
@@ -270,7 +270,7 @@ def test_nothing_is_left_of_a_scanner_that_was_dropped(
     ensemble: Ensemble, namespace: str, open_client: Open
 ) -> None:
     open_client(**PATIENT).storage().put("n/k", "v")
-    before = resources()
+    before = resources_held()
     store = scanner({**ensemble.settings(), **PATIENT, "plugin.namespace": namespace})
     assert len(read(store)) == 1
     del store

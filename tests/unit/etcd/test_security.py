@@ -10,7 +10,7 @@ import pytest
 
 from kip30 import AuthenticationError, PluginLocator, ValueChange
 from kip30.config import Written
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open

@@ -12,11 +12,11 @@ import pytest
 
 from kip30 import Kip30Error, UnavailableError, ValueChange
 from kip30.runtime.resolution import resolve
-from kip30_backends.etcd.client.channel import STATUS, NoThreadError, Stream, channels
-from kip30_backends.etcd.client.grpc_library import GRPC
+from kip30_backends.etcd.client.channel import STATUS, NoThreadError, WatchRpc, channels
 from kip30_backends.etcd.client.messages import MESSAGES
-from kip30_backends.etcd.watch import Stream as WatchStream
-from kip30_conformance.clients.recorder import Recorder
+from kip30_backends.etcd.client.private_grpc import GRPC
+from kip30_backends.etcd.watch import WatchStream
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import TIME_SCALE, eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
@@ -116,7 +116,7 @@ def test_a_stream_is_served_though_a_call_beside_it_found_no_thread(ensemble: En
         assert not ended.is_alive()
 
 
-def _read_to_its_end(stream: Stream) -> None:
+def _read_to_its_end(stream: WatchRpc) -> None:
     with suppress(*GRPC.call_errors()):
         list(stream)
 
@@ -127,7 +127,7 @@ def test_a_listener_follows_a_server_that_was_left_while_it_connected(
     port = ensemble.nodes[0].address.partition(":")[2]
     client = open_client(**{"plugin.etcd.endpoints": f"127.0.0.1:{port},localhost:{port}"})
     backend: Any = client.backend
-    endpoints, running = backend._engine.calls.endpoints, backend._engine.watches
+    endpoints, running = backend._resources.calls.endpoints, backend._resources.watches
     left: list[object] = []
 
     def listening(channel: Any, metadata: Any) -> WatchStream:
@@ -137,7 +137,7 @@ def test_a_listener_follows_a_server_that_was_left_while_it_connected(
             endpoints.leave(channel)
         return stream
 
-    monkeypatch.setattr("kip30_backends.etcd.watch.Stream", listening)
+    monkeypatch.setattr("kip30_backends.etcd.watch.WatchStream", listening)
     heard: Recorder[ValueChange[str]] = Recorder()
     client.listener_registry().add_value_change_listener("k", heard)
     eventually(

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from kip30.history.evidence import missing_evidence
 from kip30.history.operations import Operation, Outcome
 from kip30.history.storage_register import StorageRegister
+from kip30.history.vacuity import missing_evidence
 
 from .histories import storage_history
 

@@ -11,13 +11,13 @@ import pytest
 from kip30.driver.records import Version
 from kip30.errors import KeyExistsError, OutcomeUnknownError, UnavailableError, UsageError
 from kip30.history.operations import Operation, Outcome, from_fields, to_fields
-from kip30.history.recorder import Recorder, outcome_of, read_rows
+from kip30.history.recorder import HistoryRecorder, outcome_of, read_rows
 
 CHILD = """
 import sys
 from pathlib import Path
-from kip30.history.recorder import Recorder
-recorder = Recorder(Path(sys.argv[1]))
+from kip30.history.recorder import HistoryRecorder
+recorder = HistoryRecorder(Path(sys.argv[1]))
 with recorder.call("child", "put", "k", "before") as call:
     call.ok()
 with recorder.call("child", "put", "k", "in the middle") as call:
@@ -27,7 +27,7 @@ with recorder.call("child", "put", "k", "in the middle") as call:
 
 
 def test_an_answer_is_kept_with_its_times() -> None:
-    recorder = Recorder()
+    recorder = HistoryRecorder()
     with recorder.call("p", "put", "k", "a") as call:
         call.ok(version=Version(3))
     (row,) = recorder.rows()
@@ -49,7 +49,7 @@ def test_an_answer_is_kept_with_its_times() -> None:
 def test_an_error_is_an_answer_and_is_passed_on(
     error: BaseException, outcome: Outcome, result: str | None
 ) -> None:
-    recorder = Recorder()
+    recorder = HistoryRecorder()
     with pytest.raises(type(error)), recorder.call("p", "put", "k", "a"):
         raise error
     assert outcome_of(error) is outcome
@@ -57,7 +57,7 @@ def test_an_error_is_an_answer_and_is_passed_on(
 
 
 def test_a_call_that_never_answers_is_unknown() -> None:
-    recorder = Recorder()
+    recorder = HistoryRecorder()
     with recorder.call("p", "put", "k", "a"):
         (running,) = recorder.rows()
     (ended,) = recorder.rows()
@@ -66,7 +66,7 @@ def test_a_call_that_never_answers_is_unknown() -> None:
 
 
 def test_the_first_answer_stands() -> None:
-    recorder = Recorder()
+    recorder = HistoryRecorder()
     with recorder.call("p", "get", "k") as call:
         call.fail("UnavailableError")
         with pytest.raises(UsageError, match="an answer already"):
@@ -80,7 +80,7 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
             with recorder.call(str(process), "put", "k", f"{process}-{number}") as call:
                 call.ok(version=Version(number))
 
-    with closing(Recorder(tmp_path)) as recorder, ThreadPoolExecutor(8) as pool:
+    with closing(HistoryRecorder(tmp_path)) as recorder, ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert len({row.args for row in recorder.rows()}) == 1600
     assert sorted(read_rows(tmp_path), key=str) == sorted(recorder.rows(), key=str)
@@ -89,7 +89,7 @@ def test_threads_lose_nothing(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_what_it_had_called(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CHILD, str(tmp_path)]
     with (
-        closing(Recorder(tmp_path)) as recorder,
+        closing(HistoryRecorder(tmp_path)) as recorder,
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as child,
@@ -106,7 +106,10 @@ def test_a_killed_process_leaves_what_it_had_called(tmp_path: Path) -> None:
 
 
 def test_a_line_that_was_being_written_at_the_kill_is_no_row(tmp_path: Path) -> None:
-    with closing(Recorder(tmp_path)) as recorder, recorder.call("p", "put", "k", "a") as call:
+    with (
+        closing(HistoryRecorder(tmp_path)) as recorder,
+        recorder.call("p", "put", "k", "a") as call,
+    ):
         call.fail("KeyExistsError")
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes() + b'{"number": 1, "key": "k", "pro')

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from kip30.driver.records import Fence, Version
-from kip30.history.leaderships import Term
 from kip30.history.linearizability import check_key
 from kip30.history.operations import Operation, Outcome
 from kip30.history.storage_register import StorageRegister
+from kip30.history.terms import Term
 from kip30.history.verdict import Verdict
 
 OK, VIOLATION = Verdict.OK, Verdict.VIOLATION

@@ -8,6 +8,7 @@ import pytest
 
 from kip30 import PluginLocator
 from kip30.config import Written
+from tests.unit.core.trouble import faults
 
 from .requests import Requests
 
@@ -37,4 +38,7 @@ def client(open_client: OpenClient) -> PluginLocator:
 
 @pytest.fixture
 def requests(client: PluginLocator) -> Requests:
+    # Faults lie below what counts, so that the requests that they strike are counted too.
+    faults(client).fail("storage.read")
+    faults(client).clear()
     return Requests(client.backend.storage)

@@ -25,25 +25,25 @@ from kip30.driver import Capability
 from kip30.driver.kit.futures import failed
 from kip30.errors import AuthenticationError, KeyExistsError, KeyMissingError, Kip30Error
 from kip30.names import parse_key
-from kip30.pipeline.applier import MOST_IN_FLIGHT, Applied, Applier, Outcome, Record
+from kip30.pipeline.applier import MOST_IN_FLIGHT, Applied, Applier, NewRecord, WriteOutcome
 from kip30.pipeline.outcomes import Nonces
 from kip30_conformance.polling import eventually
 from tests.unit.core.trouble import faults, has_arrived
 
 from .requests import Answers, Requests
 
-RECORDS = [Record(f"n/{number}", b"d%d" % number, f"{number}") for number in range(10)]
+RECORDS = [NewRecord(f"n/{number}", b"d%d" % number, f"{number}") for number in range(10)]
 
 
 def applier(client: PluginLocator, run: str = "r", fence: Fence | None = None) -> Applier:
     return Applier(client.backend, run, seconds=10, fence=fence)
 
 
-def outcomes(applied: list[Applied]) -> list[Outcome]:
+def outcomes(applied: list[Applied]) -> list[WriteOutcome]:
     return [one.outcome for one in applied]
 
 
-def count(applied: list[Applied]) -> dict[Outcome, int]:
+def count(applied: list[Applied]) -> dict[WriteOutcome, int]:
     return dict(Counter(outcomes(applied)))
 
 
@@ -55,7 +55,7 @@ def data(client: PluginLocator, *keys: str) -> list[bytes | None]:
 def test_what_is_not_there_is_written(client: PluginLocator) -> None:
     applied = applier(client).create(RECORDS)
     assert [one.key for one in applied] == [record.key for record in RECORDS]
-    assert count(applied) == {Outcome.WRITTEN: 10}
+    assert count(applied) == {WriteOutcome.WRITTEN: 10}
     assert data(client, *(record.key for record in RECORDS)) == [one.data for one in RECORDS]
     entries = client.backend.storage.read([parse_key(one.key) for one in RECORDS]).result()
     assert [one.version for one in applied] == [entry and entry.version for entry in entries]
@@ -71,29 +71,29 @@ def test_a_repetition_counts_as_written_and_writes_nothing(client: PluginLocator
     second = applier(client).create(RECORDS)
     third = applier(client).create(RECORDS)
     assert second[:6] == first
-    assert count(second) == {Outcome.WRITTEN: 10}
+    assert count(second) == {WriteOutcome.WRITTEN: 10}
     assert third == second
 
 
 def test_equal_data_of_others_is_the_same(client: PluginLocator) -> None:
     first = applier(client, "one").create(RECORDS)
     second = applier(client, "other").create(RECORDS)
-    assert count(second) == {Outcome.SAME: 10}
+    assert count(second) == {WriteOutcome.SAME: 10}
     assert [one.version for one in second] == [one.version for one in first]
 
 
 def test_another_version_of_the_source_is_not_this_record(client: PluginLocator) -> None:
-    applier(client).create([Record("k", b"1", "1")])
-    applied = applier(client).create([Record("k", b"2", "2")])
-    assert outcomes(applied) == [Outcome.CONFLICT]
+    applier(client).create([NewRecord("k", b"1", "1")])
+    applied = applier(client).create([NewRecord("k", b"2", "2")])
+    assert outcomes(applied) == [WriteOutcome.CONFLICT]
     assert data(client, "k") == [b"1"]
 
 
 def test_what_others_have_put_there_stays(client: PluginLocator) -> None:
     version = client.storage(BYTES).put("n/3", b"theirs")
     applied = applier(client).create(RECORDS)
-    assert count(applied) == {Outcome.WRITTEN: 9, Outcome.CONFLICT: 1}
-    assert applied[3].outcome is Outcome.CONFLICT
+    assert count(applied) == {WriteOutcome.WRITTEN: 9, WriteOutcome.CONFLICT: 1}
+    assert applied[3].outcome is WriteOutcome.CONFLICT
     assert applied[3].version == version
     assert str(version) in applied[3].detail
     assert data(client, "n/3") == [b"theirs"]
@@ -103,8 +103,8 @@ def test_what_others_have_put_there_stays(client: PluginLocator) -> None:
 def test_a_key_that_cannot_be_is_rejected_alone(
     client: PluginLocator, requests: Requests, key: str
 ) -> None:
-    applied = applier(client).create([RECORDS[0], Record(key, b"", "1"), RECORDS[1]])
-    assert outcomes(applied) == [Outcome.WRITTEN, Outcome.REJECTED, Outcome.WRITTEN]
+    applied = applier(client).create([RECORDS[0], NewRecord(key, b"", "1"), RECORDS[1]])
+    assert outcomes(applied) == [WriteOutcome.WRITTEN, WriteOutcome.REJECTED, WriteOutcome.WRITTEN]
     assert applied[1].key == key
     assert applied[1].detail
     assert requests.counted() == ([], [2])
@@ -112,9 +112,9 @@ def test_a_key_that_cannot_be_is_rejected_alone(
 
 def test_data_over_the_limit_is_rejected_alone(client: PluginLocator) -> None:
     limit = client.backend.limits.value_bytes
-    records = [Record("most", bytes(limit), "1"), Record("more", bytes(limit + 1), "1")]
+    records = [NewRecord("most", bytes(limit), "1"), NewRecord("more", bytes(limit + 1), "1")]
     applied = applier(client).create(records)
-    assert outcomes(applied) == [Outcome.WRITTEN, Outcome.REJECTED]
+    assert outcomes(applied) == [WriteOutcome.WRITTEN, WriteOutcome.REJECTED]
     assert str(limit) in applied[1].detail
     assert data(client, "more") == [None]
 
@@ -125,7 +125,7 @@ def test_it_looks_before_it_writes_only_where_something_is(
     applier(client, "before").create(RECORDS)
     requests.counted()
     writer = applier(client)
-    fresh = [Record(f"fresh/{number}", b"", "1") for number in range(30)]
+    fresh = [NewRecord(f"fresh/{number}", b"", "1") for number in range(30)]
     asked = []
     for batch in (fresh[:10], RECORDS, RECORDS, fresh[10:20], fresh[20:]):
         writer.create(batch)
@@ -134,30 +134,30 @@ def test_it_looks_before_it_writes_only_where_something_is(
 
 
 def test_so_many_are_in_flight_and_no_more(client: PluginLocator, requests: Requests) -> None:
-    many = [Record(f"m/{number}", b"", "1") for number in range(MOST_IN_FLIGHT + 1)]
+    many = [NewRecord(f"m/{number}", b"", "1") for number in range(MOST_IN_FLIGHT + 1)]
     writer = applier(client)
-    assert count(writer.create(many)) == {Outcome.WRITTEN: MOST_IN_FLIGHT + 1}
+    assert count(writer.create(many)) == {WriteOutcome.WRITTEN: MOST_IN_FLIGHT + 1}
     assert requests.counted() == ([], [100, MOST_IN_FLIGHT - 99])
-    more = [Record(f"n/{number}", b"", "1") for number in range(MOST_IN_FLIGHT + 1)]
-    assert count(writer.create(more)) == {Outcome.WRITTEN: MOST_IN_FLIGHT + 1}
+    more = [NewRecord(f"n/{number}", b"", "1") for number in range(MOST_IN_FLIGHT + 1)]
+    assert count(writer.create(more)) == {WriteOutcome.WRITTEN: MOST_IN_FLIGHT + 1}
     assert requests.counted() == ([], [MOST_IN_FLIGHT, 1])
 
 
 def test_lost_answers_are_looked_up(client: PluginLocator) -> None:
     faults(client).lose_answers("storage.write_many", times=3)
     applied = applier(client).create(RECORDS)
-    assert count(applied) == {Outcome.WRITTEN: 10}
+    assert count(applied) == {WriteOutcome.WRITTEN: 10}
     assert all(one.version for one in applied)
 
 
 def test_what_may_come_late_is_unknown_until_it_is_repeated(client: PluginLocator) -> None:
     faults(client).arrive_late("storage.write_many", 1.0, times=2)
     applied = applier(client).create(RECORDS)
-    assert outcomes(applied) == [Outcome.UNKNOWN] * 2 + [Outcome.WRITTEN] * 8
+    assert outcomes(applied) == [WriteOutcome.UNKNOWN] * 2 + [WriteOutcome.WRITTEN] * 8
     assert "lost" in applied[0].detail
     eventually(has_arrived)
     again = applier(client).create(RECORDS)
-    assert count(again) == {Outcome.WRITTEN: 10}
+    assert count(again) == {WriteOutcome.WRITTEN: 10}
     assert again[2:] == applied[2:]
 
 
@@ -165,15 +165,15 @@ def test_a_lost_answer_that_cannot_be_looked_up_is_unknown(client: PluginLocator
     faults(client).lose_answers("storage.write_many")
     faults(client).fail("storage.read")
     applied = applier(client).create(RECORDS)
-    assert outcomes(applied) == [Outcome.UNKNOWN] + [Outcome.WRITTEN] * 9
-    assert count(applier(client).create(RECORDS)) == {Outcome.WRITTEN: 10}
+    assert outcomes(applied) == [WriteOutcome.UNKNOWN] + [WriteOutcome.WRITTEN] * 9
+    assert count(applier(client).create(RECORDS)) == {WriteOutcome.WRITTEN: 10}
 
 
 def test_a_store_that_does_not_answer_leaves_unknown(client: PluginLocator) -> None:
     faults(client).fail("storage.write_many", times=10)
-    assert count(applier(client).create(RECORDS)) == {Outcome.UNKNOWN: 10}
+    assert count(applier(client).create(RECORDS)) == {WriteOutcome.UNKNOWN: 10}
     assert data(client, "n/0") == [None]
-    assert count(applier(client).create(RECORDS)) == {Outcome.WRITTEN: 10}
+    assert count(applier(client).create(RECORDS)) == {WriteOutcome.WRITTEN: 10}
 
 
 def test_a_look_without_an_answer_leaves_unknown_and_writes_nothing(
@@ -184,7 +184,7 @@ def test_a_look_without_an_answer_leaves_unknown_and_writes_nothing(
     writer.create(RECORDS[:1])
     faults(client).fail("storage.read")
     requests.counted()
-    assert count(writer.create(RECORDS)) == {Outcome.UNKNOWN: 10}
+    assert count(writer.create(RECORDS)) == {WriteOutcome.UNKNOWN: 10}
     assert requests.counted() == ([10], [])
 
 
@@ -206,16 +206,16 @@ def test_a_former_driver_writes_nothing_and_asks_nothing_more(
     client: PluginLocator, requests: Requests, drive: Callable[[], Fence]
 ) -> None:
     writer = applier(client, fence=drive())
-    assert count(writer.create(RECORDS[:2])) == {Outcome.WRITTEN: 2}
+    assert count(writer.create(RECORDS[:2])) == {WriteOutcome.WRITTEN: 2}
     drive()
     applied = writer.create(RECORDS[2:])
-    assert count(applied) == {Outcome.FENCED: 8}
+    assert count(applied) == {WriteOutcome.FENCED: 8}
     assert "pipeline/r" in applied[0].detail
     assert data(client, *(one.key for one in RECORDS[2:])) == [None] * 8
     requests.counted()
-    assert count(writer.create(RECORDS)) == {Outcome.FENCED: 10}
+    assert count(writer.create(RECORDS)) == {WriteOutcome.FENCED: 10}
     assert requests.counted() == ([], [])
-    assert count(applier(client, fence=drive()).create(RECORDS)) == {Outcome.WRITTEN: 10}
+    assert count(applier(client, fence=drive()).create(RECORDS)) == {WriteOutcome.WRITTEN: 10}
 
 
 def test_a_driver_that_is_superseded_meanwhile_stops(
@@ -225,8 +225,12 @@ def test_a_driver_that_is_superseded_meanwhile_stops(
     writer = Applier(client.backend, "r", seconds=10, fence=drive(), rate=60)
     requests.before_write = lambda: drive() if len(requests.writes) == 1 else None
     applied = writer.create(RECORDS)
-    assert count(applied) == {Outcome.CONFLICT: 1, Outcome.WRITTEN: 2, Outcome.FENCED: 7}
-    assert outcomes(applied)[0] is Outcome.CONFLICT
+    assert count(applied) == {
+        WriteOutcome.CONFLICT: 1,
+        WriteOutcome.WRITTEN: 2,
+        WriteOutcome.FENCED: 7,
+    }
+    assert outcomes(applied)[0] is WriteOutcome.CONFLICT
     assert requests.writes == [3, 3]
 
 
@@ -235,7 +239,7 @@ def test_a_store_that_does_not_answer_is_not_asked_for_the_rest(
 ) -> None:
     faults(client).fail("storage.write_many", times=None)
     applied = Applier(client.backend, "r", seconds=10, rate=60).create(RECORDS)
-    assert count(applied) == {Outcome.UNKNOWN: 10}
+    assert count(applied) == {WriteOutcome.UNKNOWN: 10}
     assert requests.writes == [3]
 
 
@@ -247,7 +251,7 @@ def test_an_unusable_store_raises(
     with pytest.raises(error, match="no"):
         applier(client).create(RECORDS)
     requests.after_write = lambda answers: answers
-    assert count(applier(client).create(RECORDS)) == {Outcome.WRITTEN: 10}
+    assert count(applier(client).create(RECORDS)) == {WriteOutcome.WRITTEN: 10}
 
 
 @pytest.mark.parametrize("error", [AuthenticationError, StoreError, ClosedError])
@@ -256,7 +260,7 @@ def test_what_some_writes_fail_with_is_unknown(
 ) -> None:
     requests.after_write = lambda answers: [failed(error("no")), *answers[1:]]
     applied = applier(client).create(RECORDS)
-    assert outcomes(applied) == [Outcome.UNKNOWN] + [Outcome.WRITTEN] * 9
+    assert outcomes(applied) == [WriteOutcome.UNKNOWN] + [WriteOutcome.WRITTEN] * 9
     assert applied[0].detail == "no"
 
 
@@ -271,20 +275,26 @@ def test_a_closed_store_raises(client: PluginLocator) -> None:
 def test_of_a_key_with_two_values_one_is_written_whatever_the_order(
     client: PluginLocator, requests: Requests, turn: int
 ) -> None:
-    twice = [Record("k", b"a", "1"), Record("k", b"a", "1"), Record("k", b"b", "2")][::turn]
+    twice = [NewRecord("k", b"a", "1"), NewRecord("k", b"a", "1"), NewRecord("k", b"b", "2")][
+        ::turn
+    ]
     applied = applier(client).create(twice)
     assert requests.counted() == ([], [1])
     assert data(client, "k") == [b"a"]
-    assert count(applied) == {Outcome.WRITTEN: 1, Outcome.SAME: 1, Outcome.CONFLICT: 1}
-    assert applied[::turn][2].outcome is Outcome.CONFLICT
+    assert count(applied) == {
+        WriteOutcome.WRITTEN: 1,
+        WriteOutcome.SAME: 1,
+        WriteOutcome.CONFLICT: 1,
+    }
+    assert applied[::turn][2].outcome is WriteOutcome.CONFLICT
     again = applier(client).create(twice[::-1])
     assert count(again) == count(applied)
 
 
 def test_all_of_a_key_that_is_there_conflict(client: PluginLocator) -> None:
     client.storage(BYTES).put("k", b"theirs")
-    applied = applier(client).create([Record("k", b"a", "1"), Record("k", b"b", "1")])
-    assert count(applied) == {Outcome.CONFLICT: 2}
+    applied = applier(client).create([NewRecord("k", b"a", "1"), NewRecord("k", b"b", "1")])
+    assert count(applied) == {WriteOutcome.CONFLICT: 2}
 
 
 def test_a_key_deleted_between_refusal_and_look_is_written(
@@ -299,7 +309,7 @@ def test_a_key_deleted_between_refusal_and_look_is_written(
         return answers
 
     requests.after_write = delete_it
-    assert count(applier(client).create(RECORDS)) == {Outcome.WRITTEN: 10}
+    assert count(applier(client).create(RECORDS)) == {WriteOutcome.WRITTEN: 10}
     assert data(client, "n/0") == [b"d0"]
 
 
@@ -308,11 +318,11 @@ def test_a_key_that_changes_all_the_time_conflicts(
 ) -> None:
     requests.after_write = lambda answers: [failed(KeyExistsError("there")) for _ in answers]
     applied = Applier(client.backend, "other", seconds=10)
-    applied_now = applied.create([Record("never/there", b"", "1")])
-    assert outcomes(applied_now) == [Outcome.WRITTEN]  # it was written behind the refusal
+    applied_now = applied.create([NewRecord("never/there", b"", "1")])
+    assert outcomes(applied_now) == [WriteOutcome.WRITTEN]  # it was written behind the refusal
     requests.after_write = refuse_and_delete(client)
-    applied_now = applied.create([Record("there/and/not", b"", "1")])
-    assert outcomes(applied_now) == [Outcome.CONFLICT]
+    applied_now = applied.create([NewRecord("there/and/not", b"", "1")])
+    assert outcomes(applied_now) == [WriteOutcome.CONFLICT]
     assert "all the time" in applied_now[0].detail
 
 
@@ -336,7 +346,7 @@ def test_answers_that_do_not_come_are_unknown(client: PluginLocator, requests: R
     applied = Applier(client.backend, "r", seconds=0.2).create(RECORDS)
     assert 0.2 <= time.monotonic() - begun < 5
     # The writes were done, and their nonces tell.
-    assert count(applied) == {Outcome.WRITTEN: 10}
+    assert count(applied) == {WriteOutcome.WRITTEN: 10}
 
 
 def test_a_fence_needs_a_store_that_fences(
@@ -357,7 +367,7 @@ def test_nonces_are_of_run_key_and_source() -> None:
 
 KEYS = st.sampled_from(["a", "a/b", "c", "/no"])
 STATES = {"s": b"", "t": b"1", "u": b"1"}
-GIVEN = st.builds(lambda key, at: Record(key, STATES[at], at), KEYS, st.sampled_from([*STATES]))
+GIVEN = st.builds(lambda key, at: NewRecord(key, STATES[at], at), KEYS, st.sampled_from([*STATES]))
 CALLS = st.lists(st.tuples(st.sampled_from(["r1", "r2"]), st.lists(GIVEN, max_size=6)), max_size=5)
 
 
@@ -369,9 +379,9 @@ def test_it_does_what_its_model_does(client: PluginLocator, calls: Any, lost: in
             client.storage(BYTES).delete(key)
     faults(client).clear()
     faults(client).lose_answers("storage.write_many", times=lost or 1)
-    model: dict[str, tuple[str, Record]] = {}
+    model: dict[str, tuple[str, NewRecord]] = {}
     for run, records in calls:
-        while Outcome.UNKNOWN in outcomes(applied := applier(client, run).create(records)):
+        while WriteOutcome.UNKNOWN in outcomes(applied := applier(client, run).create(records)):
             pass  # a lost answer of a refusal; each repetition meets fewer of them
         assert [(one.key, one.outcome) for one in applied] == expected(model, run, records)
     for key, (_, record) in model.items():
@@ -379,30 +389,30 @@ def test_it_does_what_its_model_does(client: PluginLocator, calls: Any, lost: in
 
 
 def expected(
-    model: dict[str, tuple[str, Record]], run: str, records: list[Record]
-) -> list[tuple[str, Outcome]]:
-    chosen: dict[str, Record] = {}
+    model: dict[str, tuple[str, NewRecord]], run: str, records: list[NewRecord]
+) -> list[tuple[str, WriteOutcome]]:
+    chosen: dict[str, NewRecord] = {}
     for record in sorted(records, key=lambda one: (one.source, one.data)):
         chosen.setdefault(record.key, record)
-    told: dict[str, Outcome] = {}
+    told: dict[str, WriteOutcome] = {}
     for key, record in chosen.items():
         by, there = model.setdefault(key, (run, record)) if key != "/no" else (run, record)
         if (by, there) == (run, record):
-            told[key] = Outcome.WRITTEN
+            told[key] = WriteOutcome.WRITTEN
         else:
-            told[key] = Outcome.SAME if there.data == record.data else Outcome.CONFLICT
+            told[key] = WriteOutcome.SAME if there.data == record.data else WriteOutcome.CONFLICT
     judged = set[str]()
     return [(one.key, one_outcome(one, chosen, told, judged)) for one in records]
 
 
 def one_outcome(
-    record: Record, chosen: dict[str, Record], told: dict[str, Outcome], judged: set[str]
-) -> Outcome:
+    record: NewRecord, chosen: dict[str, NewRecord], told: dict[str, WriteOutcome], judged: set[str]
+) -> WriteOutcome:
     if record.key == "/no":
-        return Outcome.REJECTED
+        return WriteOutcome.REJECTED
     if record == chosen[record.key] and record.key not in judged:
         judged.add(record.key)
         return told[record.key]
-    if record.data != chosen[record.key].data or told[record.key] is Outcome.CONFLICT:
-        return Outcome.CONFLICT
-    return Outcome.SAME
+    if record.data != chosen[record.key].data or told[record.key] is WriteOutcome.CONFLICT:
+        return WriteOutcome.CONFLICT
+    return WriteOutcome.SAME

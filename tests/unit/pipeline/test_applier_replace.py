@@ -8,7 +8,7 @@ from kip30 import BYTES, PluginLocator, UnsupportedError, Version
 from kip30.driver import Capability
 from kip30.driver.records import Condition
 from kip30.names import parse_key
-from kip30.pipeline.applier import Applied, Applier, Outcome, Replacement
+from kip30.pipeline.applier import Applied, Applier, Replacement, WriteOutcome
 from tests.unit.core.trouble import faults
 
 from .requests import Requests
@@ -20,7 +20,7 @@ def replace(client: PluginLocator, *changes: Replacement, run: str = "r") -> lis
     return Applier(client.backend, run, seconds=10).replace(changes)
 
 
-def outcomes(applied: list[Applied]) -> list[Outcome]:
+def outcomes(applied: list[Applied]) -> list[WriteOutcome]:
     return [one.outcome for one in applied]
 
 
@@ -60,13 +60,13 @@ def test_a_batch_that_is_replayed_writes_nothing(filled: PluginLocator, requests
     again = replace(filled, *FEED)
     assert requests.counted() == ([5], [])
     assert outcomes(again[:3]) == outcomes(first[:3])
-    assert again[3].outcome is Outcome.SAME  # of a deletion nothing is left to know it by
+    assert again[3].outcome is WriteOutcome.SAME  # of a deletion nothing is left to know it by
 
 
 def test_the_next_batch_replaces_the_one_before(filled: PluginLocator) -> None:
     replace(filled, *FEED)
     applied = replace(filled, Replacement("new", b"2", "s7", ANY))
-    assert outcomes(applied) == [Outcome.WRITTEN]
+    assert outcomes(applied) == [WriteOutcome.WRITTEN]
     assert data(filled, "new") == b"2"
 
 
@@ -74,7 +74,7 @@ def test_the_last_change_of_a_key_counts(client: PluginLocator, requests: Reques
     changes = [Replacement("k", value, str(at), ANY) for at, value in enumerate((b"1", None, b"3"))]
     for _ in range(2):
         applied = replace(client, *changes)
-        assert outcomes(applied) == [Outcome.SAME, Outcome.SAME, Outcome.WRITTEN]
+        assert outcomes(applied) == [WriteOutcome.SAME, WriteOutcome.SAME, WriteOutcome.WRITTEN]
         assert "later" in applied[0].detail
     assert requests.counted() == ([1, 1], [1])
     assert data(client, "k") == b"3"
@@ -83,30 +83,42 @@ def test_the_last_change_of_a_key_counts(client: PluginLocator, requests: Reques
 def test_the_last_of_two_repairs_counts_and_the_other_conflicts(client: PluginLocator) -> None:
     version = client.storage(BYTES).put("k", b"0")
     changes = [Replacement("k", value, "1", version) for value in (b"1", b"2")]
-    assert outcomes(replace(client, *changes)) == [Outcome.CONFLICT, Outcome.WRITTEN]
+    assert outcomes(replace(client, *changes)) == [WriteOutcome.CONFLICT, WriteOutcome.WRITTEN]
     assert data(client, "k") == b"2"
 
 
 def test_what_became_of_the_last_change_became_of_all(client: PluginLocator) -> None:
     faults(client).fail("storage.write_many")
     changes = [Replacement("k", value, "1", ANY) for value in (b"1", b"2")]
-    assert outcomes(replace(client, *changes)) == [Outcome.UNKNOWN] * 2
+    assert outcomes(replace(client, *changes)) == [WriteOutcome.UNKNOWN] * 2
 
 
 Repair = Callable[[Version], Replacement]
 
-REPAIRS: dict[str, tuple[Repair, Outcome, bytes | None]] = {
-    "at its version": (lambda at: Replacement("k", b"new", "s", at), Outcome.WRITTEN, b"new"),
-    "deleted": (lambda at: Replacement("k", None, "s", at), Outcome.WRITTEN, None),
-    "equal": (lambda _: Replacement("k", b"old", "s", Version(999)), Outcome.SAME, b"old"),
-    "changed": (lambda _: Replacement("k", b"new", "s", Version(999)), Outcome.CONFLICT, b"old"),
-    "not deleted": (lambda _: Replacement("k", None, "s", Version(999)), Outcome.CONFLICT, b"old"),
-    "missing": (lambda at: Replacement("m", b"new", "s", at), Outcome.CONFLICT, b"old"),
-    "gone": (lambda at: Replacement("m", None, "s", at), Outcome.SAME, b"old"),
-    "created": (lambda _: Replacement("m", b"", "s", Condition.ABSENT), Outcome.WRITTEN, b"old"),
+REPAIRS: dict[str, tuple[Repair, WriteOutcome, bytes | None]] = {
+    "at its version": (lambda at: Replacement("k", b"new", "s", at), WriteOutcome.WRITTEN, b"new"),
+    "deleted": (lambda at: Replacement("k", None, "s", at), WriteOutcome.WRITTEN, None),
+    "equal": (lambda _: Replacement("k", b"old", "s", Version(999)), WriteOutcome.SAME, b"old"),
+    "changed": (
+        lambda _: Replacement("k", b"new", "s", Version(999)),
+        WriteOutcome.CONFLICT,
+        b"old",
+    ),
+    "not deleted": (
+        lambda _: Replacement("k", None, "s", Version(999)),
+        WriteOutcome.CONFLICT,
+        b"old",
+    ),
+    "missing": (lambda at: Replacement("m", b"new", "s", at), WriteOutcome.CONFLICT, b"old"),
+    "gone": (lambda at: Replacement("m", None, "s", at), WriteOutcome.SAME, b"old"),
+    "created": (
+        lambda _: Replacement("m", b"", "s", Condition.ABSENT),
+        WriteOutcome.WRITTEN,
+        b"old",
+    ),
     "not there": (
         lambda _: Replacement("m", b"", "s", Condition.PRESENT),
-        Outcome.CONFLICT,
+        WriteOutcome.CONFLICT,
         b"old",
     ),
 }
@@ -137,21 +149,21 @@ def test_a_repair_that_is_repeated_is_written_once(
     if looks_first:
         writer.replace([Replacement("k", b"x", "before", Version(999))])
     assert writer.replace([change]) == first
-    assert outcomes(replace(client, change, run="other")) == [Outcome.SAME]
+    assert outcomes(replace(client, change, run="other")) == [WriteOutcome.SAME]
 
 
 def test_a_lost_repair_is_settled(client: PluginLocator) -> None:
     version = client.storage(BYTES).put("k", b"old")
     faults(client).lose_answers("storage.write_many")
     applied = replace(client, Replacement("k", b"new", "s", version))
-    assert outcomes(applied) == [Outcome.WRITTEN]
+    assert outcomes(applied) == [WriteOutcome.WRITTEN]
 
 
 def test_a_repair_that_did_not_arrive_is_sent_again(client: PluginLocator) -> None:
     version = client.storage(BYTES).put("k", b"old")
     faults(client).arrive_late("storage.write_many", 60)
     applied = replace(client, Replacement("k", b"new", "s", version))
-    assert outcomes(applied) == [Outcome.WRITTEN]
+    assert outcomes(applied) == [WriteOutcome.WRITTEN]
     assert data(client, "k") == b"new"
 
 
@@ -159,8 +171,8 @@ def test_a_lost_deletion_is_unknown_and_then_the_same(client: PluginLocator) -> 
     version = client.storage(BYTES).put("k", b"old")
     faults(client).lose_answers("storage.write_many")
     change = Replacement("k", None, "s", version)
-    assert outcomes(replace(client, change)) == [Outcome.UNKNOWN]
-    assert outcomes(replace(client, change)) == [Outcome.SAME]
+    assert outcomes(replace(client, change)) == [WriteOutcome.UNKNOWN]
+    assert outcomes(replace(client, change)) == [WriteOutcome.SAME]
 
 
 def test_a_version_needs_a_store_that_compares(
@@ -169,4 +181,4 @@ def test_a_version_needs_a_store_that_compares(
     monkeypatch.setattr(client.backend, "capabilities", frozenset[Capability]())
     with pytest.raises(UnsupportedError, match="compare-and-set"):
         replace(client, Replacement("k", b"", "s", Version(1)))
-    assert outcomes(replace(client, Replacement("k", b"", "s", ANY))) == [Outcome.WRITTEN]
+    assert outcomes(replace(client, Replacement("k", b"", "s", ANY))) == [WriteOutcome.WRITTEN]

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from kip30 import PluginLocator, UsageError
 from kip30.driver.clock import Clock, SystemClock
-from kip30.pipeline.applier import Applier, Outcome, Record
+from kip30.pipeline.applier import Applier, NewRecord, WriteOutcome
 from kip30.pipeline.rate_limit import RateLimit, sharers
 
 from .requests import Requests
@@ -93,17 +93,17 @@ def test_a_rate_is_a_number_above_zero(client: PluginLocator, rate: float) -> No
 
 @pytest.mark.case("P15")
 def test_an_applier_keeps_its_rate(client: PluginLocator, requests: Requests) -> None:
-    records = [Record(f"k/{number}", b"", "1") for number in range(600)]
+    records = [NewRecord(f"k/{number}", b"", "1") for number in range(600)]
     clock = SystemClock()
     begun = clock.now()
     applied = Applier(client.backend, "r", seconds=10, rate=400).create(records)
-    assert {one.outcome for one in applied} == {Outcome.WRITTEN}
+    assert {one.outcome for one in applied} == {WriteOutcome.WRITTEN}
     assert most_in_a_second(requests.times) <= 1.1 * 400
     assert clock.now() - begun >= (600 - 1.1 * 400) / 400
 
 
 def test_what_is_there_takes_no_share(client: PluginLocator, requests: Requests) -> None:
-    records = [Record(f"k/{number}", b"", "1") for number in range(100)]
+    records = [NewRecord(f"k/{number}", b"", "1") for number in range(100)]
     Applier(client.backend, "r", seconds=10).create(records)
     writer = Applier(client.backend, "r", seconds=10, rate=50)
     writer.create(records[:1])

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
-from kip30_conformance.resources import expect_no_more_than, resources
+from kip30_conformance.process_resources import expect_no_more_than, resources_held
 
 LONG = 60.0
 
@@ -37,7 +37,7 @@ def test_any_of_two_wakes() -> None:
 
 
 def test_nothing_stays_open() -> None:
-    before = resources()
+    before = resources_held()
     for _ in range(10):
         Wakeup().set()
     expect_no_more_than(before)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kip30_conformance.clients.signals import heeded
+from kip30_conformance.clients.default_signals import heeded
 
 from .field import Field
 

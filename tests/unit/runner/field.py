@@ -79,9 +79,14 @@ def is_running(pid: int) -> bool:
     return stat(pid)[0] not in {"gone", "Z", "X"}
 
 
-def children(parent: int) -> list[int]:
+def parent(pid: int) -> int:
+    return int(stat(pid)[1])
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
     pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
-    return [pid for pid in pids if stat(pid)[1] == str(parent)]
+    return [one for one in pids if parent(one) == pid]
 
 
 class Started:
@@ -225,3 +230,8 @@ class Field:
             if started.process.poll() is None:
                 started.send(signal.SIGKILL)
             started.process.communicate()
+
+
+def spare_of(runner: Started, used: int) -> int:
+    """Return the guard of *runner* that waits, besides the one at work."""
+    return eventually(lambda: next(iter({*children(runner.pid)} - {used}), None))

@@ -6,11 +6,12 @@ A hundred kills and two hundred terms, with the times to the next command:
 
 import logging
 import os
+import resource
 import signal
 import statistics
 import time
 from collections.abc import Callable
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,30 @@ def test_a_guard_that_waits_ends_with_its_runner(field: Field) -> None:
     kill_runner(second)
     eventually(lambda: not is_running(guard))
     assert field.record.epoch == 1
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_guard_that_cannot_hold_order_and_lease_starts_nothing(field: Field, room: int) -> None:
+    first = field.start(timeout=LONG)
+    field.await_epoch(1)
+    second = field.start(timeout=LONG)
+    guard = eventually(lambda: next(filter(is_waiting, children(second.pid)), None))
+    used = {int(path.name) for path in Path(f"/proc/{guard}/fd").iterdir()}
+    limit = next(n for n in count() if n - len(used & {*range(n)}) == room)
+    resource.prlimit(guard, resource.RLIMIT_NOFILE, (limit, limit))
+    kill_runner(first)
+    assert second.wait() == 126
+    assert {tick.epoch for tick in field.ticks()} == {1}
+
+
+def is_waiting(guard: int) -> bool:
+    """Say whether a guard has everything that it opens before the order to start."""
+    descriptors = Path(f"/proc/{guard}/fd").iterdir()
+    try:
+        return any(str(one.readlink()) == "anon_inode:[pidfd]" for one in descriptors)
+    except FileNotFoundError:  # it has closed one meanwhile
+        return False
 
 
 @pytest.mark.fault

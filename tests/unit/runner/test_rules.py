@@ -10,7 +10,7 @@ import pytest
 from kip30.errors import InvalidNameError, UsageError
 from kip30.runner import Ending, Job, RunOutcome, exit_status
 from kip30.runner.guard import deadlines, messages, shared_memory
-from kip30.runner.guard.shared_memory import Page
+from kip30.runner.guard.shared_memory import SharedMemory
 from kip30.runner.interrupts import Interrupt, Response, response
 from kip30.runner.job import LONGEST_GRACE_SECONDS
 
@@ -21,15 +21,15 @@ COPY_PART = 20
 
 
 @pytest.fixture
-def shared() -> Page:
+def shared() -> SharedMemory:
     descriptor = shared_memory.create()
-    shared = Page(descriptor)
+    shared = SharedMemory(descriptor)
     os.close(descriptor)
     return shared
 
 
 @pytest.mark.parametrize("timeout", [0.3, 1.0, 10.0, 3600.0])
-def test_one_lost_renewal_ends_nothing_and_two_do(shared: Page, timeout: float) -> None:
+def test_one_lost_renewal_ends_nothing_and_two_do(shared: SharedMemory, timeout: float) -> None:
     shared.timeout = int(timeout * SECOND)
     sent = shared_memory.now()
     shared.deadline = sent + shared.timeout - shared.timeout // MARGIN_PART
@@ -39,7 +39,7 @@ def test_one_lost_renewal_ends_nothing_and_two_do(shared: Page, timeout: float) 
 
 
 @pytest.mark.parametrize("timeout", [0.3, 1.0, 10.0, 3600.0])
-def test_the_steps_of_an_end_come_in_order(shared: Page, timeout: float) -> None:
+def test_the_steps_of_an_end_come_in_order(shared: SharedMemory, timeout: float) -> None:
     shared.timeout, shared.deadline = int(timeout * SECOND), shared_memory.now()
     steps = [deadlines.term_at(shared), deadlines.kill_at(shared), deadlines.switch_at(shared)]
     assert [*steps, shared.deadline] == sorted({*steps, shared.deadline})
@@ -48,7 +48,7 @@ def test_the_steps_of_an_end_come_in_order(shared: Page, timeout: float) -> None
 
 def test_both_sides_see_one_page() -> None:
     descriptor = shared_memory.create()
-    runner, guard = Page(descriptor), Page(descriptor)
+    runner, guard = SharedMemory(descriptor), SharedMemory(descriptor)
     runner.deadline, guard.beat = 2**62, 17
     assert (guard.deadline, runner.beat, runner.command) == (2**62, 17, 0)
     os.close(descriptor)
@@ -96,7 +96,7 @@ def test_a_job_needs_a_grace_that_ends(grace: float) -> None:
         Job(service="s", candidate="c", command=["true"], grace_seconds=grace)
 
 
-def test_the_longest_grace_fits_the_page(shared: Page) -> None:
+def test_the_longest_grace_fits_the_page(shared: SharedMemory) -> None:
     Job(service="s", candidate="c", command=["true"], grace_seconds=LONGEST_GRACE_SECONDS)
     shared.grace = int(LONGEST_GRACE_SECONDS * SECOND)
     assert shared.grace == LONGEST_GRACE_SECONDS * SECOND

@@ -4,9 +4,9 @@ from typing import Any
 
 from kip30.driver.records import Version
 from kip30.history.operations import Operation, Outcome
-from kip30_conformance.storm.journal import Row
-from kip30_conformance.storm.names import FENCED_KEY, TOLD_KEY
-from kip30_conformance.storm.record import Final, Record, Struck, Term, Window
+from kip30_conformance.storm.names import FENCED_KEY, OBSERVED_KEY
+from kip30_conformance.storm.process_journal import Row
+from kip30_conformance.storm.storm_history import Final, InjectedFault, StormRecord, Term, Window
 
 NAMES = ("c0", "c1")
 
@@ -52,7 +52,7 @@ def row(what: str, at: float = 0.0, **more: Any) -> Row:
 
 def final(**more: Any) -> Final:
     known: dict[str, Any] = {
-        "values": {TOLD_KEY: ("b", Version(2))},
+        "values": {OBSERVED_KEY: ("b", Version(2))},
         "members": NAMES,
         "leader": ("c1", 2),
         "keys": ["set/k1"],
@@ -61,38 +61,38 @@ def final(**more: Any) -> Final:
     return Final(**known)
 
 
-def told() -> list[Row]:
-    """What a listener of each kind is told from the beginning to that end."""
+def events() -> list[Row]:
+    """The events of a listener of each kind from the beginning to that end."""
     return [
-        row("told value", value="a", version="1"),
-        row("told value", value=None, version=None),
-        row("told value", value="b", version="2"),
-        row("told keys", now=["set/k0"], added=["set/k0"], removed=[]),
-        row("told keys", now=["set/k1"], added=["set/k1"], removed=["set/k0"]),
-        row("told keys", now=[], added=[], removed=["set/k1"]),
-        row("told keys", now=["set/k1"], added=["set/k1"], removed=[]),
-        row("told members", now=["c0"], added=["c0"], removed=[]),
-        row("told members", now=["c0", "c1"], added=["c1"], removed=[]),
-        row("told members", now=["c0"], added=[], removed=["c1"]),
-        row("told members", now=["c0", "c1"], added=["c1"], removed=[]),
-        row("told leader", leader=["c0", 1]),
-        row("told leader", leader=None),
-        row("told leader", leader=["c1", 2]),
+        row("value event", value="a", version="1"),
+        row("value event", value=None, version=None),
+        row("value event", value="b", version="2"),
+        row("keys event", now=["set/k0"], added=["set/k0"], removed=[]),
+        row("keys event", now=["set/k1"], added=["set/k1"], removed=["set/k0"]),
+        row("keys event", now=[], added=[], removed=["set/k1"]),
+        row("keys event", now=["set/k1"], added=["set/k1"], removed=[]),
+        row("members event", now=["c0"], added=["c0"], removed=[]),
+        row("members event", now=["c0", "c1"], added=["c1"], removed=[]),
+        row("members event", now=["c0"], added=[], removed=["c1"]),
+        row("members event", now=["c0", "c1"], added=["c1"], removed=[]),
+        row("leader event", leader=["c0", 1]),
+        row("leader event", leader=None),
+        row("leader event", leader=["c1", 2]),
     ]
 
 
-def window(*faults: Struck) -> Window:
+def window(*faults: InjectedFault) -> Window:
     return Window(10.0, 12.0, 15.0, 20.0, faults)
 
 
-def record(**known: Any) -> Record:
-    return Record(
+def record(**known: Any) -> StormRecord:
+    return StormRecord(
         **{
             "names": NAMES,
-            "operations": [write(TOLD_KEY, "a", 1), write(TOLD_KEY, "b", 2, at=2)],
-            "journals": {"c0.1": told(), "c1.1": told()},
+            "operations": [write(OBSERVED_KEY, "a", 1), write(OBSERVED_KEY, "b", 2, at=2)],
+            "journals": {"c0.1": events(), "c1.1": events()},
             "terms": [Term(1, 0.0, 5.0, "c0.1"), Term(2, 6.0, 9.0, "c1.1")],
-            "windows": [window(Struck("link cut", "c0", 2.0, "9 bytes lost"))],
+            "windows": [window(InjectedFault("link cut", "c0", 2.0, "9 bytes lost"))],
             "final": final(),
             **known,
         }

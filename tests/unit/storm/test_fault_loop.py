@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kip30_conformance.storm.fault_loop import FaultLoop
-from kip30_conformance.storm.schedule import Episode
+from kip30_conformance.storm.fault_schedule import Episode
 from kip30_conformance.storm.timing import Timing
 
 
@@ -21,7 +21,7 @@ def test_no_episode_begins_once_the_time_is_up(
     clients: Any = SimpleNamespace(have_said=lambda _: True, counted=dict, look=lambda: None)
     scene: Any = SimpleNamespace(clients=clients)
     display: Any = SimpleNamespace(begin=lambda _: None, show=lambda *_: None)
-    FaultLoop(scene, Timing(), display).rage([Episode([]), Episode([])], seconds)
+    FaultLoop(scene, Timing(), display).inject([Episode([]), Episode([])], seconds)
     assert len(happened) == begun
 
 
@@ -40,7 +40,7 @@ def test_a_calm_begins_when_the_processes_of_all_clients_run(
     fault: Any = SimpleNamespace(begin=lambda: None, end=lambda: None, target="", evidence="")
     monkeypatch.setattr(FaultLoop, "_made", lambda *_: fault)
     loop = FaultLoop(scene, Timing(), display)
-    loop.rage([Episode([_no_fault()])], 60.0)
+    loop.inject([Episode([_no_fault()])], 60.0)
     assert loop.windows[-1].end > running
 
 

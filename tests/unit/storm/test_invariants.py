@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from kip30_conformance.storm.attendance import true_membership
-from kip30_conformance.storm.damage import faults_bit
+from kip30_conformance.storm.fault_evidence import faults_with_evidence
 from kip30_conformance.storm.finding import Conclusion
-from kip30_conformance.storm.leaks import no_leak
-from kip30_conformance.storm.liveness import calls_end, longest, outcomes, progress
+from kip30_conformance.storm.leak_check import no_leak
+from kip30_conformance.storm.liveness_check import calls_end, longest, outcomes, progress
+from kip30_conformance.storm.membership_check import true_membership
 from kip30_conformance.storm.names import FENCED_KEY
-from kip30_conformance.storm.record import Record, Struck
+from kip30_conformance.storm.storm_history import InjectedFault, StormRecord
 from kip30_conformance.storm.timing import Timing
 
-from .records import NAMES, record, row, told, window, write
+from .records import NAMES, events, record, row, window, write
 
 LIMIT = Timing().limit
 BUSY = Timing().busy
@@ -24,11 +24,11 @@ def seen(called: float, at: float, *members: str) -> dict[str, Any]:
     return row("read members", at, called=called, seen=list(members))
 
 
-def noted(*rows: dict[str, Any]) -> Record:
-    return record(journals={"c0.1": [*told(), *rows], "c1.1": told()})
+def noted(*rows: dict[str, Any]) -> StormRecord:
+    return record(journals={"c0.1": [*events(), *rows], "c1.1": events()})
 
 
-def slow(seconds: float, stalled: float = 0.0) -> Record:
+def slow(seconds: float, stalled: float = 0.0) -> StormRecord:
     calls = row("calls", ended={"get": {"ok": 3}}, worst={"get": seconds})
     times = {"seconds": seconds, "stalled": stalled, "limit": LIMIT}
     return noted(row("slow", kind="get", outcome="unknown", **times), calls)
@@ -49,7 +49,7 @@ def test_membership_that_was_not_read_proves_nothing() -> None:
 
 
 def test_a_group_that_nobody_left_proves_nothing() -> None:
-    everyone = row("told members", now=[*NAMES], added=[*NAMES], removed=[])
+    everyone = row("members event", now=[*NAMES], added=[*NAMES], removed=[])
     reads = [everyone, seen(16, 17, *NAMES)]
     found = true_membership(record(journals={"c0.1": reads, "c1.1": [everyone]}))
     assert (found.conclusion, found.violations) == (Conclusion.NO_EVIDENCE, [])
@@ -76,7 +76,7 @@ def test_a_call_of_a_stopped_process_is_excused() -> None:
     ],
     ids=["late", "stuck", "broken", "dead"],
 )
-def test_a_call_does_not_end_as_it_must(broken: Record) -> None:
+def test_a_call_does_not_end_as_it_must(broken: StormRecord) -> None:
     assert calls_end(broken).conclusion is Conclusion.VIOLATION
 
 
@@ -84,7 +84,7 @@ def test_no_call_proves_nothing() -> None:
     assert calls_end(record()).conclusion is Conclusion.NO_EVIDENCE
 
 
-def acknowledged(*processes: str, at: int) -> Record:
+def acknowledged(*processes: str, at: int) -> StormRecord:
     one = write("r0/k0", "x", 1, at)
     operations = [replace(one, process=process) for process in processes]
     return record(operations=[*operations, write(FENCED_KEY, "1 x", 1, at)])
@@ -102,7 +102,7 @@ def test_progress_that_comes_too_late() -> None:
     assert len(progress(acknowledged("c0.1 w", "c1.2 w", at=20)).violations) == 3
 
 
-def held(threads: list[int], *, left: str = "") -> Record:
+def held(threads: list[int], *, left: str = "") -> StormRecord:
     rows = [row("holds", threads=count, descriptors=9, bytes=2**20) for count in threads]
     behind = row("left behind", text=left)
     return record(journals={"c0.1": [*rows, behind], "c1.1": [behind]})
@@ -123,15 +123,23 @@ def test_a_leak_while_running() -> None:
     assert no_leak(held(list(range(30)))).violations == ["c0.1: threads grew from 4.5 to 24.5"]
 
 
+@pytest.mark.parametrize(("grown", "leaks"), [(8, False), (11, False), (12, True)])
+def test_each_member_may_keep_three_threads_more_busy(grown: int, *, leaks: bool) -> None:
+    sound = held([20] * 10 + [20 + grown] * 10)
+    share = row("share", member="a", generation=1, items=[])
+    rows = {"c0.1": [share, *sound.journals["c0.1"]], "c1.1": sound.journals["c1.1"]}
+    assert bool(no_leak(replace(sound, journals=rows)).violations) is leaks
+
+
 def test_a_client_that_did_not_close_proves_nothing() -> None:
     assert no_leak(record()).conclusion is Conclusion.NO_EVIDENCE
 
 
 def test_faults_were_seen() -> None:
-    assert faults_bit(record()).conclusion is Conclusion.OK
+    assert faults_with_evidence(record()).conclusion is Conclusion.OK
 
 
 def test_a_fault_that_nobody_saw() -> None:
-    judged = record(windows=[window(Struck("link cut", "c0", 2.0, ""))])
-    assert faults_bit(judged).missing == "never seen: link cut"
-    assert faults_bit(record(windows=[])).conclusion is Conclusion.NO_EVIDENCE
+    judged = record(windows=[window(InjectedFault("link cut", "c0", 2.0, ""))])
+    assert faults_with_evidence(judged).missing == "never seen: link cut"
+    assert faults_with_evidence(record(windows=[])).conclusion is Conclusion.NO_EVIDENCE

@@ -1,5 +1,5 @@
-from kip30_conformance.storm.kinds import KINDS
-from kip30_conformance.storm.schedule import schedule
+from kip30_conformance.storm.fault_kinds import KINDS
+from kip30_conformance.storm.fault_schedule import schedule
 from kip30_conformance.storm.timing import Timing
 
 HALF_AN_HOUR = 1800.0

@@ -98,7 +98,7 @@ def _is_answered() -> bool:
 def _follows(client: PluginLocator) -> bool:
     backend = client.backend
     assert isinstance(backend, ZookeeperBackend)
-    line = backend._engine.sessions.line
-    assert line is not None
-    exchange = line.client._exchange
-    return exchange is not None and exchange.follows
+    current = backend._resources.sessions.current
+    assert current is not None
+    transport = current.client._transport
+    return transport is not None and transport.follows

@@ -14,8 +14,8 @@ from kazoo.protocol.states import KeeperState
 
 from kip30 import KeySetChange, MembershipChange, PluginLocator
 from kip30.driver.records import Kind, Snapshot, Target
-from kip30_backends.zookeeper.client.session_connection import Client
-from kip30_conformance.clients.recorder import Recorder
+from kip30_backends.zookeeper.client.session_connection import SessionConnection
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, Link, start
 from tests.unit.clients import PATIENT, Open
@@ -116,21 +116,21 @@ def test_a_watch_that_begins_while_the_connection_of_the_one_before_breaks(
     first.expect_count(1)
     link.cut()
     watch.close()
-    become: Any = Client._become
+    become: Any = SessionConnection._become
     begins = [partial(watcher.backend.observe.watch, NAMESPACE, second)]
 
-    def begin_and_become(client: Client, state: str) -> None:
+    def begin_and_become(client: SessionConnection, state: str) -> None:
         if begins and state == KeeperState.CONNECTING:
             begins.pop()()
         become(client, state)
 
-    monkeypatch.setattr(Client, "_become", begin_and_become)
+    monkeypatch.setattr(SessionConnection, "_become", begin_and_become)
     link.reset()
     link.heal()
     second.expect_count(1)
     for number in range(3):
         open_client().storage().put(f"n/{number}", "")
-        eventually(partial(_is_told, second, str(number)))
+        eventually(partial(_is_notified, second, str(number)))
 
 
 def race(open_client: Open, link: Link, states: States, change: Change) -> None:
@@ -209,7 +209,7 @@ def check_deltas(states: list[Snapshot]) -> None:
             assert changed <= state.delta.names
 
 
-def _is_told(states: States, name: str) -> bool:
+def _is_notified(states: States, name: str) -> bool:
     return name in states.events[-1].entries
 
 

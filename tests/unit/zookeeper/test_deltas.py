@@ -7,7 +7,7 @@ import pytest
 
 from kip30 import GroupMembership, PluginLocator
 from kip30.driver.records import Kind, Snapshot, Target
-from kip30_backends.zookeeper.client.protocol import GetChildren
+from kip30_backends.zookeeper.client.messages import GetChildren
 from kip30_conformance.polling import eventually
 from tests.unit.clients import Open
 

@@ -11,7 +11,7 @@ from kip30 import PluginLocator, StoreError
 from kip30.config import Written
 from kip30.driver.record_format import seal
 from kip30.driver.records import Kind, Snapshot, Target, new_nonce
-from kip30_backends.zookeeper.client.protocol import GetChildren
+from kip30_backends.zookeeper.client.messages import GetChildren
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open

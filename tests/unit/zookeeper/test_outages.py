@@ -17,11 +17,11 @@ from kip30 import (
 )
 from kip30.config import Written
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_backends.zookeeper.client.protocol import SetData
-from kip30_backends.zookeeper.client.session_connection import Client
-from kip30_backends.zookeeper.request import Ask, Steps
-from kip30_backends.zookeeper.session import Undertaker
-from kip30_conformance.clients.recorder import Recorder
+from kip30_backends.zookeeper.calls import Ask, Steps
+from kip30_backends.zookeeper.client.messages import SetData
+from kip30_backends.zookeeper.client.session_connection import SessionConnection
+from kip30_backends.zookeeper.session import SessionCloser
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
@@ -89,13 +89,13 @@ def test_a_server_that_lost_everything(open_client: Open, ensemble: Ensemble) ->
     heard.expect(lambda event: event.value == "after")
 
 
-class Robbed(Undertaker):
+class Robbed(SessionCloser):
     """One whose first connection is taken away as soon as it is made."""
 
     robbed = False
 
     @override
-    def connected(self, client: Client, sent_at: float, timeout_seconds: float) -> None:
+    def connected(self, client: SessionConnection, sent_at: float, timeout_seconds: float) -> None:
         if not self.robbed:
             self.robbed = True
             client.drop()
@@ -108,9 +108,9 @@ def test_a_session_is_closed_though_its_client_takes_it_back(open_client: Open) 
     client.group_membership("g").join("m", "")
     backend = client.backend
     assert isinstance(backend, ZookeeperBackend)
-    engine = backend._engine
-    assert engine.sessions.line is not None
-    session = engine.sessions.line.session
+    engine = backend._resources
+    assert engine.sessions.current is not None
+    session = engine.sessions.current.session
     assert session is not None
     undertaker = Robbed(engine.sessions._context, engine.server, session.identity)
     undertaker.client.start()
@@ -154,8 +154,8 @@ def test_a_record_of_somebody_else(open_client: Open) -> None:
     client.storage().put_many({"n/k": "", "n/fine": "v"})
     backend = client.backend
     assert isinstance(backend, ZookeeperBackend)
-    path = f"{backend._engine.tree.paths.namespace('n')}/k"
-    backend._engine.outbox.start(_overwritten(path)).result()
+    path = f"{backend._resources.tree.paths.namespace('n')}/k"
+    backend._resources.outbox.start(_overwritten(path)).result()
     with pytest.raises(StoreError, match="no record"):
         client.storage().get("n/k")
     assert client.storage().fetch("n/fine").result() == "v"

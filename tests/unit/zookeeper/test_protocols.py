@@ -7,7 +7,7 @@ import pytest
 from kip30 import KeySetChange, LeaderChange, MembershipChange, ValueChange
 from kip30.driver import Backend
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_conformance.clients.recorder import Recorder
+from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from tests.unit.clients import PATIENT, Open
 
@@ -104,7 +104,13 @@ def test_a_watch_that_ended_leaves_none_on_the_server(open_client: Open) -> None
 def _watched(backend: Backend) -> int:
     """Return how many paths the backend's own server watches for all its clients."""
     assert isinstance(backend, ZookeeperBackend)
-    line = backend._engine.sessions.line
-    assert line is not None
-    told: str = line.client._kazoo.command(b"wchs")
+    current = backend._resources.sessions.current
+    assert current is not None
+    told: str = current.client._kazoo.command(b"wchs")
     return int(told.rsplit("watches:", 1)[1])
+
+
+@both
+def test_reading_no_key_at_all(open_client: Open, protocol: str) -> None:
+    client = open_client(**{"plugin.zookeeper.protocol": protocol})
+    assert client.storage().fetch_many([]).result() == {}

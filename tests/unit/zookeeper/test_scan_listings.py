@@ -13,7 +13,7 @@ from kip30 import BYTES
 from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
 from kip30.runtime.resolution import scanner
 from kip30_backends.zookeeper import scan_reader
-from kip30_backends.zookeeper.client.protocol import GetChildren
+from kip30_backends.zookeeper.client.messages import GetChildren
 from kip30_backends.zookeeper.scan_reader import Listings, Part, place_of
 from kip30_backends.zookeeper.scanning import ZooKeeperScanner
 from kip30_conformance.servers import Ensemble

@@ -22,10 +22,10 @@ from kip30.errors import (
 )
 from kip30.runtime.resolution import scanner
 from kip30_backends.zookeeper import ZookeeperBackend
+from kip30_backends.zookeeper.calls import Ask, Steps
 from kip30_backends.zookeeper.client import jute
-from kip30_backends.zookeeper.client.protocol import Create
-from kip30_backends.zookeeper.request import Ask, Steps
-from kip30_backends.zookeeper.scan_views import owner_of
+from kip30_backends.zookeeper.client.messages import Create
+from kip30_backends.zookeeper.row_decoding import owner_of
 from kip30_backends.zookeeper.scanning import ZooKeeperScanner
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
@@ -228,7 +228,7 @@ def test_owners_are_sessions_alone(
     assert isinstance(backend, ZookeeperBackend)
     for request in (_Container, _Ttl):
         made = request(f"{top}/{request.type}", b"", tuple(OPEN_ACL_UNSAFE), ephemeral=False)
-        backend._engine.outbox.start(_created(made)).result()
+        backend._resources.outbox.start(_created(made)).result()
     found, _ = _read(open_scanner(View(layout=Layout.RAW, under=f"{top}/")))
     owners = {row.key.decode(): row.owner for row in found}
     assert len(owners) == 5
@@ -352,10 +352,10 @@ def test_a_scan_goes_on_in_another_session(open_client: Open, open_scanner: Open
     pages = store.scan(span, at)
     found = list(next(pages).rows)
     assert isinstance(store, ZooKeeperScanner)
-    sessions = store._engine.sessions
-    assert sessions.line is not None
-    assert sessions.line.session is not None
-    sessions.bury(sessions.line.session.identity)
+    sessions = store._resources.sessions
+    assert sessions.current is not None
+    assert sessions.current.session is not None
+    sessions.close_former(sessions.current.session.identity)
     found += [row for page in pages for row in page.rows]
     assert sorted(row.key.decode() for row in found) == keys
 
@@ -473,7 +473,7 @@ def _stats(kazoo: Any, path: str) -> Iterator[tuple[str, Any]]:
 def _session_of(client: PluginLocator) -> str:
     backend = client.backend
     assert isinstance(backend, ZookeeperBackend)
-    line = backend._engine.sessions.line
-    assert line is not None
-    assert line.session is not None
-    return f"{line.session.ident:#x}"
+    current = backend._resources.sessions.current
+    assert current is not None
+    assert current.session is not None
+    return f"{current.session.ident:#x}"

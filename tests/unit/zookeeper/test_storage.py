@@ -32,6 +32,6 @@ def test_new_namespaces_are_made_together(open_client: Open) -> None:
 
 def _zxid(backend: Backend) -> int:
     assert isinstance(backend, ZookeeperBackend)
-    line = backend._engine.sessions.line
-    assert line is not None
-    return line.client.progress
+    current = backend._resources.sessions.current
+    assert current is not None
+    return current.client.progress

@@ -1,1 +1,1 @@
-"""The vendor's driver: its cluster, its connections, its statements."""
+"""All that knows cassandra-driver: its cluster, its connections, its statements."""

@@ -1,8 +1,25 @@
-"""The driver's cluster: how it reaches nodes, who it says it is, and how long it waits."""
+"""The cluster of cassandra-driver: how it reaches nodes, its threads, its log, and forks.
 
+The driver starts its threads lazily, deep inside, and does not handle a failure of that: an event
+loop whose thread did not start counts as running, and no answer is read from then on. So this
+module starts them while it can still report a failure, and again later.
+
+The driver notices a fork only when the child connects, and then closes what it finds: it takes
+locks that a thread of the parent may have held, and completes requests of the parent. At the end of
+the process it shuts down all clusters, which waits for threads that the child does not have. So a
+child must neither use nor end what it inherits.
+
+The driver also logs every second that a node cannot be reached; `LogFilter` keeps the first.
+"""
+
+import logging
 import socket
 import ssl
-from collections.abc import Mapping
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import cassandra.auth
@@ -10,6 +27,7 @@ import cassandra.cluster
 import cassandra.connection
 import cassandra.policies
 import cassandra.query
+from typing_extensions import override
 
 from kip30.config import Address
 from kip30.config.tls import ReloadingContext
@@ -31,14 +49,14 @@ _PROTOCOL = 4
 
 
 class Patience(NamedTuple):
-    """How long the driver waits for what.
+    """The timeouts of the driver, in seconds.
 
     Attributes:
-        connect: For a connection, in seconds.
-        heartbeat: Between two signs of life on an idle connection.
-        silence: For the answer to such a sign.
-        reconnect: Before it tries again to reach a node, at the longest.
-        answer: For an answer when the backend opens.
+        connect: To connect.
+        heartbeat: The pause between two heartbeats on an idle connection.
+        silence: To answer a heartbeat.
+        reconnect: The longest pause before it tries to reach a node again.
+        answer: To answer a request while the backend opens.
     """
 
     connect: float
@@ -49,7 +67,7 @@ class Patience(NamedTuple):
 
 
 def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any:
-    """Return what connects, on request, to the nodes that *policy* chooses.
+    """Return a cluster that connects, on request, to the nodes that *policy* chooses.
 
     Raises:
         ConfigError: A file of the settings cannot be read.
@@ -57,6 +75,7 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
     """
     profile = _cluster.ExecutionProfile(
         load_balancing_policy=policy,
+        # The driver neither retries nor times requests: `request` does, and knows what was done.
         retry_policy=_policies.FallthroughRetryPolicy(),
         consistency_level=_levels.QUORUM,
         serial_consistency_level=_levels.SERIAL,
@@ -76,15 +95,18 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
         ),
         connect_timeout=patience.connect,
         control_connection_timeout=patience.connect,
+        # A connection that is cut without notice is detected only by sending on it.
         idle_heartbeat_interval=patience.heartbeat,
         idle_heartbeat_timeout=patience.silence,
-        max_schema_agreement_wait=0,
+        max_schema_agreement_wait=0,  # `schema` waits itself, for most nodes
         executor_threads=EXECUTOR_THREADS,
+        # kip30 uses neither, and each client would read both again after each change.
         schema_metadata_enabled=False,
         token_metadata_enabled=False,
         schema_event_refresh_window=-1,
         topology_event_refresh_window=1,
         status_event_refresh_window=1,
+        # A node prepares a statement on its first use, so a node that is down delays nothing.
         prepare_on_all_hosts=False,
         reprepare_on_up=False,
         monitor_reporting_enabled=False,
@@ -104,7 +126,7 @@ def _made(settings: CassandraSettings, **options: Any) -> Any:
 
 
 class _CurrentContext:
-    """Stands for the driver's one context: each connection gets that of the files as they are."""
+    """Replaces the driver's one TLS context: each connection gets one from the current files."""
 
     def __init__(self, settings: CassandraSettings) -> None:
         self._contexts = ReloadingContext(settings.tls_files)
@@ -118,7 +140,7 @@ class _CurrentContext:
 
 
 def _contact_points(settings: CassandraSettings) -> list[Any]:
-    """Return where to begin; with TLS by the name that certificates are checked for."""
+    """Return the contact points; with TLS, by the name that certificates are checked for."""
     if settings.secure:
         return [_connection.DefaultEndPoint(*address) for address in settings.contact_points]
     return [tuple(address) for address in settings.contact_points]
@@ -131,19 +153,153 @@ def _login(settings: CassandraSettings) -> Any:
 
 
 class _Translation:
-    """Where nodes are reached, given what they tell of each other. What the driver asks for it."""
+    """The addresses at which nodes are reached, by what they report of each other."""
 
     def __init__(self, told: Mapping[Address, Address]) -> None:
         self._told = told
         self._plain: Any = _connection.DefaultEndPointFactory()
 
     def configure(self, cluster: Any) -> "_Translation":
-        """Belong to *cluster*."""
+        """Attach this to *cluster*, as the driver requires."""
         self._plain.configure(cluster)
         return self
 
     def create(self, row: Mapping[str, Any]) -> Any:
-        """Return where the node that *row* is about is reached."""
+        """Return the address of the node that *row* describes."""
         plain = self._plain.create(row)
         reached = self._told.get(Address(plain.address, plain.port))
         return plain if reached is None else _connection.DefaultEndPoint(*reached)
+
+
+def start_workers(cluster: Any, count: int) -> None:
+    """Start all *count* threads of the executor of *cluster*, which otherwise start lazily.
+
+    Raises:
+        UnavailableError: The system cannot start another thread.
+    """
+    go_on = threading.Event()
+    try:
+        for _ in range(count):
+            cluster.executor.submit(go_on.wait)
+    except RuntimeError as error:
+        raise UnavailableError(f"the driver has no thread to spare: {error}") from error
+    finally:
+        go_on.set()
+
+
+class EventLoopWatchdog:
+    """Starts the thread of the driver's event loop if that could not be started. For one thread."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._suspect: threading.Thread | None = None
+        """The thread that was not alive at the last look; the driver may be about to start it."""
+
+    def look(self) -> None:
+        """Start the thread if the last check also found it missing."""
+        loop: Any = getattr(
+            sys.modules[_cluster.DefaultConnection.__module__], "_global_loop", None
+        )
+        thread: threading.Thread | None = getattr(loop, "_thread", None)
+        if thread is None or thread.is_alive() or not loop._started:  # noqa: SLF001  no public state
+            self._suspect = None
+        elif self._suspect is not thread:
+            self._suspect = thread
+        else:
+            _restart(loop)
+
+
+def _restart(loop: Any) -> None:
+    with loop._lock:  # noqa: SLF001  what the driver's own `maybe_start` takes
+        loop._started = False  # noqa: SLF001  so that it starts again
+    try:
+        loop.maybe_start()
+    except RuntimeError:
+        return  # the next check tries again
+
+
+_loops: list[Any] = []
+"""The event loops of parents; none is ever deleted, for that would end its connections."""
+
+
+def abandon(cluster: Any) -> None:
+    """In a forked child: drop *cluster* and its connections, which stay the parent's."""
+    _leave_event_loop()
+    _cluster._discard_cluster_shutdown(cluster)  # noqa: SLF001  there is no other way to say so
+    for one in (cluster, *list(cluster.sessions)):
+        # On its deletion the driver takes the lock before it looks at the flag.
+        one._lock = threading.RLock()  # noqa: SLF001  a thread of the parent may hold it
+        one.is_shutdown = True
+
+
+def _leave_event_loop() -> None:
+    """Make the driver start a new event loop, as if it had not been used before."""
+    module: Any = sys.modules[_cluster.DefaultConnection.__module__]
+    loop: Any = getattr(module, "_global_loop", None)
+    if loop is None:
+        return
+    _loops.append(loop)
+    module._global_loop = None  # noqa: SLF001  what the driver does itself, but for the closing
+    for connection in list(getattr(loop, "_live_conns", ())):
+        # If it were kept, the server would not see it end while the child lives.
+        with suppress(Exception):
+            connection._socket.close()  # noqa: SLF001  its own close waits
+
+
+_SOURCES = ("cassandra.cluster", "cassandra.pool")
+_SECONDS = 60.0
+
+
+class LogFilter(logging.Filter):
+    """Passes what the driver logs of a node once a minute; all of it if that logs at debug level.
+
+    It drops the reason of a failed connect, because that is raised. It applies only to the nodes of
+    one connection: the program may use the driver for its own purposes.
+    """
+
+    def __init__(self, nodes: Callable[[], Iterable[Any]]) -> None:
+        """Filter the log about the nodes that *nodes* returns."""
+        super().__init__()
+        self._nodes = nodes
+        # The ident of the thread that connects; None while none does.
+        self._connecting: int | None = None
+        # When each text was last passed for a node. Two threads may pass one twice.
+        self._passed: dict[tuple[str, int], float] = {}
+
+    def begin(self) -> None:
+        """Filter the log of the driver."""
+        for name in _SOURCES:
+            logging.getLogger(name).addFilter(self)
+
+    def end(self) -> None:
+        """Undo `begin`."""
+        for name in _SOURCES:
+            logging.getLogger(name).removeFilter(self)
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self._is_news(record) or logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+
+    @contextmanager
+    def connecting(self) -> Generator[None]:
+        """Record that errors logged on this thread in the block are raised as well."""
+        self._connecting = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._connecting = None
+
+    def _is_news(self, record: logging.LogRecord) -> bool:
+        if record.thread == self._connecting:
+            return False
+        about = record.args[0] if isinstance(record.args, tuple) and record.args else None
+        if not any(about is node for node in self._nodes()):
+            return True
+        return self._is_new(str(record.msg), id(about))
+
+    def _is_new(self, text: str, node: int) -> bool:
+        now = time.monotonic()
+        if now - self._passed.get((text, node), -_SECONDS) < _SECONDS:
+            return False
+        self._passed[text, node] = now
+        return True

@@ -1,1 +1,1 @@
-"""HTTP to the servers: connections, the vendor's library, one operation's exchange."""
+"""All that knows HTTP and the `consul` module: connections, servers, requests by a deadline."""

@@ -25,7 +25,7 @@ from kip30_backends.consul.errors import (
     UNSENT,
     UNTRUSTED,
     Failure,
-    TroubleError,
+    RequestFailedError,
 )
 
 Where = tuple[
@@ -40,10 +40,10 @@ _LEAST_SECONDS = 0.001
 
 
 def dial(address: Address, until: float) -> socket.socket:
-    """Return a connection; none of the addresses may take more than its share of the time.
+    """Return a connection; no single address may take more than its share of the time.
 
     Raises:
-        OSError: There is none by *until*, a time of `time.monotonic`.
+        OSError: None could be opened by *until*, a time of `time.monotonic`.
     """
     failure = OSError(f"{address.host!r} has no address")
     places = _resolved(address, until)
@@ -56,7 +56,7 @@ def dial(address: Address, until: float) -> socket.socket:
 
 
 def left(until: float) -> float:
-    """Return how many seconds there are until then; raises `TimeoutError` if that is over."""
+    """Return how many seconds are left; raises `TimeoutError` if none are."""
     seconds = until - time.monotonic()
     if seconds < 0:
         raise TimeoutError(LATE)
@@ -76,7 +76,7 @@ def _connected(where: Where, seconds: float) -> socket.socket:
 
 
 def _resolved(address: Address, until: float) -> Sequence[Where]:
-    """Return what *address* stands for, asked for on a thread of its own, unless it is plain."""
+    """Return the addresses of *address*, resolved on a thread of its own, unless it is numeric."""
     try:
         return _looked_up(address, socket.AI_NUMERICHOST)
     except OSError:
@@ -84,9 +84,9 @@ def _resolved(address: Address, until: float) -> Sequence[Where]:
 
 
 def _in_time(look: Callable[[], Sequence[Where]], until: float) -> Sequence[Where]:
-    """Return what *look* does; nothing can interrupt it, so one that takes too long is left.
+    """Return the result of *look*; it cannot be interrupted, so it is left running if it is late.
 
-    Where no thread is to be had, as when the interpreter ends, *look* runs on this one: a late
+    Where no thread can be started, as when the interpreter ends, *look* runs on this one: a late
     answer is better than none.
     """
     found: Future[Sequence[Where]] = Future()
@@ -116,46 +116,49 @@ _ABOUT_CERTIFICATES = ("CERTIFICATE", "UNKNOWN_CA")
 
 
 class Answer(NamedTuple):
-    """What a server answered."""
+    """An answer of a server."""
 
     status: int
     headers: HTTPMessage
     body: bytes
 
 
-class Wire:
+class HttpConnection:
     """An open connection, for one request at a time. Not thread-safe, but for `hang_up`."""
 
     def __init__(self, address: Address, tls: ReloadingContext | None, until: float) -> None:
         """Connect.
 
         Raises:
-            TroubleError: Not by *until*, which is a time of `time.monotonic`.
+            RequestFailedError: It could not by *until*, a time of `time.monotonic`.
         """
         self._socket = _dialled(address, tls, until)
+        # Between two requests a server sends nothing except the end of the connection.
         self._farewell = select.poll()
         self._farewell.register(self._socket, select.POLLIN)
+        # False from the start of a request until its answer was read whole, because the rest of an
+        # answer would be taken for the next one. `hang_up` writes it from any thread.
         self.reusable = True
 
     def ask(self, request: bytes, until: float) -> Answer:
         """Send *request* and return the answer.
 
         Raises:
-            TroubleError: There is none by *until*.
+            RequestFailedError: None came by *until*.
         """
         try:
             self._socket.settimeout(left(until))
         except TimeoutError as error:
-            raise TroubleError(Failure(UNSENT, _said(error))) from error
+            raise RequestFailedError(Failure(UNSENT, _said(error))) from error
         self.reusable = False
         try:
             self._socket.sendall(request)
             return self._answer(until)
         except (OSError, HTTPException, ValueError) as error:
-            raise TroubleError(Failure(_kind(error), _said(error))) from error
+            raise RequestFailedError(Failure(_kind(error), _said(error))) from error
 
     def is_idle(self) -> bool:
-        """Say whether nothing has come from the server, not even its farewell."""
+        """Say whether the server has sent nothing, not even the end of the connection."""
         return not self._farewell.poll(0)
 
     def hang_up(self) -> None:
@@ -165,13 +168,15 @@ class Wire:
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         self._socket.close()
 
     def _answer(self, until: float) -> Answer:
-        # It asks a socket for nothing but a file.
+        # `HTTPResponse` asks a socket only for a file.
         response = HTTPResponse(cast("socket.socket", _Source(self._socket, until)))
         response.begin()
+        # Without a length, an answer ends with the connection (RFC 9112, 6.3), and one that is cut
+        # off looks whole. Consul always sends the length.
         if response.version == _HTTP_1_1 and response.length is None and not response.chunked:
             raise ConnectionResetError("the server hung up in the middle of an answer")
         body = response.read()
@@ -180,7 +185,7 @@ class Wire:
 
 
 class _Source(io.RawIOBase):
-    """What comes over a socket by a deadline, for all of it together."""
+    """The bytes received over a socket, with one deadline for all of them."""
 
     def __init__(self, connected: socket.socket, until: float) -> None:
         super().__init__()
@@ -196,6 +201,7 @@ class _Source(io.RawIOBase):
 
     @override
     def readinto(self, buffer: Buffer) -> int:
+        # Before each read: a socket's timeout applies to one read, the deadline to all of them.
         self._socket.settimeout(left(self._until))
         return self._socket.recv_into(buffer)
 
@@ -204,7 +210,7 @@ def _dialled(address: Address, tls: ReloadingContext | None, until: float) -> so
     try:
         connected = dial(address, until)
     except OSError as error:
-        raise TroubleError(Failure(UNSENT, _said(error))) from error
+        raise RequestFailedError(Failure(UNSENT, _said(error))) from error
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.settimeout(left(until))
@@ -213,7 +219,7 @@ def _dialled(address: Address, tls: ReloadingContext | None, until: float) -> so
         return tls.current().wrap_socket(connected, server_hostname=address.host)
     except OSError as error:
         connected.close()
-        raise TroubleError(Failure(_kind_of_handshake(error), _said(error))) from error
+        raise RequestFailedError(Failure(_kind_of_handshake(error), _said(error))) from error
 
 
 def _kind_of_handshake(error: OSError) -> int:
@@ -222,7 +228,7 @@ def _kind_of_handshake(error: OSError) -> int:
 
 
 def _kind(error: Exception) -> int:
-    """Say what it means that a request failed: a server may judge a certificate only by then."""
+    """Return the kind of a failed request: a server may refuse a certificate only by then."""
     reason = str(error.reason) if isinstance(error, ssl.SSLError) else ""
     return UNTRUSTED if any(part in reason for part in _ABOUT_CERTIFICATES) else NO_ANSWER
 
@@ -243,23 +249,23 @@ class Idle(NamedTuple):
     """An idle connection, and since when."""
 
     since: float
-    wire: Wire
+    connection: HttpConnection
 
 
 class Connections:
-    """Lends connections out, one to a request. Thread-safe.
+    """Lends connections, one to a request. Thread-safe.
 
-    The one that was used last is lent first. So those that many requests at once have left behind
-    stay unused, and are dropped after a while.
+    The connection that was used last is lent first. So those that many simultaneous requests left
+    behind stay unused, and are dropped after a while.
     """
 
-    def __init__(self, connect: Callable[[float], Wire]) -> None:
-        """Have *connect* make them, each by a deadline."""
+    def __init__(self, connect: Callable[[float], HttpConnection]) -> None:
+        """Open connections with *connect*, each by a deadline."""
         self._connect = connect
         # Connections that wait for the next request, and all that are open. Under the lock.
         self._idle: deque[Idle] = deque()
-        self._open: set[Wire] = set()
-        # Whether a connection is kept after its request.
+        self._open: set[HttpConnection] = set()
+        # Whether to keep a connection after its request.
         self._keeping = True
         self._closed = False
         self._lock = threading.Lock()
@@ -268,114 +274,116 @@ class Connections:
         """Return the answer to a request, over a connection that is free or a new one.
 
         Raises:
-            TroubleError: There is none by *until*.
+            RequestFailedError: None came by *until*.
         """
-        wire = self._free() or self.dial(until)
+        connection = self._free() or self.dial(until)
         try:
-            return self.converse(wire, request, until)
+            return self.converse(connection, request, until)
         finally:
-            self._done_with(wire)
+            self._done_with(connection)
 
-    def converse(self, wire: Wire, request: bytes, until: float) -> Answer:
-        """Return the answer to a request over *wire*.
+    def converse(self, connection: HttpConnection, request: bytes, until: float) -> Answer:
+        """Return the answer to a request over *connection*.
 
         Raises:
-            TroubleError: There is none by *until*.
+            RequestFailedError: None came by *until*.
         """
         try:
-            return wire.ask(request, until)
-        except TroubleError as error:
+            return connection.ask(request, until)
+        except RequestFailedError as error:
             if self._closed:
                 raise _closed(sent=error.failure.status != UNSENT) from error
             raise
 
-    def dial(self, until: float) -> Wire:
-        """Return a new connection, to be given back by `drop`.
+    def dial(self, until: float) -> HttpConnection:
+        """Return a new connection; the caller gives it back by `drop`.
 
         Raises:
-            TroubleError: There is none by *until*.
+            RequestFailedError: None could be opened by *until*.
         """
         self._check()
-        wire = self._connect(until)
+        connection = self._connect(until)
         with self._lock:
-            self._open.add(wire)
+            self._open.add(connection)
             closed = self._closed
+        # `close` may have run while this connected, and has not seen this connection.
         if closed:
-            self.drop(wire)
+            self.drop(connection)
             raise _closed()
-        return wire
+        return connection
 
-    def drop(self, wire: Wire) -> None:
-        """Let *wire* go."""
+    def drop(self, connection: HttpConnection) -> None:
+        """Close *connection*."""
         with self._lock:
-            self._open.discard(wire)
-        wire.close()
+            self._open.discard(connection)
+        connection.close()
 
     def rest(self) -> None:
-        """Keep none that is not in use, until `resume`; requests can be sent all the same."""
+        """Keep no unused connection until `resume`; requests can still be sent."""
         with self._lock:
             self._keeping = False
-            idle = [one.wire for one in self._idle]
+            idle = [one.connection for one in self._idle]
             self._idle.clear()
-        for wire in idle:
-            self.drop(wire)
+        for connection in idle:
+            self.drop(connection)
 
     def resume(self) -> None:
-        """Keep some for the next requests."""
+        """Keep some connections for the next requests."""
         with self._lock:
             self._keeping = True
 
     def close(self) -> None:
-        """End all requests, let all connections go, and open no other ones."""
+        """End all requests, close all connections, and open no others."""
         with self._lock:
             self._closed = True
-            idle, wires = [one.wire for one in self._idle], list(self._open)
+            idle, dialled = [one.connection for one in self._idle], list(self._open)
             self._idle.clear()
-        for wire in wires:
-            wire.hang_up()
-        for wire in idle:
-            self.drop(wire)
+        for connection in dialled:
+            connection.hang_up()
+        for connection in idle:
+            self.drop(connection)
 
     def abandon(self) -> None:
-        """In a forked child: let go of all connections, which stay open for the parent.
+        """In a forked child: drop all connections, which stay open for the parent.
 
-        Were they kept, the server would not see them end while the child lives.
+        If the child kept them, the server would not see them end while it lives.
         """
         self._lock = threading.Lock()
         self._closed = True
         self._idle.clear()
         inherited, self._open = self._open, set()
-        for wire in inherited:
-            wire.close()
+        for connection in inherited:
+            connection.close()
 
     def _check(self) -> None:
         if self._closed:
             raise _closed()
 
-    def _free(self) -> Wire | None:
-        while (wire := self._last_used()) is not None:
-            if wire.is_idle():
-                return wire
-            self.drop(wire)
+    def _free(self) -> HttpConnection | None:
+        while (connection := self._last_used()) is not None:
+            if connection.is_idle():
+                return connection
+            self.drop(connection)
         return None
 
-    def _last_used(self) -> Wire | None:
+    def _last_used(self) -> HttpConnection | None:
         with self._lock:
-            return self._idle.pop().wire if self._idle else None
+            return self._idle.pop().connection if self._idle else None
 
-    def _done_with(self, wire: Wire) -> None:
+    def _done_with(self, connection: HttpConnection) -> None:
         with self._lock:
             now = time.monotonic()
             wanted = self._keeping and not self._closed
-            kept = wire.reusable and wanted and len(self._idle) < _MOST_KEPT
-            surplus = [] if kept else [wire]
+            kept = connection.reusable and wanted and len(self._idle) < _MOST_KEPT
+            surplus = [] if kept else [connection]
+            # The least recently used ones are on the left.
             while self._idle and self._idle[0].since < now - _KEPT_SECONDS:
-                surplus.append(self._idle.popleft().wire)
+                surplus.append(self._idle.popleft().connection)
             if kept:
-                self._idle.append(Idle(now, wire))
+                self._idle.append(Idle(now, connection))
         for one in surplus:
             self.drop(one)
 
 
-def _closed(*, sent: bool = False) -> TroubleError:
-    return TroubleError(Failure(CUT_OFF if sent else HUNG_UP, "closed"))
+def _closed(*, sent: bool = False) -> RequestFailedError:
+    return RequestFailedError(Failure(CUT_OFF if sent else HUNG_UP, "closed"))

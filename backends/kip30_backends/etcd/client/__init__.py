@@ -1,1 +1,1 @@
-"""gRPC to the servers: connections, messages, endpoints."""
+"""All that knows gRPC and etcd's API: connections, messages, endpoints."""

@@ -1,9 +1,10 @@
 """One gRPC channel to one server, and the calls it offers.
 
 gRPC starts the thread that serves the calls of a channel with the first of several calls, and
-counts the call before it does. If the system has no thread to spare, the call stays counted and no
+counts the call before it does. If the system cannot start a thread, the call stays counted and no
 thread serves it: no later call starts the thread, so none would ever end, and closing the channel
-waits for them without a limit. gRPC offers no remedy, so what it does inside is done again here.
+would wait for them without a limit. gRPC offers no remedy, so this module repeats what gRPC does
+inside.
 """
 
 import logging
@@ -15,10 +16,10 @@ from types import TracebackType
 from typing import Any, Protocol, cast
 
 from kip30.config.tls import Signature, TlsFiles
-from kip30.driver.kit.threads import start_eventually
+from kip30.driver.kit.thread_start import start_eventually
 from kip30.errors import ConfigError
-from kip30_backends.etcd.client.grpc_library import GRPC
 from kip30_backends.etcd.client.messages import MESSAGES, WatchAnswer
+from kip30_backends.etcd.client.private_grpc import GRPC
 from kip30_backends.etcd.errors import Failure
 from kip30_backends.etcd.settings import EtcdSettings
 
@@ -53,7 +54,7 @@ _START = "_run_channel_spin_thread"
 
 
 def lacks_server(error: RuntimeError) -> bool:
-    """Say whether *error*, raised by gRPC, leaves behind a call that no thread serves."""
+    """Say whether *error*, raised by gRPC, leaves a call that no thread serves."""
     return any(frame == _START for frame in _functions(error.__traceback__))
 
 
@@ -61,7 +62,7 @@ def serve(channel: Any) -> None:
     """Start the thread that *channel* lacks.
 
     Raises:
-        RuntimeError: The system still has none to spare.
+        RuntimeError: The system still cannot start one.
     """
     # By way of its methods: a process may have several instances of gRPC.
     channel.close.__func__.__globals__[_START](channel._call_state)
@@ -94,8 +95,8 @@ _UNARY = (RANGE, TXN, LEASE_GRANT, LEASE_REVOKE, LEASE_KEEP_ALIVE, AUTHENTICATE,
 GRPC_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # etcd ends connections that ping more often than every five seconds. Both of the http2 options
-    # are needed for a silent peer to be noticed at all while a watch waits.
+    # etcd ends connections that ping more often than every five seconds. Both http2 options are
+    # needed to detect a silent peer while a watch waits.
     ("grpc.keepalive_time_ms", 5000),
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.http2.ping_timeout_ms", 2000),
@@ -119,7 +120,7 @@ class Rpc(Protocol):
         ...
 
     def add_done_callback(self, callback: Callable[["Rpc"], None]) -> None:
-        """Have *callback* called when it has ended, on a thread of gRPC."""
+        """Call *callback* when it has ended, on a thread of gRPC."""
         ...
 
     def code(self) -> Any:
@@ -127,28 +128,28 @@ class Rpc(Protocol):
         ...
 
     def details(self) -> str | None:
-        """Return what was said with it."""
+        """Return the message of the status."""
         ...
 
     def cancel(self) -> object:
-        """End it."""
+        """Cancel it."""
         ...
 
 
-class Stream(Rpc, Protocol):
+class WatchRpc(Rpc, Protocol):
     """A stream of a watch."""
 
     def __iter__(self) -> Iterator[WatchAnswer]:
-        """Iterate over what comes; ends by raising one of `GrpcLibrary.call_errors`."""
+        """Iterate over the responses; ends by raising one of `GrpcLibrary.call_errors`."""
         ...
 
 
 class NoThreadError(Exception):
-    """The system has no thread to spare. The request may have been sent."""
+    """The system cannot start another thread. The request may have been sent."""
 
 
 class Channel:
-    """A connection to one server, made when it is needed and again when it was lost.
+    """A connection to one server, made on demand, and again after it was lost.
 
     Attributes:
         server: Its name in messages.
@@ -164,7 +165,7 @@ class Channel:
         is_ours: bool = True,
         successor: Callable[[], "Channel | None"] = lambda: None,
     ) -> None:
-        """Call by *grpc_channel*."""
+        """Send calls over *grpc_channel*."""
         self.server = server
         self.is_ours = is_ours
         self.successor = successor
@@ -176,7 +177,7 @@ class Channel:
         self._starting = threading.Lock()
         """Held while a call starts that needs a thread."""
         self._is_closing = False
-        """Whether no such call may start any more; written under `_starting`."""
+        """Whether such calls may no longer start; written under `_starting`."""
         self._channel: Any = grpc_channel
         self._unary: dict[str, Any] = {path: self._stub(path) for path in _UNARY}
         self._watch: Any = self._channel.stream_stream(
@@ -187,7 +188,7 @@ class Channel:
         """Send *request*; the call ends within *seconds*.
 
         Raises:
-            NoThreadError: The system has no thread to spare. The request may have been sent.
+            NoThreadError: The system cannot start another thread. The request may have been sent.
             ValueError: The channel is closed.
         """
         self._require_own()
@@ -209,20 +210,20 @@ class Channel:
             raise ValueError("the channel was given back")
         return method(request, timeout=_timeout(seconds), metadata=metadata)
 
-    def watch(self, requests: Iterator[Any], metadata: Metadata) -> Stream:
+    def watch(self, requests: Iterator[Any], metadata: Metadata) -> WatchRpc:
         """Open a stream of *requests*, which gRPC takes from a thread of its own.
 
         Raises:
-            NoThreadError: The system has no thread to spare.
+            NoThreadError: The system cannot start another thread.
             ValueError: The channel is closed.
         """
         self._require_own()
         with self._starting_threads():
-            stream: Stream = self._watch(requests, metadata=metadata)
+            stream: WatchRpc = self._watch(requests, metadata=metadata)
         return stream
 
     def cancel(self, rpc: Rpc) -> None:
-        """End *rpc*, one of this channel; in a forked child do nothing, it is the parent's."""
+        """Cancel *rpc*, one of this channel; in a forked child do nothing, it is the parent's."""
         if not self._is_inherited:
             rpc.cancel()
 
@@ -230,7 +231,7 @@ class Channel:
         """End all calls and the connection; a borrowed connection is left open."""
         if self._is_inherited:
             return
-        # A call that starts without a thread after the look below would never end, and neither
+        # A call that starts without a thread after the check below would never end, and neither
         # would gRPC's own close.
         with self._starting:
             self._is_closing = True
@@ -254,12 +255,13 @@ class Channel:
 
     @contextmanager
     def _starting_threads(self) -> Generator[None]:
-        """Make it known if the system has no thread to spare for what is done meanwhile."""
+        """Raise `NoThreadError` if the block finds that the system cannot start a thread."""
         with self._starting:
             if self._is_closing:
                 raise ValueError("the channel is closed")
             # Only now: another call may have found no thread while this one waited to start. It
-            # would have no server then, and neither an answer nor its own end would reach it.
+            # would have no server then, and neither an answer nor its own cancellation would reach
+            # it.
             self._require_server()
             try:
                 yield
@@ -270,7 +272,7 @@ class Channel:
                 raise NoThreadError(str(error)) from error
 
     def _require_server(self) -> None:
-        """Have calls served again, if a thread for that was lacking."""
+        """Serve calls again, if a thread for that was missing."""
         if not self._lacks_server:
             return
         with self._lock:
@@ -316,7 +318,7 @@ def channels(settings: EtcdSettings) -> list[Channel]:
 
 
 def _encrypted(server: str, files: TlsFiles) -> Channel:
-    # Taken before the files are read: what changes while they are read is read again.
+    # Taken before the files are read: a change during the reading is read again.
     successor = _Successor(server, files, files.signature())
     credentials = _credentials(files)
     grpc_channel = GRPC.secure_channel(server, credentials, GRPC_OPTIONS)
@@ -328,7 +330,7 @@ def _plain(server: str) -> Channel:
 
 
 class _Successor:
-    """Makes the channel with the files as they are now: gRPC keeps those that it began with."""
+    """Makes the channel with the current files: gRPC keeps those that it began with."""
 
     def __init__(self, server: str, files: TlsFiles, seen: Signature) -> None:
         self._server = server
@@ -350,7 +352,7 @@ class _Successor:
 
 
 def _credentials(files: TlsFiles) -> Any:
-    files.context()  # refuses what gRPC would take and never connect with
+    files.context()  # refuses files with which gRPC would never connect
     contents = (
         files.content("ca", files.ca),
         unencrypted(files),
@@ -360,7 +362,7 @@ def _credentials(files: TlsFiles) -> Any:
 
 
 def _timeout(seconds: float) -> float:
-    """Return what makes gRPC's deadline *seconds* from now.
+    """Return a timeout with which gRPC's deadline is *seconds* from now.
 
     It adds `time.time`, which programs under test replace, to what is a time of the system.
     """

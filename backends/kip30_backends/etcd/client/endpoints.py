@@ -1,7 +1,7 @@
-"""Which of several servers is used, and the token that stands for user and password.
+"""Which of several servers is used, and the token in place of user and password.
 
-One server at a time, and the next one when it fails. A server whose TLS files have changed since is
-tried once more with the new ones. The token is requested at the start, and again when it is
+One server is used at a time, and the next one when it fails. A server whose TLS files have changed
+since is first retried with the new ones. The token is requested at the start, and again when it is
 refused.
 """
 
@@ -11,7 +11,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from kip30.driver.kit.following import attempt
+from kip30.driver.kit.future_chaining import attempt
+from kip30.driver.kit.lifecycle import do_nothing
 from kip30.errors import Kip30Error
 from kip30_backends.etcd.client.channel import Channel, Metadata
 
@@ -20,21 +21,24 @@ class Endpoints:
     """The servers of one cluster. Thread-safe."""
 
     def __init__(self, channels: Sequence[Channel], retire: Callable[[Channel], object]) -> None:
-        """Begin with the first of *channels*; *retire* closes a replaced one after its last call.
+        """Start with the first of *channels*; *retire* closes a replaced one after its last call.
 
         Args:
             channels: One for each server.
-            retire: Closes a channel that is not used for new calls any more, some time later.
+            retire: Closes a channel that is no longer used for new calls, some time later.
         """
         self._channels = list(channels)
         self._retire = retire
         # Replaced channels whose last calls may not have ended: a forked child must not close them.
         self._replaced: weakref.WeakSet[Channel] = weakref.WeakSet()
-        self._at = 0
-        self._closed = False
         self._lock = threading.Lock()
+        # The channel in use, and its number. Written under the lock, read without it.
+        self._at = 0
         self.current = channels[0]
-        self.on_move: Callable[[], None] = _nothing
+        # Set once, under the lock: a successor that was made later would never be closed.
+        self._closed = False
+        # Called after each change of `current`. Set once, when the watches are made.
+        self.on_move: Callable[[], None] = do_nothing
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -57,12 +61,13 @@ class Endpoints:
             else:
                 self._at = (self._at + 1) % len(self._channels)
             self.current = self._channels[self._at]
+        # Without the lock, so that it is never held while the locks of watches are acquired.
         if successor is not None:
             self._retire(channel)
         self.on_move()
 
     def close(self) -> None:
-        """End all calls and connections, and make no other channel."""
+        """End all calls and connections, and open no other channel."""
         with self._lock:
             self._closed = True
         for channel in self._channels:
@@ -72,10 +77,6 @@ class Endpoints:
         """In a forked child: leave all connections to the parent."""
         for channel in [*self._channels, *self._replaced]:
             channel.abandon()
-
-
-def _nothing() -> None:
-    """Stand in until a caller sets the callback."""
 
 
 _HAS_LEADER: Metadata = (("hasleader", "true"),)
@@ -90,35 +91,39 @@ class Tokens:
     """The metadata of all calls. Thread-safe.
 
     Attributes:
-        metadata: What to send with a call.
+        metadata: The metadata to send with a call.
         renewable: Whether there are a user and a password.
     """
 
     def __init__(
         self, authenticate: Callable[[float], Future[str]] | None, given: Metadata = ()
     ) -> None:
-        """Get tokens by *authenticate*, which receives how many seconds it has.
+        """Get tokens by *authenticate*, which receives its timeout in seconds.
 
-        Without it there is what was *given*, if anything.
+        Without it the token is what was *given*, if anything.
         """
         self.metadata = (*_HAS_LEADER, *given)
         self.renewable = authenticate is not None
         self._authenticate = authenticate
+        # All of these, and `metadata`, are written under the lock.
+        # The calls that wait for a token request under way; empty if there is none.
         self._waiting: list[Told] = []
+        # The error of the last token request, None if it had none, and the time of that.
         self._refused: Kip30Error | None = None
         self._refused_at = 0.0
         self._lock = threading.Lock()
 
     def renew(self, stale: Metadata, seconds: float, told: Told) -> None:
-        """Get another token than that of *stale*; then call *told*, with the error if there is one.
+        """Replace the token of *stale*; then call *told*, with the error if there is one.
 
-        It may take so many *seconds*.
+        The request has a timeout of *seconds*.
 
-        A caller that asks while one is being requested waits for the same. A refusal stands for a
-        second, so that a wrong password makes no storm.
+        A caller that comes during a token request waits for its result. A refusal is kept for a
+        second, so that a wrong password causes no storm of requests.
         """
         with self._lock:
             refused = self._fresh_refusal()
+            # By identity: another call may have renewed the token since *stale* was sent.
             known = refused is not None or stale is not self.metadata
             first = not self._waiting
             if not known:

@@ -1,7 +1,7 @@
-"""The connection of an ``etcd3.Etcd3Client`` that the program has made for itself.
+"""The connection of an ``etcd3.Etcd3Client`` that the program has created itself.
 
-Of etcd3 only the channel and the metadata are used. Its watches are lost when a server restarts,
-and its leases and transactions are done here in another way.
+Only the channel and the metadata of etcd3 are used. Its watches are lost when a server restarts,
+and kip30 implements leases and transactions differently.
 """
 
 import pkgutil
@@ -9,21 +9,21 @@ from typing import Any, NamedTuple
 
 from kip30.errors import ConfigError, UnsupportedError
 from kip30_backends.etcd.client.channel import Channel, Metadata
-from kip30_backends.etcd.client.grpc_library import GRPC
+from kip30_backends.etcd.client.private_grpc import GRPC
 
 _KEY = "plugin.etcd.client"
 _SERVER = "the server of the caller's own client"
 
 
 class ExternalClient(NamedTuple):
-    """A channel that is not ours to close, and what its owner sends with every call."""
+    """A channel that this package must not close, and the metadata of its owner."""
 
     channel: Channel
     metadata: Metadata
 
 
 def borrow(reference: str) -> ExternalClient:
-    """Return what the function at *reference*, ``package.module:function``, has to lend.
+    """Return the channel and metadata of the client from *reference*, ``package.module:function``.
 
     Raises:
         ConfigError: There is no such function, or it returns no client of etcd3.

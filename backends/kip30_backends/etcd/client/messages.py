@@ -1,7 +1,7 @@
-"""The messages of etcd's version 3 API, as far as they are used, and how requests are made of them.
+"""The messages of etcd's version 3 API that kip30 uses, and the requests made of them.
 
-The numbers are those of etcd's ``rpc.proto`` and ``kv.proto``; what is not listed is skipped when
-it is received. The messages live in a pool of their own, so they meet no others of the same
+The numbers are those of etcd's ``rpc.proto`` and ``kv.proto``; unlisted fields are skipped on
+receipt. The messages are in a pool of their own, so they conflict with no others of the same
 process, and nothing here depends on the version of a compiler.
 """
 
@@ -87,7 +87,7 @@ PUT = 0
 
 
 class Header(Protocol):
-    """Of every answer about keys: whose it is, and of which revision."""
+    """The header of every answer about keys: the cluster, and the revision."""
 
     cluster_id: int
     revision: int
@@ -104,7 +104,7 @@ class KeyValue(Protocol):
 
 
 class RangeAnswer(Protocol):
-    """What a range answers; *count* is that of all its keys, also of those beyond the limit."""
+    """The answer to a range; *count* is that of all its keys, also of those beyond the limit."""
 
     header: Header
     kvs: Sequence[KeyValue]
@@ -118,14 +118,14 @@ def only(answer: RangeAnswer) -> KeyValue | None:
 
 
 class OpAnswer(Protocol):
-    """What one operation of a transaction answers; the others are empty."""
+    """The answer to one operation of a transaction; the others are empty."""
 
     response_range: RangeAnswer
     response_txn: "TxnAnswer"
 
 
 class TxnAnswer(Protocol):
-    """What a transaction answers."""
+    """The answer to a transaction."""
 
     header: Header
     succeeded: bool
@@ -140,7 +140,7 @@ class Event(Protocol):
 
 
 class StatusAnswer(Protocol):
-    """What a server says of itself."""
+    """The status of a server."""
 
     version: str
     dbSize: int  # noqa: N815  etcd names its fields
@@ -148,7 +148,7 @@ class StatusAnswer(Protocol):
 
 
 class WatchAnswer(Protocol):
-    """What a watch stream brings: events of one watch, its end, or how far all watches are."""
+    """A response of a watch stream: events of one watch, its end, or the progress of all."""
 
     header: Header
     watch_id: int
@@ -244,7 +244,7 @@ def look_up(key: bytes) -> Any:
 
 
 def put(key: bytes, value: bytes, lease: int = 0) -> Any:
-    """Return the operation that writes *key*, to end with *lease*."""
+    """Return the operation that writes *key*, attached to *lease*."""
     return _Op(request_put=_Put(key=key, value=value, lease=lease))
 
 
@@ -254,17 +254,17 @@ def delete(key: bytes) -> Any:
 
 
 def is_absent(key: bytes) -> Any:
-    """Return the comparison that holds if there is no *key*."""
+    """Return the comparison that holds if *key* does not exist."""
     return was_created(key, 0)
 
 
 def is_present(key: bytes) -> Any:
-    """Return the comparison that holds if there is *key*."""
+    """Return the comparison that holds if *key* exists."""
     return _Compare(result=GREATER, target=CREATE, key=key, create_revision=0)
 
 
 def was_created(key: bytes, revision: int) -> Any:
-    """Return the comparison that holds if *key* is there since *revision*."""
+    """Return the comparison that holds if *key* was created at *revision*."""
     return _Compare(result=EQUAL, target=CREATE, key=key, create_revision=revision)
 
 
@@ -274,7 +274,7 @@ def was_written(key: bytes, revision: int) -> Any:
 
 
 def ends_with(key: bytes, lease: int) -> Any:
-    """Return the comparison that holds if *key* ends with *lease*."""
+    """Return the comparison that holds if *key* is attached to *lease*."""
     return _Compare(result=EQUAL, target=LEASE, key=key, lease=lease)
 
 

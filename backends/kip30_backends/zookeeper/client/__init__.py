@@ -1,1 +1,1 @@
-"""The protocol of the servers, and kazoo's connections."""
+"""All that knows kazoo and ZooKeeper's protocol: connections, requests, answers."""

@@ -1,4 +1,4 @@
-"""Jute, in which ZooKeeper writes numbers, strings and what it knows of a node."""
+"""Jute, the encoding of numbers, strings and node metadata in ZooKeeper's protocol."""
 
 import struct
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ _STAT = struct.Struct("!qqqqiiiqiiq")
 
 
 class Stat(NamedTuple):
-    """What the server knows of a node, besides its data.
+    """The server's metadata of a node.
 
     Attributes:
         czxid: The transaction that created it.
         mzxid: The one that last wrote its data.
         version: How often its data was written since.
-        owner: The session it ends with, or what `ephemeralOwner` means instead; 0 if it stays.
+        owner: The session it ends with, or the other meanings of `ephemeralOwner`; 0 if it stays.
         children: How many it has.
     """
 
@@ -77,6 +77,6 @@ def read_texts(reply: memoryview, offset: int) -> tuple[list[str], int]:
 
 
 def read_stat(reply: memoryview, offset: int) -> tuple[Stat, int]:
-    """Return what *reply* says of a node at *offset*, and where that ends."""
+    """Return the metadata of a node in *reply* at *offset*, and where it ends."""
     fields = _STAT.unpack_from(reply, offset)
     return Stat(fields[0], fields[1], fields[4], fields[7], fields[9]), offset + _STAT.size

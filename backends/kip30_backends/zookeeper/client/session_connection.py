@@ -1,8 +1,8 @@
 """One session with the servers: the only place that knows the private parts of kazoo.
 
-kazoo keeps the connection: hosts, handshake, authentication, reconnection. What is sent and
-received between is an `Exchange`, because kazoo offers no way to send what it does not know, to
-learn when a request left, or to hear of an event of a persistent watch.
+kazoo keeps the connection: hosts, handshake, authentication, reconnection. An `Transport` sends and
+receives on it, because kazoo offers no way to send requests that it does not know, to learn when a
+request left, or to receive an event of a persistent watch.
 """
 
 # ruff: noqa: SLF001  see above
@@ -26,11 +26,11 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from kip30.driver.clock import Clock
 from kip30.driver.kit import fork_safety
-from kip30.driver.kit.threads import started
+from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
-from kip30_backends.zookeeper.client.exchange import Exchange, Link, Party
-from kip30_backends.zookeeper.client.kazoo_adapter import Identity, Server, WaitTimeout, make
-from kip30_backends.zookeeper.request import Freshness
+from kip30_backends.zookeeper.calls import SyncPoint
+from kip30_backends.zookeeper.client.kazoo_setup import Server, SessionIdentity, WaitTimeout, make
+from kip30_backends.zookeeper.client.transport import OpenConnection, Transport, TransportHandler
 
 _TIMEOUT_PER_READ = 1.5
 _ANSWER_BYTES = 4096
@@ -41,26 +41,28 @@ _FOLLOWING = {"follower", "observer"}
 log: logging.Logger = logging.getLogger(__name__)
 
 
-class Owner(Party, Protocol):
-    """Who hears of what happens to a session, on the connection's thread."""
+class Owner(TransportHandler, Protocol):
+    """Receives the events of a session, on the connection's thread."""
 
-    def connected(self, client: "Client", sent_at: float, timeout_seconds: float) -> None:
-        """Take note that the session is confirmed by an answer to what left at *sent_at*."""
+    def connected(
+        self, client: "SessionConnection", sent_at: float, timeout_seconds: float
+    ) -> None:
+        """Record that an answer to a request sent at *sent_at* confirms the session."""
         ...
 
-    def over(self, client: "Client", reason: str) -> None:
-        """Take note that the session is over."""
+    def over(self, client: "SessionConnection", reason: str) -> None:
+        """Record that the session has ended."""
         ...
 
 
-class Client:
+class SessionConnection:
     """One session with the servers, on a thread of its own.
 
     Attributes:
         trouble: Why the last connection ended, or could not be made.
         peer: The ``host:port`` of the last connection.
         live: Whether there is a connection.
-        expired: Whether the servers said that the session is over.
+        expired: Whether the servers said that the session has ended.
     """
 
     def __init__(  # noqa: PLR0913  each says one thing about the session
@@ -70,13 +72,13 @@ class Client:
         clock: Clock,
         timeout_seconds: float,
         *,
-        identity: Identity | None = None,
+        identity: SessionIdentity | None = None,
         unanswered_gap_seconds: float = 0.0,
     ) -> None:
-        """Be about to connect, taking up *identity* if there is one.
+        """Prepare to connect, taking up *identity* if there is one.
 
-        A server that does not answer may have heard all the same, and have renewed the session;
-        after all of them the next attempt begins so much after the last one. Who hangs up has not.
+        A server that does not answer may still have renewed the session; so the next attempt after
+        all servers starts that much later. A server that closes the connection has not.
         """
         self.trouble: BaseException | None = None
         self.peer = ""
@@ -84,9 +86,13 @@ class Client:
         self.expired = False
         self._owner = owner
         self._clock = clock
-        self._exchange: Exchange | None = None
+        # All that follows is written by the connection's thread.
+        # The transport of the present connection; None between two.
+        self._transport: Transport | None = None
+        # How long a server may be silent, as kazoo negotiated with the last one.
         self._patience_seconds = timeout_seconds
         self._unanswered_gap_seconds = unanswered_gap_seconds
+        # How many servers there are, and how many attempts got no answer.
         self._servers = len(server.hosts.split(","))
         self._silences = 0
         self._kazoo = make(server, timeout_seconds, identity)
@@ -96,26 +102,26 @@ class Client:
         fork_safety.register(self)
 
     @property
-    def identity(self) -> Identity:
-        """What the session can be taken up again with."""
-        return Identity(self._kazoo._session_id, self._kazoo._session_passwd)
+    def identity(self) -> SessionIdentity:
+        """The identity with which the session can be taken up again."""
+        return SessionIdentity(self._kazoo._session_id, self._kazoo._session_passwd)
 
     @property
-    def unproven(self) -> Freshness | None:
-        """The oldest question to the servers that is not answered yet, if there is one."""
-        exchange = self._exchange
-        return exchange.unproven if exchange else None
+    def unproven(self) -> SyncPoint | None:
+        """The oldest unanswered request for a quorum, if there is one."""
+        transport = self._transport
+        return transport.unproven if transport else None
 
     @property
     def progress(self) -> int:
-        """The newest zxid that the servers have named to this session; 0 before the first one."""
+        """The newest zxid that the servers have sent to this session; 0 before the first one."""
         return int(self._kazoo.last_zxid)
 
     def start(self) -> None:
-        """Begin to connect.
+        """Start to connect.
 
         Raises:
-            UnavailableError: The system has no thread to spare. Nothing was sent.
+            UnavailableError: The system cannot start another thread. Nothing was sent.
         """
         try:
             self._kazoo.start_async()
@@ -123,16 +129,16 @@ class Client:
             raise UnavailableError(f"nothing was asked: {error}") from error
 
     def wake(self) -> None:
-        """Have the thread look for what there is to send."""
-        exchange = self._exchange
-        if exchange is not None:
-            exchange.wake()
+        """Make the thread check for requests to send."""
+        transport = self._transport
+        if transport is not None:
+            transport.wake()
 
     def prove(self) -> None:
-        """Have a quorum of the servers agree on something, as a proof of the session."""
-        exchange = self._exchange
-        if exchange is not None:
-            exchange.prove()
+        """Request something that takes a quorum of the servers, as a proof of the session."""
+        transport = self._transport
+        if transport is not None:
+            transport.prove()
 
     def drop(self) -> None:
         """Break the connection, so that another one is made."""
@@ -140,7 +146,7 @@ class Client:
             self._connection._socket.shutdown(2)
 
     def status(self) -> dict[str, str]:
-        """Return what the server tells of itself, line by line; nothing if it does not."""
+        """Return the server's description of itself, line by line; nothing if it gives none."""
         try:
             told = self._told(b"srvr")
         except (OSError, AttributeError):
@@ -149,11 +155,11 @@ class Client:
         return {key: value for key, colon, value in pairs if colon}
 
     def end(self) -> bool:
-        """Have the server end the session, and say whether there is a connection to say so."""
-        exchange = self._exchange
-        if exchange is not None:
-            exchange.close()
-        return exchange is not None
+        """Request the end of the session, and return whether there is a connection for that."""
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+        return transport is not None
 
     def close(self, patience_seconds: float) -> None:
         """End the session on the server, if it answers in time, and then the thread."""
@@ -162,18 +168,18 @@ class Client:
         self.disconnect()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the connection, which stays open for the parent.
+        """In a forked child: drop the connection, which stays open for the parent.
 
-        Were it kept, the server would not see it end while the child lives.
+        If the child kept it, the server would not see it end while the child lives.
         """
-        self._exchange = None
+        self._transport = None
         connection = self._connection
         for one in (connection._socket, connection._read_sock, connection._write_sock):
             if one is not None:
                 one.close()
 
     def disconnect(self) -> None:
-        """End the thread and the connection without a word to the server."""
+        """End the thread and the connection without notifying the server."""
         self._kazoo._stopped.set()
         routine = self._connection._connection_routine
         while routine is not None and routine.is_alive():
@@ -184,13 +190,13 @@ class Client:
             self._connection.close()
 
     def _attempt(self, host: str, address: str, port: int, retry: Any) -> object:
-        """Connect and serve the connection until it breaks; kazoo calls this again and again."""
+        """Connect and serve the connection until it breaks; kazoo calls this repeatedly."""
         begun = time.monotonic()
         self._become(KeeperState.CONNECTING)
         try:
-            exchange = self._connect(host, address, port)
+            transport = self._connect(host, address, port)
             retry.reset()
-            exchange.serve()
+            transport.serve()
         except SessionExpiredError as error:
             self.trouble = error
             self._become(KeeperState.EXPIRED_SESSION)
@@ -212,50 +218,50 @@ class Client:
         return None
 
     def _unanswered(self, begun: float) -> None:
-        """Pause once each server was asked in vain; another one may answer at once."""
+        """Pause once each server was tried without success; another one may answer at once."""
         self._silences += 1
         if self._silences % self._servers == 0:
             pause = begun + self._unanswered_gap_seconds - time.monotonic()
             self._kazoo._stopped.wait(max(0.0, pause))
 
     def _become(self, state: str) -> None:
-        """Have kazoo end what waits for an answer that will not come any more."""
+        """Make kazoo end the requests whose answer will not come any longer."""
         self.live.clear()
-        self._exchange = None
+        self._transport = None
         self._kazoo._session_callback(state)
 
-    def _connect(self, host: str, address: str, port: int) -> Exchange:
+    def _connect(self, host: str, address: str, port: int) -> Transport:
         self._connection._socket, self._connection._xid = None, 0
         sent_at = self._clock.now()
         read_ms, write_ms = self._connection._connect(host, address, port)
         self.peer = f"{host}:{port}"
         self._patience_seconds = write_ms / 1000
-        exchange = self._exchange = Exchange(self._link(), self._owner, self._clock)
+        transport = self._transport = Transport(self._link(), self._owner, self._clock)
         self.live.set()
-        # Without a thread to ask on, the server is taken for one that does not follow: reads then
-        # take a quorum's consent, which is slower and as good.
-        asking = partial(self._ask_mode, exchange)
+        # If the test cannot start a thread, the server counts as one that does not follow: reads
+        # then take a quorum's consent, which is slower and equally safe.
+        asking = partial(self._ask_mode, transport)
         started(threading.Thread(target=asking, name=_THREAD, daemon=True))
         self._owner.connected(self, sent_at, read_ms * _TIMEOUT_PER_READ / 1000)
-        exchange.wake()
-        return exchange
+        transport.wake()
+        return transport
 
-    def _link(self) -> Link:
+    def _link(self) -> OpenConnection:
         connection = self._connection
-        bell, button = connection._read_sock, connection._write_sock
-        if bell is None or button is None:  # kazoo drops both when it is stopped meanwhile
+        reader, writer = connection._read_sock, connection._write_sock
+        if reader is None or writer is None:  # kazoo drops both when it is stopped meanwhile
             raise ConnectionDropped("closed while connecting")
-        return Link(
+        return OpenConnection(
             sock=connection._socket,
-            bell=bell,
-            button=button,
+            wakeup_reader=reader,
+            wakeup_writer=writer,
             write_seconds=self._patience_seconds,
             pending=self._kazoo._pending,
             progressed=self._progressed,
         )
 
     def _progressed(self, zxid: int) -> None:
-        """Have kazoo connect only to servers that know as much as this client has seen."""
+        """Make kazoo connect only to servers that know as much as this client has seen."""
         self._kazoo.last_zxid = zxid
 
     def _hang_up(self) -> None:
@@ -265,21 +271,21 @@ class Client:
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.LOST:
-            self._kazoo._stopped.set()  # or kazoo would begin another session itself
+            self._kazoo._stopped.set()  # otherwise kazoo would begin another session itself
             self.expired = self._kazoo._state == KeeperState.EXPIRED_SESSION
             self._owner.over(self, "the store ended the session")
 
-    def _ask_mode(self, exchange: Exchange) -> None:
-        """Learn whether a sync makes the server catch up; it stays what it is while connected.
+    def _ask_mode(self, transport: Transport) -> None:
+        """Test whether a sync makes the server catch up; that does not change while connected.
 
-        One address for several servers may be that of a balancer, and who answers may be another
-        server than the session's, which may be the leader.
+        One address for several servers may be that of a load balancer, and another server may
+        answer than the session's, which may be the leader.
         """
         mode = self.status().get("Mode")
-        exchange.follows = mode == _ALONE or (mode in _FOLLOWING and self._has_addresses())
+        transport.follows = mode == _ALONE or (mode in _FOLLOWING and self._has_addresses())
 
     def _has_addresses(self) -> bool:
-        """Say whether the names of the servers stand for more than one address."""
+        """Say whether the names of the servers resolve to more than one address."""
         try:
             family = self._connection._socket.family
             found = [
@@ -291,7 +297,7 @@ class Client:
         return len({address for infos in found for *_, address in infos}) > 1
 
     def _told(self, word: bytes) -> str:
-        """Ask the server a question that needs no session, by a connection of its own."""
+        """Send a request that needs no session, over a connection of its own."""
         address = self._connection._socket.getpeername()[:2]
         host = self.peer.rpartition(":")[0]
         connect = self._kazoo.handler.create_connection

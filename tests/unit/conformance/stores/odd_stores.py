@@ -1,9 +1,8 @@
 """Embedded stores with something wrong, for tests of what the suite makes of them."""
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -32,28 +31,20 @@ class Overwriting(EmbeddedBackend):
 
 
 class Unfaultable(EmbeddedBackend):
-    """There is no way to inject a fault."""
+    """It offers nothing that ends a session, or keeps it from being renewed."""
 
-    faults: Any = None
-
-
-class _NoFaults:
-    def lose_answers(self, operation: str, *, times: int = 1) -> None: ...
-    def fail(self, operation: str, *, times: int = 1) -> None: ...
-    def delay(self, operation: str, seconds: float, *, times: int = 1) -> None: ...
-    def expire_session(self) -> None: ...
-    def counted(self) -> int:
-        return 0
-
-    @contextmanager
-    def cut_off(self) -> Iterator[None]:
-        yield
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        self.faults: Any = None
 
 
-class Pretending(EmbeddedBackend):
-    """Faults can be injected, and do not happen."""
+class Elusive(EmbeddedBackend):
+    """Each look at `storage` finds another object, so that faults put before one do not happen."""
 
-    faults: Any = _NoFaults()
+    @override
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return copy(found) if name == "storage" else found
 
 
 class Plain(EmbeddedBackend):

@@ -1,0 +1,94 @@
+"""One order over all answers of a backend, place by place, also over servers that came back empty.
+
+Consul returns with each answer the index of the last write that it covers, for *its* keys. That
+index goes back when the store lost its data, and when it forgets what was deleted long ago. Then
+another era begins for the place, which is later than all earlier ones.
+
+The state of a place is kept while it is watched, or a request about it is under way. If the place
+is requested again later, it begins with an era that was never used: an answer sent from then on is
+later than everything that was forgotten.
+
+One member is a place of its own within that of its group, because its record has an earlier index
+than the whole group. But it has the eras of its group, so that claims, which are ordered by the
+group, can be compared with it.
+"""
+
+import itertools
+import threading
+from typing import NamedTuple
+from weakref import WeakValueDictionary
+
+_ERA = 64
+
+
+class Course:
+    """How far the answers about one place have come. Known for as long as it is referred to."""
+
+    __slots__ = ("__weakref__", "at", "era", "within")
+
+    def __init__(self, era: int) -> None:
+        """Start without an answer."""
+        # The era, and the greatest index that was answered in it. All three are written under the
+        # lock of `Orders`.
+        self.era = era
+        self.at = 0
+        # The place whose eras this one shares: the group, if this is a member.
+        self.within: Course | None = None
+
+
+class Mark(NamedTuple):
+    """How far *course* had come at some moment."""
+
+    course: Course
+    era: int
+    at: int
+
+
+class Orders:
+    """Puts the answers about each place in order. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Start without an answer."""
+        # Watches and requests under way refer to the courses; this does not.
+        self._courses = WeakValueDictionary[str, Course]()
+        # The next era of any place. None is used twice: see above about forgotten places.
+        self._eras = itertools.count()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Return how many places are known."""
+        return len(self._courses)
+
+    def mark(self, place: str, within: str = "") -> Mark:
+        """Return how far answers about *place* have come; to be called before a request is sent.
+
+        If it is *within* another place, it shares the eras of that one.
+        """
+        with self._lock:
+            course = self._course(place)
+            if within:
+                outer = course.within = self._course(within)
+                if course.era != outer.era:
+                    course.era, course.at = outer.era, 0
+            return Mark(course, course.era, course.at)
+
+    def of(self, index: int, sent: Mark) -> int:
+        """Return the order of an answer, given `mark` of its place as it was when it was sent."""
+        course = sent.course
+        with self._lock:
+            era = sent.era if index >= sent.at else self._later(sent)
+            course.era, course.at = max((course.era, course.at), (era, index))
+            if course.within is not None and era > course.within.era:
+                course.within.era, course.within.at = era, index
+        return (era << _ERA) + index
+
+    def _course(self, place: str) -> Course:
+        course = self._courses.get(place)
+        if course is None:
+            course = self._courses[place] = Course(next(self._eras))
+        return course
+
+    def _later(self, sent: Mark) -> int:
+        """Return the era that has begun since *sent*, or begin it."""
+        known = (sent.course.within or sent.course).era
+        return known if known > sent.era else next(self._eras)

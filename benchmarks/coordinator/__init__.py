@@ -1,0 +1,1 @@
+"""Groups that divide work."""

@@ -1,0 +1,104 @@
+"""Members of a group in one process: ``python -m benchmarks.coordinator.crowd …``.
+
+SPOT NAMESPACE SESSION_SECONDS ITEMS names the group. Each line of the input is a verb of `Crowd`.
+The process says ``took`` whenever all its members have taken up the same generation.
+"""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from typing_extensions import override
+
+from benchmarks.growth.spot import Spot
+from benchmarks.roles import say
+from kip30 import PluginLocator
+from kip30.coordinator import GroupConfig
+from kip30_conformance.clients.item_coordinator import ItemCoordinator
+
+GROUP = "rebalanced"
+_CONFIG = GroupConfig(coalesce_seconds=0, initial_delay_seconds=2.0, rebalance_timeout_seconds=120)
+
+
+class Crowd:
+    """The members of this process. Each public method is a verb, with words as its arguments."""
+
+    def __init__(self, locator: PluginLocator, count: int) -> None:
+        self._locator = locator
+        self._count = count
+        self._members: list[CrowdMember] = []
+        # The generation that each member has taken up, and how many items it has; both and the
+        # list of members are protected by the lock.
+        self._taken: dict[str, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def start(self, number: str) -> None:
+        """Start so many members, and say when that began."""
+        added = [CrowdMember(self) for _ in range(int(number))]
+        with self._lock:
+            self._members += added
+        say("began", time.monotonic_ns())
+        for one in added:
+            one.start()
+
+    def leave(self) -> None:
+        """Have the newest member leave, and say when that began."""
+        with self._lock:
+            gone = self._members.pop()
+            self._taken.pop(gone.member_id, None)
+        say("began", time.monotonic_ns())
+        gone.leave()
+
+    def coordinator(self) -> tuple[PluginLocator, int]:
+        """Return what each member is made with."""
+        return self._locator, self._count
+
+    def take(self, member_id: str, generation: int, items: int) -> None:
+        """Note that a member has taken up a share."""
+        moment = time.monotonic_ns()
+        with self._lock:
+            if not any(one.member_id == member_id for one in self._members):
+                return
+            self._taken[member_id] = generation, items
+            known: Mapping[str, tuple[int, int]] = self._taken
+            if len(known) < len(self._members) or {one for one, _ in known.values()} != {
+                generation
+            }:
+                return
+            total = sum(items for _, items in known.values())
+            leads = any(one.is_leader for one in self._members)
+        say("took", generation, len(known), total, int(leads), moment)
+
+
+class CrowdMember(ItemCoordinator):
+    """A member that reports each share that it takes up."""
+
+    def __init__(self, crowd: Crowd) -> None:
+        locator, count = crowd.coordinator()
+        super().__init__(locator, GROUP, count=count, config=_CONFIG)
+        self._crowd = crowd
+
+    @override
+    def on_join_complete(
+        self, generation: int, member_id: str, protocol: str, member_assignment: bytes
+    ) -> None:
+        super().on_join_complete(generation, member_id, protocol, member_assignment)
+        self._crowd.take(member_id, generation, len(self.held))
+
+
+def main(spot: str, namespace: str, session_seconds: str, count: str) -> None:
+    with Spot.parse(spot).started(namespace, float(session_seconds)) as locator:
+        crowd = Crowd(locator, int(count))
+        verbs: dict[str, Callable[..., None]] = {
+            "start": crowd.start,
+            "leave": crowd.leave,
+        }
+        say("ready")
+        for line in sys.stdin:
+            verb, *words = line.split()
+            verbs[verb](*words)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

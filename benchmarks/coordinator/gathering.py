@@ -1,0 +1,172 @@
+"""A group of several processes, and how long it takes to divide its work anew."""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import psutil
+
+from benchmarks.growth.rest import sent_by
+from benchmarks.growth.spot import Spot
+from benchmarks.processes import Child, role
+
+PROCESSES = 10
+_MODULE = "benchmarks.coordinator.crowd"
+_SETTLE_SECONDS = 0.3
+_PATIENCE_SECONDS = 600.0
+"""A thousand members join one after the other."""
+
+
+class Taken(NamedTuple):
+    """What the members of one process have taken up, and at which moment the last one had."""
+
+    generation: int = -1
+    members: int = 0
+    items: int = 0
+    leads: bool = False
+    moment: int = 0
+
+
+class Spent(NamedTuple):
+    """What all processes have used so far, or use in a second: ms of CPU, and requests."""
+
+    cpu: float
+    requests: float
+
+
+class Round(NamedTuple):
+    """One rebalance: its ms, and what all processes have used for it beyond a rest as long."""
+
+    wall: float
+    spent: Spent
+
+
+class Held(NamedTuple):
+    """What all processes hold: threads, and MiB of memory."""
+
+    threads: int
+    memory: float
+
+
+class Gathering:
+    """Processes with *each* members, and a spare one whose member comes and goes."""
+
+    def __init__(
+        self, stack: ExitStack, spot: Spot, session_seconds: float, *, each: int, items: int
+    ) -> None:
+        self.namespace = f"rebalance-{each}"
+        self._stack, self._spot, self._each, self._items = stack, spot, each, items
+        self._arguments = (spot, self.namespace, session_seconds, items)
+        self._taken: dict[Child, Taken] = {}
+        self._generation = 0
+        self._rest = Spent(0, 0)
+        self._spare = self._opened()
+        self._spare_has_member = False
+        self.refill()
+
+    @property
+    def children(self) -> list[Child]:
+        return [self._spare, *(child for child in self._taken if child is not self._spare)]
+
+    def refill(self) -> None:
+        """Start processes until there are as many as at first, and wait for their shares."""
+        missing = PROCESSES - (len(self.children) - 1)
+        new = [self._opened() for _ in range(missing)]
+        for child in new:
+            self._taken[child] = Taken()
+            child.say(f"start {self._each}")
+            child.told("began")
+        self._await_shared()
+
+    def join(self) -> Round:
+        """Have one member join."""
+        self._taken[self._spare] = Taken()
+        self._spare_has_member = True
+        return self._measured(lambda: self._told("start 1"))
+
+    def leave(self) -> Round:
+        """Have the same member leave."""
+        del self._taken[self._spare]
+        self._spare_has_member = False
+        return self._measured(lambda: self._told("leave"))
+
+    def kill(self, *, leader: bool) -> float:
+        """Kill the process of the leader, or another one; return the ms until all is shared."""
+        chosen = next(
+            child
+            for child, taken in self._taken.items()
+            if taken.leads is leader and child is not self._spare
+        )
+        del self._taken[chosen]
+        killed = chosen.kill()
+        chosen.end()
+        return (self._await_shared() - killed) / 1e6
+
+    def rest(self, seconds: float) -> Spent:
+        """Return what all processes use in each second of so many; rounds count without it."""
+        before, began = self._spent(), time.monotonic()
+        time.sleep(seconds)
+        spent, took = self._spent(), time.monotonic() - began
+        self._rest = Spent(
+            *((after - was) / took for after, was in zip(spent, before, strict=True))
+        )
+        return self._rest
+
+    def held(self) -> Held:
+        """Return what the processes of the members hold, without the spare one."""
+        members = [psutil.Process(child.pid) for child in self._taken]
+        memory = sum(one.memory_info().rss for one in members) / 2**20
+        return Held(sum(one.num_threads() for one in members), memory)
+
+    def _opened(self) -> Child:
+        child = self._stack.enter_context(role(*map(str, self._arguments), module=_MODULE))
+        child.told("ready")
+        return child
+
+    def _told(self, line: str) -> int:
+        self._spare.say(line)
+        return int(self._spare.told("began")[1])
+
+    def _measured(self, cause: Callable[[], int]) -> Round:
+        time.sleep(_SETTLE_SECONDS)
+        before, since = self._spent(), time.monotonic()
+        began = cause()
+        wall = (self._await_shared() - began) / 1e6
+        time.sleep(_SETTLE_SECONDS)
+        after, took = self._spent(), time.monotonic() - since
+        used = (
+            max(now - was - rest * took, 0)
+            for now, was, rest in zip(after, before, self._rest, strict=True)
+        )
+        return Round(wall, Spent(*used))
+
+    def _spent(self) -> Spent:
+        processes = [child.pid for child in self.children]
+        times = [psutil.Process(one).cpu_times() for one in processes]
+        cpu = 1e3 * sum(one.user + one.system for one in times)
+        return Spent(cpu, sent_by(self._spot, processes))
+
+    def _await_shared(self) -> int:
+        """Wait until all members share all items in one generation; return the last moment."""
+        while not self._is_shared():
+            behind = min(self._taken, key=lambda child: self._taken[child].generation)
+            self._hear(behind)
+        self._generation = next(iter(self._taken.values())).generation
+        return max(taken.moment for taken in self._taken.values())
+
+    def _is_shared(self) -> bool:
+        all_taken = self._taken.values()
+        members = self._each * (len(self.children) - 1) + self._spare_has_member
+        return (
+            len({taken.generation for taken in all_taken}) == 1
+            and next(iter(all_taken)).generation > self._generation
+            and sum(taken.members for taken in all_taken) == members
+            and sum(taken.items for taken in all_taken) == self._items
+        )
+
+    def _hear(self, child: Child) -> None:
+        _, generation, members, items, leads, moment = child.told("took", _PATIENCE_SECONDS)
+        self._taken[child] = Taken(
+            int(generation), int(members), int(items), leads == "1", int(moment)
+        )

@@ -1,0 +1,164 @@
+"""How long a group takes to divide its work anew, over what the store itself needs for that.
+
+The floor of a round is three times the time from a write to the callback in another process, and
+one reading of a group of that size. A round takes from its cause to the last `on_join_complete`.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from benchmarks.coordinator.crowd import GROUP
+from benchmarks.coordinator.gathering import PROCESSES, Gathering, Round
+from benchmarks.figure import Figure, middle
+from benchmarks.growth.events import registrations
+from benchmarks.growth.spot import Spot
+from benchmarks.stores import scratch
+from kip30.codecs import BYTES
+from kip30.coordinator.keys import GroupKeys
+
+SESSION_SECONDS = 10.0
+_REST_SECONDS = 10.0
+_WRITES = 3
+_LOOK_SLACK_MS = 50.0
+_LOCK_DELAY = {"consul": 0.1}
+"""What follows the session timeout until a killed client's claims are free, as a share of it."""
+
+
+class Size(NamedTuple):
+    """A group: members of each process, items, how often it is measured, and kills of leaders."""
+
+    each: int
+    items: int
+    rounds: int
+    kills: int
+
+    @property
+    def members(self) -> int:
+        return self.each * PROCESSES
+
+
+SIZES = (Size(1, 100, 15, 3), Size(10, 1_000, 7, 2), Size(100, 10_000, 3, 1))
+
+
+class Targets(NamedTuple):
+    """What is asked: of 10 members over the floor, of others in ms, and of a killed leader."""
+
+    over_floor: float | None
+    most_ms: dict[int, float]
+    killed: float
+
+
+_TARGETS = {
+    "embedded": Targets(3, {100: 300, 1_000: 3_000}, 20),
+    "zookeeper": Targets(2, {100: 150, 1_000: 3_000}, 1.1),
+    "etcd": Targets(2, {100: 150, 1_000: 2_000}, 1.1),
+    "consul": Targets(2, {100: 250, 1_000: 4_000}, 1.1),
+    "cassandra": Targets(None, {100: 5_000}, 1.15),
+}
+
+
+def measure(place: tuple[str, str] | None = None, *, rows: int | None = None) -> list[Figure]:
+    """Measure the store at *place*, or an embedded one, up to groups of *rows* members."""
+    if place:
+        return list(_figures(Spot(*place), rows))
+    with scratch() as folder:
+        return list(_figures(Spot("embedded", str(folder)), rows))
+
+
+def _figures(spot: Spot, most: int | None) -> Iterator[Figure]:
+    event = registrations(spot, 1)["value listeners: latency"]
+    for size in SIZES:
+        if size.members > (most or size.members) or (
+            spot.store == "cassandra" and size.members > max(_TARGETS[spot.store].most_ms)
+        ):
+            break
+        with ExitStack() as stack:
+            group = Gathering(stack, spot, SESSION_SECONDS, each=size.each, items=size.items)
+            yield from _at_rest(group, size)
+            floor = _WRITES * event + _reading(spot, group.namespace)
+            yield _figure(f"floor of a round, {size.members:,} members", [floor], "ms")
+            yield from _rounds(spot, group, size, floor)
+            yield from _kills(spot, group, size)
+
+
+def _reading(spot: Spot, namespace: str) -> float:
+    """Return the median ms of reading the whole group."""
+    taken: list[float] = []
+    with spot.started(namespace, SESSION_SECONDS) as locator:
+        group = locator.group_membership(GroupKeys(GROUP).group, BYTES)
+        for _ in range(7):
+            began = time.perf_counter()
+            group.membership()
+            taken.append((time.perf_counter() - began) * 1e3)
+    return middle(taken[1:])
+
+
+def _at_rest(group: Gathering, size: Size) -> Iterator[Figure]:
+    """Yield what a member costs while nothing happens."""
+    time.sleep(_REST_SECONDS / 2)
+    rest, held = group.rest(_REST_SECONDS), group.held()
+    members = f"{size.members:,} members"
+    # A process of one member has a locator of its own, whose cost would be the member's.
+    at_most = 1.0 if size.each > 1 else None
+    yield _figure(f"at rest, {members}: CPU of each", [rest.cpu / size.members], "ms/s", at_most)
+    if rest.requests:
+        each = rest.requests / size.members
+        yield _figure(f"at rest, {members}: requests of each", [each], "requests/s")
+    yield _figure(f"at rest, {members}: threads of each", [held.threads / size.members], "threads")
+    yield _figure(f"at rest, {members}: memory of each", [held.memory / size.members], "MiB")
+
+
+def _rounds(spot: Spot, group: Gathering, size: Size, floor: float) -> Iterator[Figure]:
+    taken: dict[str, list[Round]] = {"joins": [], "leaves": []}
+    for _ in range(size.rounds):
+        taken["joins"].append(group.join())
+        taken["leaves"].append(group.leave())
+    targets = _TARGETS[spot.store]
+    for cause, those in taken.items():
+        walls = [one.wall for one in those]
+        name = f"a member {cause}, {size.members:,} members"
+        over = targets.over_floor if size.members == PROCESSES else None
+        yield _figure(f"{name}: over the floor", [one / floor for one in walls], "x", over)
+        yield _figure(name, walls, "ms", _most_ms(spot, size))
+        yield _figure(f"{name}: CPU of all", [one.spent.cpu for one in those], "ms")
+        if not spot.embedded:
+            yield _figure(
+                f"{name}: requests of all", [one.spent.requests for one in those], "requests"
+            )
+
+
+def _most_ms(spot: Spot, size: Size) -> float | None:
+    """Return how many ms a round may take; on a store that is polled, that is some looks."""
+    if spot.store == "cassandra" and size.members == PROCESSES:
+        with spot.started() as locator:
+            return _WRITES * locator.backend.limits.observe_seconds * 1e3 + _LOOK_SLACK_MS
+    return _TARGETS[spot.store].most_ms.get(size.members)
+
+
+def _kills(spot: Spot, group: Gathering, size: Size) -> Iterator[Figure]:
+    for who, leader in (("the leader", True), ("another member", False)):
+        name = f"kill -9 of {who}'s process to stable, {size.members:,} members"
+        samples = []
+        for _ in range(size.kills):
+            samples.append(group.kill(leader=leader))
+            group.refill()
+        # The target is of a group of ten: a larger one is to be stable as soon after the session.
+        target = _TARGETS[spot.store].killed if leader and size.members == PROCESSES else None
+        if spot.embedded:
+            yield _figure(name, samples, "ms", target)
+            continue
+        session = SESSION_SECONDS * (1 + _LOCK_DELAY.get(spot.store, 0)) * 1e3
+        yield _figure(name, [one / session for one in samples], "x session timeout", target)
+
+
+def _figure(name: str, samples: Sequence[float], unit: str, at_most: float | None = None) -> Figure:
+    return Figure(
+        subject="rebalance",
+        name=name,
+        value=middle(samples),
+        unit=unit,
+        at_most=at_most,
+        samples=tuple(samples),
+    )

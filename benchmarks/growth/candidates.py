@@ -1,0 +1,123 @@
+"""A leader that resigns, or a lock released, among many that wait: how long until the next one."""
+
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from queue import Empty
+from typing import TypeVar
+
+import psutil
+
+from benchmarks.figure import middle
+from benchmarks.growth.rest import segments
+from benchmarks.growth.spot import Spot
+from benchmarks.processes import Child, role
+
+NEXT = {
+    side: f"{side}: from giving up to the next one" for side in ("election", "lock", "fair lock")
+}
+OVER_KAZOO = {side: f"{name}, over kazoo's lock" for side, name in NEXT.items()}
+ROUNDS = 30
+
+_PROCESSES = 4
+_SETTLE_SECONDS = 0.2
+_REST_SECONDS = 2.0
+_PATIENCE_SECONDS = 100.0
+
+T = TypeVar("T")
+
+
+def hand_over(spot: Spot, size: int, sides: tuple[str, ...] = tuple(NEXT)) -> dict[str, float]:
+    """Return ms from giving up to the next one's callback, and what all clients spent for that.
+
+    On ZooKeeper the same is measured of kazoo's lock.
+    """
+    values: dict[str, float] = {}
+    for side in sides:
+        values |= _measured(side, spot, size)
+    if spot.store == "zookeeper":
+        kazoo = _measured("kazoo", spot, size)
+        values |= kazoo
+        of_kazoo = kazoo["kazoo: from giving up to the next one"]
+        values |= {OVER_KAZOO[side]: values[NEXT[side]] / of_kazoo for side in sides}
+    return values
+
+
+def _measured(side: str, spot: Spot, size: int) -> dict[str, float]:
+    with ExitStack() as stack:
+        crowd = _Crowd(stack, side, spot, size)
+        rest, waits = crowd.spent(lambda: time.sleep(_REST_SECONDS)), list[float]()
+        spent = crowd.spent(lambda: waits.extend(crowd.hand_over() for _ in range(ROUNDS)))
+    name, share = f"{side}: from giving up to the next one", spent["s"] / rest["s"]
+    cost = {
+        f"{side}: {what} of all clients": max(spent[what] - rest[what] * share, 0) / ROUNDS
+        for what in ("requests", "CPU")
+    }
+    return {name: middle(waits), f"{name}, slowest": max(waits), **cost}
+
+
+class _Crowd:
+    """Some processes with *size* candidates in all, each with a session of its own."""
+
+    def __init__(self, stack: ExitStack, side: str, spot: Spot, size: int) -> None:
+        self._children = list[Child]()
+        self._each = -(-size // _PROCESSES)
+        # The moments, in nanoseconds, at which each candidate was elected and resigned last.
+        self._told = dict[tuple[str, int], int]()
+        for first in range(0, size, self._each):
+            number = min(self._each, size - first)
+            child = role(side, spot, first, number, module="benchmarks.growth.candidate")
+            self._children.append(stack.enter_context(child))
+            self._until(partial(self._told.get, ("ready", first)))
+        self._leader = self._next_leader()
+
+    def hand_over(self) -> float:
+        """Have the leader resign, and return the milliseconds until the next one knows."""
+        time.sleep(_SETTLE_SECONDS)
+        leader = self._leader
+        self._told.clear()
+        child = self._children[leader // self._each]
+        child.say(f"resign {leader}")
+        self._leader = self._next_leader()
+        self._until(partial(self._told.get, ("resigned", leader)))
+        child.say(f"campaign {leader}")
+        return (self._told["elected", self._leader] - self._told["resigned", leader]) / 1e6
+
+    def spent(self, action: Callable[[], object]) -> dict[str, float]:
+        """Return what all processes send and use while *action* runs."""
+        before = self._sums()
+        action()
+        return {name: value - before[name] for name, value in self._sums().items()}
+
+    def _sums(self) -> dict[str, float]:
+        command = ["ss", "-tinpHO"]
+        sockets = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        times = [psutil.Process(child.pid).cpu_times() for child in self._children]
+        return {
+            "s": time.monotonic(),
+            "requests": sum(segments(sockets, child.pid) for child in self._children),
+            "CPU": 1e3 * sum(one.user + one.system for one in times),
+        }
+
+    def _next_leader(self) -> int:
+        return self._until(
+            lambda: next((one for word, one in self._told if word == "elected"), None)
+        )
+
+    def _until(self, found: Callable[[], T | None]) -> T:
+        """Listen to all processes until something was *found*."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            for child in self._children:
+                try:
+                    line = child.out.get(timeout=0.001)
+                except Empty:
+                    continue
+                assert line is not None, child.err.get()
+                word, one, moment = line.text.split()
+                self._told[word, int(one)] = int(moment)
+            if (result := found()) is not None:
+                return result
+        raise TimeoutError("there was no next one")

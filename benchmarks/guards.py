@@ -1,0 +1,100 @@
+"""Updates with guards against plain updates, by one client and in turn.
+
+Each call of one kind is followed by one of the next, so that a slow spell of the machine hits all.
+"""
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Protocol
+
+from benchmarks.figure import Figure, middle
+from benchmarks.library import KEY, VALUE
+from benchmarks.stores import scratch, started
+from kip30 import PluginLocator, Storage, Version
+
+_ROUNDS = 15
+_CALLS = 100
+_WARMUPS = 20
+_AT_LEAST = {"embedded": 0.85, "zookeeper": 0.95, "etcd": 0.95, "consul": 0.9, "cassandra": 0.9}
+_GUARDED = {"update with a guard": 1, "update with four guards": 4}
+_PLAIN = "update"
+
+Call = Callable[[], object]
+
+
+class Server(Protocol):
+    """A server to measure on."""
+
+    store: str
+
+    def started(self, namespace: str) -> PluginLocator: ...
+
+
+def measure(*server: Server) -> list[Figure]:
+    """Measure on *server*, or on the embedded store if there is none."""
+    with _open(*server) as locator:
+        calls = _calls(locator.storage())
+        _times(calls, _WARMUPS)
+        rounds = [_times(calls, _CALLS) for _ in range(_ROUNDS)]
+    least = _AT_LEAST[server[0].store if server else "embedded"]
+    return [
+        figure
+        for name, count in _GUARDED.items()
+        for figure in _figures(name, rounds, at_least=least if count == 1 else None)
+    ]
+
+
+@contextmanager
+def _open(*server: Server) -> Generator[PluginLocator]:
+    with scratch() as folder:
+        locator = server[0].started("guards") if server else started(folder)
+        with locator:
+            yield locator
+
+
+def _calls(storage: Storage[str]) -> dict[str, Call]:
+    """Return what is timed, by name."""
+    storage.set(KEY, VALUE)
+    keys = [f"{KEY}-guard-{number}" for number in range(max(_GUARDED.values()))]
+    versions = {key: storage.set(key, VALUE) for key in keys}
+
+    def guarded(count: int) -> Call:
+        guards: dict[str, Version] = {key: versions[key] for key in keys[:count]}
+        return lambda: storage.update(KEY, VALUE, guards=guards)
+
+    with_guards = {name: guarded(count) for name, count in _GUARDED.items()}
+    return {_PLAIN: lambda: storage.update(KEY, VALUE), **with_guards}
+
+
+def _times(calls: dict[str, Call], number: int) -> dict[str, float]:
+    """Make each of *calls* so often, and return the median seconds of one."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(number):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            taken[name].append(time.perf_counter() - began)
+    return {name: middle(seconds) for name, seconds in taken.items()}
+
+
+def _figures(name: str, rounds: list[dict[str, float]], *, at_least: float | None) -> list[Figure]:
+    ratios = tuple(one[_PLAIN] / one[name] for one in rounds)
+    times = tuple(one[name] * 1e6 for one in rounds)
+    return [
+        Figure(
+            subject="guards",
+            name=name,
+            value=middle(ratios),
+            unit="x plain",
+            at_least=at_least,
+            samples=ratios,
+        ),
+        Figure(
+            subject="guards",
+            name=f"{name}, one call",
+            value=middle(times),
+            unit="us",
+            samples=times,
+        ),
+    ]

@@ -1,0 +1,109 @@
+"""From the kill -9 of one ``kip30 coordinate`` to the next command for its items, in another one.
+
+The floor is a session timeout where only that ends the claims of a dead process. The embedded store
+notices a death at once; there it is a start of a shell, for each command says itself when it
+begins. Every command that gets an item of the killed one is ended first, because its share grows.
+"""
+
+import sys
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+from benchmarks.figure import Figure, middle, percentile
+from benchmarks.processes import Child
+from benchmarks.stores import scratch, settings
+
+GROUPS = (2, 10)
+"""How many runners divide the items."""
+ROUNDS = 15
+ITEMS = 20
+_SETTLE_SECONDS = 0.5
+_COMMAND = ("sh", "-c", 'echo "begun $KIP30_SHARE"; exec sleep 600')
+
+
+class _Share(NamedTuple):
+    items: frozenset[str]
+    since: int
+
+
+def measure() -> list[Figure]:
+    with scratch() as folder:
+        chosen = settings(folder)
+        return [figure for runners in GROUPS for figure in _figures(chosen, runners)]
+
+
+def _figures(chosen: Mapping[str, str], runners: int) -> list[Figure]:
+    samples = takeovers(chosen, runners, ROUNDS)
+    figure = partial(Figure, subject="shares", unit="ms", samples=samples)
+    name = f"kill -9 of one of {runners} to the next command for its items"
+    return [
+        figure(
+            name=f"{name}, median",
+            value=middle(samples),
+            at_most=150 if runners == min(GROUPS) else None,
+        ),
+        figure(name=f"{name}, p90", value=percentile(samples, 90)),
+    ]
+
+
+def takeovers(chosen: Mapping[str, str], runners: int, rounds: int) -> tuple[float, ...]:
+    """Return the milliseconds from each of *rounds* kills to the last command for the items."""
+    with ExitStack() as stack:
+        group = _Group(chosen, f"{runners}-runners", stack)
+        for _ in range(runners):
+            group.add()
+        return tuple(group.takeover() for _ in range(rounds))
+
+
+class _Group:
+    """Runners, and what the command of each has begun with last."""
+
+    def __init__(self, chosen: Mapping[str, str], name: str, stack: ExitStack) -> None:
+        self._arguments = [
+            *(f"--set={key}={value}" for key, value in chosen.items()),
+            f"--group={name}",
+            f"--shards={ITEMS}",
+        ]
+        self._stack = stack
+        self._shares: dict[Child, _Share] = {}
+
+    def add(self) -> None:
+        """Start one more runner, and wait until all items are in commands again."""
+        command = [sys.executable, "-m", "kip30", "coordinate", *self._arguments]
+        self._shares[self._stack.enter_context(Child([*command, "--", *_COMMAND]))] = _NOTHING
+        while any(not share.items for share in self._shares.values()) or not self._is_whole():
+            self._listen()
+        time.sleep(_SETTLE_SECONDS)
+
+    def takeover(self) -> float:
+        """Kill the runner of the oldest, which leads, and replace it afterwards."""
+        victim = next(iter(self._shares))
+        lost = self._shares.pop(victim)
+        killed = victim.kill()
+        while not self._is_whole():
+            self._listen()
+        arrived = max(one.since for one in self._shares.values() if one.items & lost.items)
+        self.add()
+        return (arrived - killed) / 1e6
+
+    def _is_whole(self) -> bool:
+        return sum(len(share.items) for share in self._shares.values()) == ITEMS
+
+    def _listen(self) -> None:
+        for runner in list(self._shares):
+            for line in _new_lines(runner):
+                self._shares[runner] = line
+        time.sleep(0.001)
+
+
+_NOTHING = _Share(frozenset(), 0)
+
+
+def _new_lines(runner: Child) -> Generator[_Share]:
+    while not runner.out.empty():
+        line = runner.line()
+        words: Iterable[str] = line.text.split()[1:]
+        yield _Share(frozenset(words), line.arrived)

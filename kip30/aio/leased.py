@@ -1,0 +1,215 @@
+"""Leaderships and memberships, as seen from an event loop."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+from weakref import ReferenceType, WeakValueDictionary, ref
+
+from typing_extensions import override
+
+from kip30.aio.bridge import Bridge
+from kip30.driver.records import Version
+from kip30.errors import LeadershipLostError
+from kip30.runtime.candidacy import Leadership
+from kip30.runtime.leased import LeaseBound
+from kip30.runtime.member_lifecycle import Member
+
+H = TypeVar("H", bound=LeaseBound)
+
+_LONGEST_WAIT = 1.0  # a loop's timers pause while the system is suspended; leases do not
+
+
+class AsyncLeaseBound(Generic[H]):
+    """Something held until a lease ends.
+
+    Attributes:
+        lost: Set once it has ended, by the clock or by an event, whichever comes first.
+    """
+
+    def __init__(self, bridge: Bridge, held: H) -> None:
+        """Wrap *held*."""
+        self.lost: asyncio.Event = asyncio.Event()
+        self._held = held
+        self._bridge = bridge
+        self._timer: asyncio.TimerHandle | None = None
+        self._callbacks: set[Callable[[], None]] = set()
+        self._look_at_the_clock()
+        # Weak, or an ended object and its face would keep each other alive forever. While it is
+        # valid the timer holds the face.
+        face: ref[AsyncLeaseBound[Any]] = ref(self)
+        held.over.add_done_callback(lambda _: bridge.post(partial(_end, face)))
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long the store keeps the lease without renewal."""
+        return self._held.timeout_seconds
+
+    @property
+    def deadline(self) -> float:
+        """When this ends unless the lease is renewed, in seconds on the lease's clock."""
+        return self._held.deadline
+
+    def is_valid(self) -> bool:
+        """Say whether this still holds now, by the clock."""
+        return self._held.is_valid()
+
+    def remaining_seconds(self) -> float:
+        """Return how long this holds without another renewal; 0 once it has ended."""
+        return self._held.remaining_seconds()
+
+    def check(self) -> None:
+        """Return if this still holds.
+
+        Raises:
+            DefiniteError: It has ended (`LeadershipLostError` or `NotMemberError`).
+        """
+        self._held.check()
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call *callback* once in the loop when this ends; at once if it has."""
+        if self.lost.is_set():
+            callback()
+        else:
+            self._callbacks.add(callback)
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Undo `on_end`; nothing happens if *callback* is not there."""
+        self._callbacks.discard(callback)
+
+    @override
+    def __repr__(self) -> str:
+        return repr(self._held)
+
+    def _look_at_the_clock(self) -> None:
+        if self._held.is_valid():
+            pause = min(_LONGEST_WAIT, self._held.remaining_seconds())
+            self._timer = self._bridge.call_later(pause, self._look_at_the_clock)
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """Note that it has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.lost.set()
+        callbacks, self._callbacks = self._callbacks, set()
+        for callback in callbacks:
+            callback()
+
+
+def _end(face: "ReferenceType[AsyncLeaseBound[Any]]") -> None:
+    if (bound := face()) is not None:
+        bound.end()
+
+
+class AsyncLeadership(AsyncLeaseBound[Leadership]):
+    """One term of one candidate; see `kip30.Leadership`. Usable as ``fence=``."""
+
+    @property
+    def service(self) -> str:
+        """The service that is led."""
+        return self._held.service
+
+    @property
+    def candidate(self) -> str:
+        """The candidate that leads."""
+        return self._held.candidate
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token: greater than that of every earlier term of the service."""
+        return self._held.epoch
+
+
+class AsyncMember(AsyncLeaseBound[Member]):
+    """One incarnation of a member; see `kip30.Member`."""
+
+    @property
+    def id(self) -> str:
+        """The member's id."""
+        return self._held.id
+
+    @property
+    def incarnation(self) -> Version:
+        """A token of this incarnation: greater than those of all that joined the group before.
+
+        It does not change with the data.
+        """
+        return self._held.incarnation
+
+
+A = TypeVar("A", bound=AsyncLeaseBound[Leadership] | AsyncLeaseBound[Member])
+
+
+class Faces(Generic[H, A]):
+    """The one `AsyncLeaseBound` of each `LeaseBound`, for as long as one of them is in use."""
+
+    def __init__(self, make: Callable[[Bridge, H], A], bridge: Bridge) -> None:
+        """Start without faces."""
+        self._make = make
+        self._bridge = bridge
+        self._made: WeakValueDictionary[H, A] = WeakValueDictionary()
+
+    def of(self, held: H) -> A:
+        """Return the face of *held* in the loop."""
+        face = self._made.get(held)
+        if face is None:
+            face = self._made[held] = self._make(self._bridge, held)
+        if not held.is_valid():
+            face.end()  # on_lost may arrive before what `over` posts
+        return face
+
+
+class CancelledOnLoss:
+    """Cancels the task whose block this is when a leadership ends.
+
+    Like `asyncio.timeout` it turns its own cancellation into an error and no other: a task that is
+    cancelled from elsewhere at the same time stays cancelled.
+    """
+
+    def __init__(self, leadership: AsyncLeadership) -> None:
+        """Watch *leadership* from `__aenter__` on."""
+        self._leadership = leadership
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0  # how many cancellations of the task were pending when the block began
+        self._fired = False
+
+    async def __aenter__(self) -> Self:
+        """Begin the block.
+
+        Raises:
+            LeadershipLostError: The leadership has ended already.
+        """
+        self._leadership.check()  # a task that cancels itself would be cancelled at a later await
+        self._task = asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task is not None else 0
+        self._leadership.on_end(self._cancel)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """End it.
+
+        Raises:
+            LeadershipLostError: The block was cancelled because the leadership has ended.
+        """
+        self._leadership.forget(self._cancel)
+        if not self._fired or self._task is None:
+            return
+        ours_alone = self._task.uncancel() <= self._cancelling
+        if ours_alone and kind is asyncio.CancelledError:
+            try:
+                self._leadership.check()
+            except LeadershipLostError as lost:
+                raise lost from error
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._fired = True
+            self._task.cancel()

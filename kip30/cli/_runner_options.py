@@ -1,0 +1,85 @@
+"""Shared by the commands that run another command while they hold a leadership or a share."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kip30.cli import _parameters
+from kip30.cli._failures import say
+
+if TYPE_CHECKING:
+    from kip30.runner import Job, RunOutcome, ShareJob
+
+_LEAST_WAIT_SECONDS = 1.0
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def runs_command(*, held: str, ends: str) -> Callable[[F], F]:
+    """Give a command the arguments ``wait_seconds``, ``grace_seconds``, ``quiet`` and ``cmd``.
+
+    Args:
+        held: What it waits for.
+        ends: When CMD has less than its grace.
+    """
+
+    def decorate(command: F) -> F:
+        options = (
+            click.option(
+                "--wait",
+                "wait_seconds",
+                metavar="SECONDS",
+                type=_wait_seconds,
+                help=f"How long to wait for {held}, each time, but a second at least;"
+                " else for ever.",
+            ),
+            click.option(
+                "--grace",
+                "grace_seconds",
+                metavar="SECONDS",
+                type=_parameters.seconds,
+                default=10.0,
+                show_default=True,
+                help=f"How long CMD and its descendants may take to end; less if {ends}.",
+            ),
+            click.option("--quiet", is_flag=True, help="Print no progress."),
+            click.argument("cmd", nargs=-1, required=True, type=click.UNPROCESSED),
+        )
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def progress(*, quiet: bool) -> Callable[[str], None]:
+    """Return what prints a line of progress, unless *quiet*."""
+    return _say_nothing if quiet else say
+
+
+def status_of(outcome: "RunOutcome", job: "Job | ShareJob", *, missed: str, advice: str) -> int:
+    """Return the exit status of a run, after printing why it has run nothing.
+
+    Args:
+        outcome: How the run came out.
+        job: The job to run.
+        missed: What has not come if it has waited for too long.
+        advice: What to do then.
+    """
+    from kip30.runner import Ending  # noqa: PLC0415  slow to import
+
+    if outcome.ending is Ending.NOT_EXECUTED:
+        say(f"cannot run {job.command[0]}: {os.strerror(outcome.error)}")
+    if outcome.ending is Ending.WAITED:
+        say(f"{missed} in {job.wait_seconds:g} s — {advice}")
+    return outcome.status
+
+
+def _wait_seconds(written: str) -> float:
+    return max(_parameters.seconds(written), _LEAST_WAIT_SECONDS)
+
+
+def _say_nothing(_line: str) -> None:
+    pass

@@ -1,0 +1,48 @@
+"""The store that a command line chooses."""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kip30.config import Properties, load
+from kip30.locator import PluginLocator
+
+_BY_CLASS = "plugin.locator.classname"
+_BY_NAME = "plugin.backend"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChoice:
+    """What ``--config``, ``--backend`` and ``--set`` say."""
+
+    file: Path | None = None
+    backend: str | None = None
+    settings: Mapping[str, str] | None = None
+
+    def __or__(self, other: "StoreChoice") -> "StoreChoice":
+        """Return both together; *other* wins where both are set."""
+        return StoreChoice(
+            other.file or self.file,
+            other.backend or self.backend,
+            {**(self.settings or {}), **(other.settings or {})},
+        )
+
+    def properties(self) -> Properties:
+        """Return the settings of the file with those of the command line over them."""
+        properties = load(self.file)
+        if self.backend:
+            properties = _without(properties, _BY_CLASS) | load(
+                {_BY_NAME: self.backend}, origin="--backend"
+            )
+        return properties | load(self.settings or {}, origin="--set")
+
+    @contextmanager
+    def open(self) -> Generator[PluginLocator]:
+        """Open the store for the duration of a with-block."""
+        with PluginLocator().startup(self.properties()) as locator:
+            yield locator
+
+
+def _without(properties: Properties, left_out: str) -> Properties:
+    return Properties({key: value for key, value in properties.items() if key != left_out})

@@ -1,0 +1,122 @@
+"""``kip30 coordinate-status``: which member of a group has which share."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from kip30.cli import _output
+from kip30.cli._exit_codes import Status
+from kip30.cli._failures import say
+from kip30.cli._follow import watch
+from kip30.cli._store_options import StoreChoice, opens_store
+from kip30.coordinator import GroupDescription, MemberDescription, describe_group, share_text
+from kip30.locator import PluginLocator
+
+_TITLES = ("MEMBER", "INSTANCE", "SINCE", "SHARE")
+_LOOK_SECONDS = 1.0
+_ABSENT = " (gone)"
+
+
+@click.command("coordinate-status")
+@click.argument("group")
+@click.option("--watch", "watching", is_flag=True, help="Continue, and print it at every change.")
+@_output.as_json
+@opens_store
+def command(choice: StoreChoice, group: str, *, watching: bool, as_json: bool) -> int:
+    """Print the members of GROUP, each with its share.
+
+    A line is the member's id, its instance or "-", the generation that gave the share, and the
+    share: places in the list from 0 on, as ranges. A member that is gone and whose share has not
+    been given away yet is marked so. Exits with 1 if there is no such group. A watch looks every
+    second, and prints an empty line after each state of the group.
+    """
+    show = _show_json if as_json else _show
+    with choice.open() as locator:
+        if watching:
+            return watch(partial(_follow, locator, group), partial(_show_next, group, show))
+        found = describe_group(locator, group)
+    if found is None and not as_json:
+        say(f"there is no group {group!r} that divides work — `kip30 coordinate` makes one")
+    else:
+        show(group, found)
+    return Status.REFUSED if found is None else Status.OK
+
+
+def _follow(
+    locator: PluginLocator,
+    group: str,
+    tell: Callable[[GroupDescription | Exception | None], object],
+) -> None:
+    """Call *tell* with what the group looks like, and at each change of that."""
+
+    def look() -> None:
+        known: object = tell
+        while True:
+            try:
+                found = describe_group(locator, group)
+            except Exception as error:  # noqa: BLE001  the main thread raises it
+                tell(error)
+                return
+            if found != known:
+                tell(found)
+            known = found
+            time.sleep(_LOOK_SECONDS)
+
+    threading.Thread(target=look, name="kip30-status", daemon=True).start()
+
+
+def _show_next(
+    group: str,
+    show: Callable[[str, GroupDescription | None], None],
+    found: GroupDescription | Exception | None,
+) -> None:
+    if isinstance(found, Exception):
+        raise found
+    show(group, found)
+    if show is _show:
+        _output.line("")
+
+
+def _show(_group: str, found: GroupDescription | None) -> None:
+    if found is None:
+        _output.line("-")
+        return
+    _output.table(_TITLES, [_row(name, found.members[name]) for name in sorted(found.members)])
+
+
+def _row(name: str, member: MemberDescription) -> Sequence[str | int]:
+    gone = "" if member.is_present else _ABSENT
+    return name + gone, member.group_instance_id or "-", member.since, _share(member)
+
+
+def _share(member: MemberDescription) -> str:
+    return member.refusal or share_text(member.share) or "-"
+
+
+def _show_json(group: str, found: GroupDescription | None) -> None:
+    _output.json_line({"group": group, "state": found and _record(found)})
+
+
+def _record(found: GroupDescription) -> dict[str, Any]:
+    return {
+        "generation": found.generation,
+        "rebalancing": found.is_rebalancing,
+        "protocol": found.protocol,
+        "leader": found.leader,
+        "epoch": found.epoch,
+        "members": [
+            {
+                "id": name,
+                "instance": one.group_instance_id,
+                "present": one.is_present,
+                "since": one.since,
+                "share": share_text(one.share),
+                "refusal": one.refusal,
+            }
+            for name, one in sorted(found.members.items())
+        ],
+    }

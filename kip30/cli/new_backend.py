@@ -1,0 +1,31 @@
+"""``kip30 new-backend``: a package for a store of your own, with what is left to write."""
+
+from pathlib import Path
+
+import click
+
+from kip30.cli import _conformance_import
+
+
+@click.command("new-backend")
+@click.argument("name")
+@click.option(
+    "--out",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Where the package goes; without it, kip30-NAME here.",
+)
+def command(name: str, folder: Path | None) -> None:
+    """Write a package for a backend called NAME.
+
+    It installs, and has a file for each concern, with what the contract asks in its docstrings, and
+    the conformance suite as its tests. They fail where something is to be written. NAME is what
+    operators will write as plugin.backend.
+
+    Needs the extra "conformance": in a checkout of kip30, pip install '.[conformance]'.
+    """
+    target = folder or Path(f"kip30-{name}")
+    for file in _conformance_import.part("new_backend").write(name, target):
+        click.echo(file)
+    click.echo(f"write what {target}/README.md lists", err=True)

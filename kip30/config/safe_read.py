@@ -1,0 +1,53 @@
+"""Reading a file that someone else may have put there: checked, bounded, and never waiting."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from kip30.config.trust import distrust
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class Contents(NamedTuple):
+    """What is in a file.
+
+    Attributes:
+        raw: Its bytes.
+        distrust: Why other users could have written it; empty if they could not.
+    """
+
+    raw: bytes
+    distrust: str
+
+
+def read(file: Path, limit: int, *, may_wait: bool = False) -> Contents:
+    """Read *file*. Owner and mode are those of the open descriptor, which cannot be swapped.
+
+    Args:
+        file: What to read. With *may_wait* it may be a pipe or a device, read to its end;
+            otherwise only a regular file.
+        limit: How many bytes it may hold.
+        may_wait: Whether to wait for the writer of a pipe.
+
+    Raises:
+        OSError: It cannot be read, is larger than *limit*, or is no regular file.
+        ConfigError: ``$KIP30_TRUSTED_USERS`` names a user that does not exist.
+    """
+    descriptor = os.open(file, _FLAGS if may_wait else _FLAGS | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as stream:
+        status = os.fstat(descriptor)
+        _require_kind(status.st_mode, may_wait=may_wait)
+        raw = stream.read(limit + 1)
+        if len(raw) > limit:
+            raise OSError(errno.EFBIG, f"larger than {limit // 1024} KiB")
+        return Contents(raw, distrust(file, status, descriptor))
+
+
+def _require_kind(mode: int, *, may_wait: bool) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not (may_wait or stat.S_ISREG(mode)):
+        raise OSError(errno.EINVAL, "no regular file")

@@ -1,0 +1,129 @@
+"""Makes settings from properties, and reports the mistakes that prevent it."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from kip30.config.expansion import expand, refers, refers_to_file
+from kip30.config.properties import Properties, Value, as_text
+from kip30.config.settings import Declaration, declarations
+from kip30.config.suggestions import did_you_mean
+from kip30.config.trust import TRUSTED_VARIABLE
+from kip30.errors import ConfigError
+
+T = TypeVar("T")
+
+_STORES = frozenset({"cassandra", "consul", "embedded", "etcd", "zookeeper"})
+"""Stores whose keys may be in a file although they are not installed."""
+
+_REMEDY = ": remove it; `kip30 config` lists all settings"
+
+HIDDEN = "***"
+"""The text shown in place of a secret."""
+
+
+def build(settings_class: type[T], properties: Properties) -> T:
+    """Return the settings that *properties* give; other keys are ignored.
+
+    Raises:
+        ConfigError: A setting is missing, has another value under each of two names, cannot be
+            read, or contradicts another one.
+    """
+    return settings_class(
+        **{
+            declaration.name: _value(declaration, keys, properties)
+            for declaration in declarations(settings_class)
+            if (keys := _written_keys(declaration, properties))
+        }
+    )
+
+
+def effective(settings_class: type[Any], properties: Properties) -> Mapping[str, str]:
+    """Return the effective value of each setting, as text without secrets."""
+    return {
+        declaration.key: _shown(declaration, properties)
+        for declaration in declarations(settings_class)
+    }
+
+
+def check_keys(
+    properties: Properties, settings_classes: Iterable[type[Any]], *, other_stores: Collection[str]
+) -> None:
+    """Refuse keys that belong to none of *settings_classes*.
+
+    Those of *other_stores*, and of well-known ones, pass, so that one file can serve several.
+
+    Raises:
+        ConfigError: Some key is not known; the message names the nearest known one.
+    """
+    known = {key for cls in settings_classes for one in declarations(cls) for key in one.keys}
+    in_use = {key.removeprefix("plugin.").partition(".")[0] for key in known}
+    others = {*other_stores, *(_STORES - in_use)}
+    tolerated = tuple(f"{prefix}{name}." for name in others for prefix in ("plugin.", ""))
+    unknown = [
+        f"{key} ({value.origin}) is not a setting{did_you_mean(key, known) or _REMEDY}"
+        for key, value in properties.items()
+        if not (key in known or value.borrowed or key.startswith(tolerated))
+    ]
+    if unknown:
+        raise ConfigError("\n".join(unknown))
+
+
+def _written_keys(declaration: Declaration, properties: Properties) -> list[str]:
+    """Return the keys *declaration* is written under; the first one is used."""
+    written = [key for key in declaration.keys if key in properties]
+    if not written and declaration.default is None:
+        raise ConfigError(f"{declaration.key} is missing: set it ({declaration.doc})")
+    return written
+
+
+def _value(declaration: Declaration, keys: Sequence[str], properties: Properties) -> Any:
+    """Return the value of *declaration*, which must be the same under each of *keys*."""
+    first, *others = (_read(declaration, key, properties[key]) for key in keys)
+    if any(other != first for other in others):
+        raise ConfigError(
+            f"{' and '.join(keys)} mean the same and have different values: keep {keys[0]}"
+        )
+    return first
+
+
+def _read(declaration: Declaration, key: str, value: Value) -> Any:
+    _require_allowed(declaration, key, value)
+    written = expand(value.text, f"{key} ({value.origin})")
+    written = written if declaration.secret else written.strip()
+    try:
+        return declaration.parser.read(written)
+    except ValueError as error:
+        complaint = str(error)
+    # Raised out here to be free of the parser's error, which may hold the value.
+    if _is_hidden(declaration, value):
+        written, complaint = HIDDEN, f"does not read as {declaration.parser.kind}"
+    else:
+        written = repr(written)
+    raise ConfigError(f"{key} = {written} ({value.origin}): {complaint}")
+
+
+def _require_allowed(declaration: Declaration, key: str, value: Value) -> None:
+    """Refuse a value that could do harm, before it is used."""
+    where = f"{key} ({value.origin})"
+    if value.distrust and (declaration.reaches_out or refers(value.text)):
+        raise ConfigError(
+            f"{where} runs code or reads files, and another user may have written it:"
+            f" {value.distrust}; give it with --set, or name the owner in ${TRUSTED_VARIABLE}"
+        )
+    if declaration.literal and refers(value.text):
+        raise ConfigError(f"{where} must be written out, not taken from ${{...}}")
+    if declaration.in_errors and refers_to_file(value.text):
+        raise ConfigError(f"{where} must not be taken from a file: errors show it")
+
+
+def _shown(declaration: Declaration, properties: Properties) -> str:
+    for key in _written_keys(declaration, properties):
+        value = properties[key]
+        return HIDDEN if _is_hidden(declaration, value) else value.text.strip()
+    if declaration.compute:
+        return as_text(declaration.compute(), declaration.key)
+    return declaration.default or ""
+
+
+def _is_hidden(declaration: Declaration, value: Value) -> bool:
+    return declaration.secret or refers(value.text)

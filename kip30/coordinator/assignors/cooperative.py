@@ -1,0 +1,36 @@
+"""Cooperative: sticky in two rounds, so that an item is never with two subscribers."""
+
+from collections.abc import Mapping, Sequence
+
+from typing_extensions import override
+
+from kip30.coordinator.assignors.base import Assignment, Subscriber, reports
+from kip30.coordinator.assignors.sticky import StickyAssignor
+
+
+class CooperativeStickyAssignor(StickyAssignor):
+    """KIP-429, and Kafka's CooperativeStickyAssignor.
+
+    It assigns as `StickyAssignor` does, and then *withholds* each item that a subscriber other than
+    its new owner still reports as owned: no subscriber gets it in this round. Its present owner
+    sees that it must give it up, and joins the next round without it. In that round the item is
+    free, and nothing else moves, unless members or topics have changed again.
+
+    A report counts only in the highest generation in which the item is reported. If two subscribers
+    report it there, both must give it up.
+    """
+
+    name = "cooperative-sticky"
+    cooperative = True
+
+    @override
+    def assign(self, topics: Mapping[str, int], subscribers: Sequence[Subscriber]) -> Assignment:
+        reported = reports(topics, subscribers)
+        return {
+            member: [
+                item
+                for item in items
+                if all(one.member_id == member for one in reported.get(item, ()))
+            ]
+            for member, items in super().assign(topics, subscribers).items()
+        }

@@ -1,0 +1,146 @@
+"""`describe_group`: describes a group to people and programs that take no part in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from kip30.coordinator.item_texts import decode
+from kip30.coordinator.keys import GroupKeys
+from kip30.coordinator.records import (
+    MEMBER,
+    STATE,
+    Assignment,
+    GroupPhase,
+    MemberRecord,
+    StateRecord,
+)
+from kip30.coordinator.store_requests import read_assignments
+from kip30.errors import CodecError
+from kip30.locator import PluginLocator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    """One member of a group, or the share that waits for one.
+
+    Attributes:
+        group_instance_id: That of a static member; None for a dynamic one.
+        is_present: Whether the group shows it. If not, its share has not moved yet.
+        has_share: Whether the generation has a share for it.
+        share: The share; empty if there is none.
+        since: The generation in which these bytes were first given; -1 if there are none.
+        refusal: Why the generation has refused it; empty if it has not.
+        round: The newest round that it has joined; 0 if it has joined none, or is not present.
+    """
+
+    group_instance_id: str | None
+    is_present: bool
+    has_share: bool = False
+    share: bytes = b""
+    since: int = -1
+    refusal: str = ""
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A group, as a few readings that follow each other show it.
+
+    Attributes:
+        group_id: Its id.
+        is_rebalancing: Whether a round is in progress.
+        generation: The last one that was committed; 0 before the first.
+        protocol_type: Of its members; empty before the first generation.
+        protocol: The one that they agreed on; empty before the first generation.
+        leader: The member id of the leader that wrote the state last; empty if none has.
+        epoch: That leader's.
+        members: By member id.
+    """
+
+    group_id: str
+    is_rebalancing: bool
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    epoch: int
+    members: Mapping[str, MemberDescription]
+
+
+def describe_group(locator: PluginLocator, group_id: str) -> GroupDescription | None:
+    """Describe *group_id* as it is now; None if there is no such group. Only reads.
+
+    The members are read after the state, so a round may lie in between.
+
+    Raises:
+        InvalidNameError: *group_id* is no name.
+        UnavailableError: The store did not answer by the operation timeout.
+        CodecError: The state is of another version of kip30, or damaged.
+    """
+    keys = GroupKeys(group_id)
+    found = locator.storage(STATE).get(keys.state)
+    members = locator.group_membership(keys.group, MEMBER).membership()
+    if found is None and not members:
+        return None
+    if found is None:
+        state = StateRecord(phase=GroupPhase.STABLE, generation=0, epoch=0, leader="")
+    else:
+        state = found.value
+    return GroupDescription(
+        group_id=group_id,
+        is_rebalancing=state.is_preparing,
+        generation=state.generation,
+        protocol_type=state.protocol_type,
+        protocol=state.protocol,
+        leader=state.leader,
+        epoch=state.epoch,
+        members=_members(read_assignments(locator, keys, state), members),
+    )
+
+
+def _members(
+    assignments: Mapping[str, Assignment], present: Mapping[str, MemberRecord]
+) -> dict[str, MemberDescription]:
+    described = {
+        one.member_id: MemberDescription(
+            group_instance_id=None if instance == one.member_id else instance,
+            is_present=False,
+            has_share=not one.refusal,
+            share=one.share,
+            since=-1 if one.refusal else one.since,
+            refusal=one.refusal,
+        )
+        for instance, one in assignments.items()
+    }
+    for member_id, record in present.items():
+        known = described.get(member_id)
+        described[member_id] = MemberDescription(
+            group_instance_id=record.instance if record.is_static else None,
+            is_present=True,
+            has_share=known is not None and known.has_share,
+            share=b"" if known is None else known.share,
+            since=-1 if known is None else known.since,
+            refusal="" if known is None else known.refusal,
+            round=record.round,
+        )
+    return described
+
+
+def share_text(share: bytes) -> str:
+    """Return *share* for people: items as ranges, with their topic unless there is only one.
+
+    Other shares than those of a `PartitionCoordinator` are shown as text, or else by their size.
+    """
+    try:
+        items = decode(share).get("items")
+    except CodecError:
+        items = None
+    if isinstance(items, dict):
+        ranges = cast("dict[str, str]", items)
+        if len(ranges) == 1:
+            return next(iter(ranges.values()))
+        return " ".join(f"{topic}:{numbers}" for topic, numbers in ranges.items())
+    try:
+        return share.decode()
+    except UnicodeDecodeError:
+        return f"{len(share)} bytes"

@@ -1,0 +1,169 @@
+"""`LeaderCoordinator`: a group elects one of its members, as Confluent's Schema Registry does.
+
+The leader of the group only chooses; the choice depends on what all members say about themselves.
+So a member that may not be elected can still choose.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30.coordinator.abstract_coordinator import AbstractCoordinator
+from kip30.coordinator.config import GroupConfig
+from kip30.coordinator.interface import AssignmentMetadata, JoinGroupMetadata
+from kip30.coordinator.item_texts import decode, encode
+from kip30.locator import PluginLocator
+
+_PROTOCOL = "v0"
+_CONFIG = GroupConfig()
+
+
+class MemberIdentity(NamedTuple):
+    """The identity of a member of the group.
+
+    Attributes:
+        url: Where the others reach it. Two members may have one, such as a process and its
+            successor: their member ids distinguish them.
+        eligible: Whether it may be elected.
+    """
+
+    url: str
+    eligible: bool = True
+
+
+class LeaderCoordinator(AbstractCoordinator):
+    """A member of a group that always agrees on one elected member, or on none.
+
+    Sticky: the elected member stays elected while it is eligible and present. Otherwise the
+    eligible one with the least url is elected, and each round begins with a time without an elected
+    member.
+    """
+
+    def __init__(  # noqa: PLR0913  all by keyword
+        self,
+        locator: PluginLocator,
+        group_id: str,
+        *,
+        identity: MemberIdentity,
+        on_elected: Callable[[MemberIdentity | None, int], object],
+        sticky: bool = True,
+        config: GroupConfig = _CONFIG,
+    ) -> None:
+        """Prepare a member; see `AbstractCoordinator`.
+
+        Args:
+            locator: A started one.
+            group_id: The group.
+            identity: This member's.
+            on_elected: Called on the polling thread with the elected member and the generation in
+                which it was elected, and with None and -1 while this member knows of none. If it
+                raises at an elected member, it is called again with that by the next poll. An
+                elected member must write through `storage`.
+            sticky: Whether the elected member stays elected; the same for all members.
+            config: The settings of the member.
+        """
+        super().__init__(locator, group_id, config=config)
+        self.identity: MemberIdentity = identity
+        self._on_elected = on_elected
+        self._is_sticky = sticky
+        # The last argument of on_elected, and the member id of that member. Read and written on the
+        # polling thread, except by `is_elected`.
+        self._elected: MemberIdentity | None = None
+        self._elected_id = ""
+        # Whether that call has returned; on_elected is not called twice in a row with None.
+        self._has_heard = True
+        # The generation in which the share was taken up.
+        self._taken_up_in = -1
+        self._has_withheld = False
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether this member is the elected one, by the deadline of its share."""
+        return self._elected_id == self.member_id and self.is_valid()
+
+    # -- KIP-795
+
+    @override
+    def protocol_type(self) -> str:
+        """Return Schema Registry's name for the kind of group."""
+        return "sr"
+
+    @override
+    def is_cooperative(self) -> bool:
+        return self._is_sticky
+
+    @override
+    def metadata(self) -> Sequence[JoinGroupMetadata]:
+        said = {**self._lasting(), "elected": self._elected_id == self.member_id}
+        return [JoinGroupMetadata(_PROTOCOL, encode({**said, "generation": self._taken_up_in}))]
+
+    @override
+    def lasting_metadata(self, offered: Sequence[JoinGroupMetadata]) -> Sequence[JoinGroupMetadata]:
+        return [JoinGroupMetadata(one.name, encode(self._lasting())) for one in offered]
+
+    @override
+    def on_join_prepare(self, generation: int, member_id: str) -> None:
+        """Forget the elected member, unless it stays."""
+        if not self._is_sticky:
+            self._tell(None, "", -1)
+
+    @override
+    def perform_assignment(
+        self, leader_id: str, protocol: str, all_member_metadata: Sequence[AssignmentMetadata]
+    ) -> Mapping[str, bytes]:
+        said = {one.member_id: decode(one.metadata) for one in all_member_metadata}
+        newest = max((one["generation"] for one in said.values() if one["elected"]), default=-1)
+        incumbents = [
+            name
+            for name, one in said.items()
+            if self._is_sticky and one["elected"] and one["generation"] == newest
+        ]
+        eligible = [name for name, one in said.items() if one["eligible"]]
+        # Two members that both claim it, or one that may no longer have it, must give it up first.
+        self._has_withheld = bool(incumbents) and (
+            len(incumbents) > 1 or incumbents[0] not in eligible
+        )
+        chosen = incumbents[0] if incumbents else None
+        if not incumbents:
+            chosen = min(eligible, key=lambda name: (said[name]["url"], name), default=None)
+        if chosen is None or self._has_withheld:
+            return {}
+        share = encode({"member": chosen, "url": said[chosen]["url"]})
+        return dict.fromkeys(said, share)
+
+    @override
+    def follow_up(self) -> bool:
+        return self._has_withheld
+
+    @override
+    def on_join_complete(
+        self, generation: int, member_id: str, protocol: str, member_assignment: bytes
+    ) -> None:
+        said = decode(member_assignment)
+        elected = str(said.get("member", ""))
+        if elected != self._elected_id or not self._has_heard:
+            identity = MemberIdentity(str(said["url"])) if elected else None
+            self._tell(identity, elected, generation if elected else -1)
+        self._taken_up_in = generation
+
+    @override
+    def on_lost(self, generation: int, member_id: str) -> None:
+        self._tell(None, "", -1)
+        self._taken_up_in = -1
+
+    @override
+    def on_leave_prepare(self) -> None:
+        self._tell(None, "", -1)
+
+    def _tell(self, elected: MemberIdentity | None, elected_id: str, generation: int) -> None:
+        """Call on_elected; not with None if it was called with None last."""
+        if elected is None and self._elected is None:
+            return
+        self._elected, self._elected_id = elected, elected_id
+        self._has_heard = elected is None
+        self._on_elected(elected, generation)
+        self._has_heard = True
+
+    def _lasting(self) -> dict[str, object]:
+        return {"url": self.identity.url, "eligible": self.identity.eligible}

@@ -1,0 +1,227 @@
+"""`PartitionCoordinator`: the partitions of topics, divided among members as Kafka's consumers do.
+
+There is no broker: `topics` returns the topics that exist.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol, cast
+
+from typing_extensions import override
+
+from kip30.coordinator.assignors import Assignor, CooperativeStickyAssignor, Item, Subscriber
+from kip30.coordinator.assignors.base import reports
+from kip30.coordinator.config import GroupConfig
+from kip30.coordinator.held_items import HeldItems, HoldingCoordinator
+from kip30.coordinator.interface import AssignmentMetadata, JoinGroupMetadata
+from kip30.coordinator.item_texts import decode, encode, items_in, ranges_of
+from kip30.coordinator.voting import check_cooperation
+from kip30.errors import GroupError, UsageError
+from kip30.locator import PluginLocator
+
+_COOPERATIVE = (CooperativeStickyAssignor(),)
+_CONFIG = GroupConfig()
+
+
+class RebalanceListener(Protocol):
+    """Called on the polling thread for items that come and go; items that stay are in no call."""
+
+    def on_assigned(self, items: Sequence[Item]) -> object:
+        """Begin with *items*. If it raises, it is called again with them by the next poll."""
+        ...
+
+    def on_revoked(self, items: Sequence[Item]) -> object:
+        """Give *items* up, by the time this returns. Guarded writes of them still pass."""
+        ...
+
+    def on_lost(self, items: Sequence[Item]) -> object:
+        """Stop with *items*, which another member may already have: it is too late to write."""
+        ...
+
+
+class PartitionCoordinator(HoldingCoordinator[Item]):
+    """A member that gets partitions of the topics that it subscribes to (KIP-54, KIP-429).
+
+    With cooperative assignors a member keeps, through a round, the items that stay its own; items
+    that it must give up belong to no member until a second round, which follows automatically. With
+    eager ones it gives up everything before each round.
+    """
+
+    def __init__(  # noqa: PLR0913  all by keyword; Kafka's consumer has as many
+        self,
+        locator: PluginLocator,
+        group_id: str,
+        *,
+        subscription: Collection[str],
+        topics: Callable[[], Mapping[str, int]],
+        listener: RebalanceListener,
+        assignors: Sequence[Assignor] = _COOPERATIVE,
+        refresh_seconds: float = 30.0,
+        config: GroupConfig = _CONFIG,
+    ) -> None:
+        """Prepare a member; see `AbstractCoordinator`.
+
+        Args:
+            locator: A started one.
+            group_id: The group.
+            subscription: The topics that it takes partitions of.
+            topics: Returns how many partitions each topic has. Called on the leader's polling
+            thread, for each assignment and every *refresh_seconds*; a change causes a round.
+            listener: Called for partitions that come and go.
+            assignors: The assignors that this member supports, the preferred one first; all of them
+                cooperative or none.
+            refresh_seconds: How often topics are checked, in seconds.
+            config: The settings of the member.
+
+        Raises:
+            UsageError: *subscription* is one text, there is no assignor, or some are cooperative
+                and some are not.
+        """
+        held = HeldItems[Item](listener.on_assigned, listener.on_revoked, listener.on_lost)
+        super().__init__(
+            locator, group_id, held=held, refresh_seconds=refresh_seconds, config=config
+        )
+        if not assignors:
+            raise UsageError("a member needs an assignor: give at least one")
+        self._assignors = {one.name: one for one in assignors}
+        self._is_cooperative = check_cooperation({one.name: one.cooperative for one in assignors})
+        # The following are read and written only on the polling thread, except the subscription.
+        self._subscription = _checked_subscription(subscription)
+        self._topics = topics
+        # Of the last assignment that this member made: the subscribed topics, and those of them
+        # that existed.
+        self._wanted: frozenset[str] = frozenset()
+        self._assigned_topics: Mapping[str, int] | None = None
+        # Whether the last assignment has withheld something.
+        self._has_withheld = False
+
+    @property
+    def owned(self) -> frozenset[Item]:
+        """The items that the listener has received and was not asked to give up."""
+        return self._held.items
+
+    def subscribe(self, subscription: Collection[str]) -> None:
+        """Subscribe to other topics; a round follows. Any thread may call.
+
+        Raises:
+            UsageError: *subscription* is one text.
+            ClosedError, LifecycleError: As `poll`.
+        """
+        self._subscription = _checked_subscription(subscription)
+        self.request_rejoin("it subscribes to other topics")
+
+    # -- KIP-795
+
+    @override
+    def protocol_type(self) -> str:
+        """Return Kafka's name for the kind of group."""
+        return "consumer"
+
+    @override
+    def is_cooperative(self) -> bool:
+        return self._is_cooperative
+
+    @override
+    def metadata(self) -> Sequence[JoinGroupMetadata]:
+        said = encode(
+            {
+                "topics": sorted(self._subscription),
+                "owned": ranges_of(self._held.items),
+                "generation": self._held.generation,
+            }
+        )
+        return [JoinGroupMetadata(name, said) for name in self._assignors]
+
+    @override
+    def lasting_metadata(self, offered: Sequence[JoinGroupMetadata]) -> Sequence[JoinGroupMetadata]:
+        lasting = encode({"topics": sorted(self._subscription)})
+        return [JoinGroupMetadata(one.name, lasting) for one in offered]
+
+    @override
+    def on_join_prepare(self, generation: int, member_id: str) -> None:
+        """Give up all items; a cooperative member only those of topics that it has left."""
+        held = self._held.items
+        left = {item for item in held if item.topic not in self._subscription}
+        self._held.give_up(left if self._is_cooperative else held)
+
+    @override
+    def perform_assignment(
+        self, leader_id: str, protocol: str, all_member_metadata: Sequence[AssignmentMetadata]
+    ) -> Mapping[str, bytes]:
+        subscribers = [_subscriber(one) for one in all_member_metadata]
+        self._wanted = frozenset[str]().union(*(one.topics for one in subscribers))
+        topics = self._assigned_topics = self._wanted_topics()
+        self._refresh_later()
+        assignor = self._assignors[protocol]
+        assigned = assignor.assign(topics, subscribers)
+        given = check_assignment(assigned, subscribers, topics, is_cooperative=assignor.cooperative)
+        self._has_withheld = given < sum(topics.values())
+        return {
+            member: encode({"items": ranges_of(items)}) if items else b""
+            for member, items in assigned.items()
+        }
+
+    @override
+    def follow_up(self) -> bool:
+        return self._has_withheld
+
+    @override
+    def _items_in(self, share: Mapping[str, Any]) -> Iterable[Item]:
+        return items_in(share.get("items", {}))
+
+    @override
+    def _has_changed(self) -> bool:
+        return self._assigned_topics is None or self._wanted_topics() != self._assigned_topics
+
+    def _wanted_topics(self) -> dict[str, int]:
+        return {name: count for name, count in self._topics().items() if name in self._wanted}
+
+
+def check_assignment(
+    assigned: Mapping[str, Sequence[Item]],
+    subscribers: Sequence[Subscriber],
+    topics: Mapping[str, int],
+    *,
+    is_cooperative: bool,
+) -> int:
+    """Check what an assignor has returned, before it is published; return how many items it gives.
+
+    Raises:
+        GroupError: An item goes to two members, to one that does not subscribe to its topic, or,
+            if members keep their items while they join, away from one that still has it (K43).
+    """
+    known = {one.member_id: one for one in subscribers}
+    owned = reports(topics, subscribers) if is_cooperative else {}
+    given: dict[Item, str] = {}
+    for member, items in assigned.items():
+        subscriber = known.get(member)
+        if subscriber is None:
+            raise GroupError(f"the assignor has a share for {member!r:.60}, which is no member")
+        for item in items:
+            if item.topic not in subscriber.topics:
+                raise GroupError(f"the assignor gives {item} to {member!r:.60}: not subscribed")
+            if item in given:
+                raise GroupError(f"the assignor gives {item} to two members")
+            if any(one.member_id != member for one in owned.get(item, ())):
+                raise GroupError(f"the assignor gives {item} away before its owner gives it up")
+            given[item] = member
+    return len(given)
+
+
+def _subscriber(one: AssignmentMetadata) -> Subscriber:
+    said = decode(one.metadata)
+    return Subscriber(
+        member_id=one.member_id,
+        topics=frozenset(said["topics"]),
+        owned=items_in(said["owned"]),
+        generation=said["generation"],
+        group_instance_id=one.group_instance_id,
+    )
+
+
+def _checked_subscription(subscription: object) -> frozenset[str]:
+    if isinstance(subscription, str | bytes) or not isinstance(subscription, Collection):
+        raise UsageError("subscription must be several topics: pass a list")
+    topics = cast("Collection[object]", subscription)
+    if not all(isinstance(topic, str) for topic in topics):
+        raise UsageError("topics must be texts")
+    return frozenset(str(topic) for topic in topics)

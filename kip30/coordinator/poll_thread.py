@@ -1,0 +1,59 @@
+"""The thread of `AbstractCoordinator.start`."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from kip30.driver.clock import Clock
+from kip30.driver.kit.retry import Retry
+from kip30.driver.kit.thread_start import started
+from kip30.errors import ClosedError, Kip30Error, UnavailableError
+
+log: logging.Logger = logging.getLogger(__name__)
+
+
+class PollThread:
+    """Polls until its coordinator is closed, or has ended."""
+
+    def __init__(
+        self, poll: Callable[[], object], *, closing: threading.Event, clock: Clock, name: str
+    ) -> None:
+        """Do nothing before `start`; *closing* is set when the coordinator ends."""
+        self._poll = poll
+        self._closing = closing
+        self._clock = clock
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread.
+
+        Raises:
+            UnavailableError: The system has no thread to spare. Nothing was done.
+        """
+        if not started(self._thread):
+            raise UnavailableError("the system has no thread to spare: nothing was started")
+
+    def is_current(self) -> bool:
+        """Say whether this is the calling thread."""
+        return threading.current_thread() is self._thread
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait for its end, but not for the calling thread's own."""
+        if not self.is_current():
+            self._thread.join(timeout_seconds)
+
+    def _serve(self) -> None:
+        retry = Retry(self._clock)
+        while not self._closing.is_set():
+            try:
+                self._poll()
+                retry.succeeded()
+            except ClosedError:
+                return  # this coordinator, or its locator
+            except Exception as error:
+                if self._closing.is_set() and isinstance(error, Kip30Error):
+                    log.error("a group member has ended: %s", error)  # noqa: TRY400  an answer
+                    return
+                log.exception("poll failed; polling again after a pause")
+                retry.failed()
+                self._closing.wait(max(0.0, retry.due - self._clock.now()))

@@ -1,0 +1,20 @@
+"""What is closed at the end of a ``with`` block."""
+
+from abc import ABC, abstractmethod
+from typing import Self
+
+
+class Closeable(ABC):
+    """A context manager whose end is its own `close`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it. Idempotent."""
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Close it, however the block ends."""
+        self.close()

@@ -1,0 +1,86 @@
+"""Members and leaders: keys with an owner, which end with its lease."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
+
+from typing_extensions import override
+
+from kip30.driver.kit.blocking_calls import BlockingCalls
+from kip30.driver.kit.byte_store.interface import ByteStore, Commit, KeyCondition, Put
+from kip30.driver.kit.byte_store.session import Session, Sessions
+from kip30.driver.kit.byte_store.target_states import States, unsealed
+from kip30.driver.kit.key_claims import Bid, KeyClaims, Refused
+from kip30.driver.records import Claim
+
+T = TypeVar("T")
+
+
+class Claims(KeyClaims[str]):
+    """Keys with an owner."""
+
+    def __init__(
+        self, store: ByteStore, calls: BlockingCalls, states: States, sessions: Sessions
+    ) -> None:
+        """Tie keys to the lease of *sessions*."""
+        self._calls = calls
+        self._states = states
+        self._store = store
+        self._sessions = sessions
+
+    @override
+    def take(self, bid: Bid[str], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+        def taken(until: float) -> T:
+            return meaning(self._sessions.within(partial(self._take, bid, until), until))
+
+        return self._calls.on_demand(taken)
+
+    @override
+    def replace(self, bid: Bid[str], claim: Claim) -> Future[Claim | None]:
+        return self._calls.on_demand(partial(self._replace, bid, claim))
+
+    @override
+    def give_up(self, at: str, claim: Claim) -> Future[None]:
+        return self._calls.begin(partial(self._give_up, at, claim))
+
+    @override
+    def give_up_all(self, held: Sequence[tuple[str, Claim]]) -> list[Future[None]]:
+        return [self.give_up(*one) for one in held]
+
+    def _take(self, bid: Bid[str], until: float, session: Session) -> Claim | Refused:
+        commit = Commit({bid.at: KeyCondition(is_absent=True)}, _put(bid, session), [])
+        (outcome,) = self._store.commit([commit], until)
+        order = self._states.orders.of(outcome.position)
+        if outcome.is_done:
+            return _claim(bid, session, outcome.position.revision, order)
+        found = outcome.found[bid.at]
+        holder = unsealed(found)
+        # An earlier attempt took the key, and its answer was lost.
+        if found.lease == session.ident and holder.nonce == bid.nonce:
+            return _claim(bid, session, found.created, order)
+        return Refused(order, holder, found.created)
+
+    def _replace(self, bid: Bid[str], claim: Claim, until: float) -> Claim | None:
+        commit = Commit(_still_held(bid.at, claim), _put(bid, claim.handle), [])
+        (outcome,) = self._store.commit([commit], until)
+        if not outcome.is_done:
+            return None
+        order = self._states.orders.of(outcome.position)
+        return claim._replace(entry=bid.entry(claim.entry.version.major), order=order)
+
+    def _give_up(self, key: str, claim: Claim, until: float) -> None:
+        self._store.commit([Commit(_still_held(key, claim), {}, [key])], until)
+
+
+def _put(bid: Bid[str], session: Session) -> dict[str, Put]:
+    return {bid.at: Put(bid.sealed(), session.ident)}
+
+
+def _claim(bid: Bid[str], session: Session, created: int, order: int) -> Claim:
+    return Claim(bid.name, bid.entry(created), session.lease, order, session)
+
+
+def _still_held(key: str, claim: Claim) -> dict[str, KeyCondition]:
+    session: Session = claim.handle
+    return {key: KeyCondition(created=claim.entry.version.major, lease=session.ident)}

@@ -1,0 +1,137 @@
+"""Members and leaders of a store that keeps each under a key, which ends with its owner's session.
+
+A store writes a `KeyClaims`: how a key is taken, replaced and given up.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from typing_extensions import override
+
+from kip30.driver.contract import ElectionDriver, MembershipDriver
+from kip30.driver.kit import refusals
+from kip30.driver.kit.futures import mapped
+from kip30.driver.record_format import Unsealed, seal
+from kip30.driver.records import Claim, Entry, Held, Snapshot, Version
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class Bid(NamedTuple, Generic[K]):
+    """A *name* that wants a key; *label* is in the record, where the key does not tell the name.
+
+    Attributes:
+        at: The key, as the store has it.
+        name: The id of the member, or the candidate.
+        nonce: That of the claim.
+        data: The member's or candidate's own.
+        label: The name, or empty if the key has it.
+    """
+
+    at: K
+    name: str
+    nonce: str
+    data: bytes
+    label: str = ""
+
+    def sealed(self) -> bytes:
+        """Return the record as it is stored."""
+        return seal(self.nonce, self.data, name=self.label)
+
+    def entry(self, created: int) -> Entry:
+        """Return the record as the holder of the key since *created* has it."""
+        return Entry(Version(created), self.nonce, self.data)
+
+
+class Refused(NamedTuple):
+    """The record that has the key instead: as of which order, and since when."""
+
+    order: int
+    holder: Unsealed
+    created: int
+
+    def held(self) -> Held:
+        """Return the answer to a candidate whose claim found this leader."""
+        nonce, candidate, data = self.holder
+        leader = Entry(Version(self.created), nonce, data)
+        return Held(Snapshot(self.order, {candidate: leader}))
+
+
+class KeyClaims(Protocol[K]):
+    """Keys with an owner, of one store. Thread-safe."""
+
+    def take(self, bid: Bid[K], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+        """Take a key if it is free; *meaning* turns the outcome into the answer."""
+        ...
+
+    def replace(self, bid: Bid[K], claim: Claim) -> Future[Claim | None]:
+        """Give the record of *claim* other contents; None if it is gone."""
+        ...
+
+    def give_up(self, at: K, claim: Claim) -> Future[None]:
+        """Delete the key if *claim* still has it."""
+        ...
+
+    def give_up_all(self, held: Sequence[tuple[K, Claim]]) -> list[Future[None]]:
+        """Delete each key that its claim still has, in few requests."""
+        ...
+
+
+class KeyMembership(MembershipDriver, Generic[K]):
+    """Ids in groups, a key each, whose creation is the incarnation: it grows over all keys."""
+
+    def __init__(self, claims: KeyClaims[K], key: Callable[[str, str], K]) -> None:
+        """Keep members as *claims*, that of an id in a group at the *key* of the two."""
+        self._claims = claims
+        self._key = key
+
+    @override
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        def joined(answer: Claim | Refused) -> Claim:
+            if isinstance(answer, Refused):
+                raise refusals.member_exists(group, member_id)
+            return answer
+
+        return self._claims.take(Bid(self._key(group, member_id), member_id, nonce, data), joined)
+
+    @override
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        def replaced(answer: Claim | None) -> Claim:
+            if answer is None:
+                raise refusals.not_member(group, claim.name)
+            return answer
+
+        bid = Bid(self._key(group, claim.name), claim.name, nonce, data)
+        return mapped(self._claims.replace(bid, claim), replaced)
+
+    @override
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        return self._claims.give_up(self._key(group, claim.name), claim)
+
+    @override
+    def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
+        return self._claims.give_up_all([(self._key(group, one.name), one) for one in claims])
+
+
+class KeyElection(ElectionDriver, Generic[K]):
+    """Services, a key each, whose creation is the epoch."""
+
+    def __init__(self, claims: KeyClaims[K], key: Callable[[str], K]) -> None:
+        """Keep leaders as *claims*, that of a service at its *key*."""
+        self._claims = claims
+        self._key = key
+
+    @override
+    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+        bid = Bid(self._key(service), candidate, nonce, data, label=candidate)
+        return self._claims.take(bid, _won_or_held)
+
+    @override
+    def release(self, service: str, claim: Claim) -> Future[None]:
+        return self._claims.give_up(self._key(service), claim)
+
+
+def _won_or_held(answer: Claim | Refused) -> Claim | Held:
+    return answer.held() if isinstance(answer, Refused) else answer

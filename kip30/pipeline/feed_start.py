@@ -1,0 +1,84 @@
+"""Where a feed begins: at the position of a snapshot, whose keys the journal knows then."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kip30.driver.scanning import Layout, Position
+from kip30.errors import StoreError, UsageError
+from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.known_keys import Known, stamp
+from kip30.pipeline.manifest import Manifest
+from kip30.pipeline.run_directory import check_files, read_manifest
+
+_MIGRATE = "migrate"
+_SNAPSHOT = "snapshot"
+_ITS_SNAPSHOT = "snapshot"
+
+
+class Baseline:
+    """A snapshot from which a feed of *source* continues.
+
+    Attributes:
+        position: The moment that the snapshot shows.
+    """
+
+    def __init__(self, run: Path, source: StoreEndpoint) -> None:
+        """Look at *run*, which is one of the job snapshot or migrate.
+
+        Raises:
+            UsageError: It is of another view than *source*.
+            StoreError: It is not done, or one of its files is missing or was changed.
+        """
+        self._folder = run
+        manifest = read_manifest(run)
+        if not manifest.done:
+            raise StoreError(f"{run} is not done: finish it with --resume")
+        if manifest.job == _MIGRATE:
+            self._folder = run / _ITS_SNAPSHOT
+            manifest = read_manifest(self._folder)
+        if manifest.job != _SNAPSHOT:
+            raise UsageError(f"{run} is a run of {manifest.job}: name one of snapshot or migrate")
+        _check_view(manifest, source, run)
+        check_files(self._folder, manifest)
+        self._manifest = manifest
+        self._key = "path" if source.layout is Layout.RAW else "key"
+        self.position: Position = Position(*manifest.source["position"])
+
+    def states(self) -> Iterator[Known]:
+        """Yield the keys of the snapshot."""
+        columns = [self._key, "version", "modified", "rejected"]
+        for wave in self._manifest.waves:
+            for file in wave.files:
+                with pq.ParquetFile(self._folder / file.name) as opened:
+                    for batch in opened.iter_batches(columns=columns):
+                        yield from self._states(batch)
+
+    def _states(self, batch: pa.RecordBatch) -> Iterator[Known]:
+        keys = batch.column(self._key).cast(pa.binary()).to_pylist()
+        version: Any = batch.column("version")
+        parts: list[list[Any]] = [version.field(name).to_pylist() for name in ("major", "minor")]
+        modified = batch.column("modified").to_pylist()
+        rejected = batch.column("rejected").to_pylist()
+        for key, major, minor, changed, reason in zip(
+            keys, *parts, modified, rejected, strict=True
+        ):
+            if reason is None:
+                yield Known(key, stamp(major, minor, changed))
+
+
+def _check_view(manifest: Manifest, source: StoreEndpoint, run: Path) -> None:
+    resolved = source.config.resolve()
+    wanted = {
+        "store": resolved.choice.backend.name,
+        "namespace": resolved.context.namespace,
+        "layout": source.layout.value,
+        "under": source.under,
+    }
+    for name, now in wanted.items():
+        before = manifest.source.get(name)
+        if before != now:
+            raise UsageError(f"{run} cannot be followed: its {name} is {before!r}, and not {now!r}")

@@ -1,0 +1,186 @@
+"""The jobs ``restore`` and ``migrate``: records of a snapshot, or of a store, into a store."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from kip30.driver.records import Fence
+from kip30.driver.scanning import Span
+from kip30.errors import FencedError, UnavailableError
+from kip30.pipeline import snapshot
+from kip30.pipeline.bulk_write import (
+    ALL_OUTCOMES,
+    OUTCOMES,
+    BulkWrite,
+    create_records,
+    outcome_counts,
+    outcome_findings,
+)
+from kip30.pipeline.endpoints import SnapshotEndpoint
+from kip30.pipeline.job_errors import IncompleteRunError
+from kip30.pipeline.manifest import DataFile, Digest
+from kip30.pipeline.mapped_view import PathMapping, mapped
+from kip30.pipeline.progress import NoProgress, Progress
+from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
+from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.run_leader import drive
+from kip30.pipeline.session import slots
+from kip30.pipeline.snapshot_files import SnapshotFiles
+from kip30.pipeline.spark_errors import translating
+from kip30.pipeline.wave_files import read_parquet, write_files
+from kip30.pipeline.wave_runner import WaveResult, run_waves
+
+__all__ = ["MIGRATE", "RESTORE", "SNAPSHOT_FOLDER", "RestoreOptions", "run"]
+
+SNAPSHOT_FOLDER = "snapshot"
+_OUTCOMES = "outcomes"
+_TO_LOOK_AT = ("conflict", "rejected")
+
+
+def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None = None) -> Report:
+    """Write the records of the source into the target.
+
+    Each record is created unless its key is there: an equal value counts as *same*, another one as
+    *conflict*, and neither is changed. Members, leaders and epochs are never copied. A store as
+    the source is read into a snapshot in the run's folder first, which a feed can begin at.
+
+    Raises:
+        UsageError: The folder or the arguments cannot be used, or another process runs this run.
+            Nothing was written.
+        UnsupportedError: A store does not offer what this needs. Nothing was made.
+        StoreError: A file of the snapshot is missing or was changed. Nothing was written.
+        Kip30Error: A store cannot be used.
+    """
+    options.check()
+    arguments = options.arguments()
+    with RunDirectory(options.out, options.job, arguments, resume=options.resume) as directory:
+        return _Restore(spark, options, directory, progress or NoProgress()).run()
+
+
+class _Restore:
+    """One run of the job."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        options: RestoreOptions,
+        directory: RunDirectory,
+        progress: Progress,
+    ) -> None:
+        self._spark = spark
+        self._options = options
+        self._run = directory
+        self._progress = progress
+
+    def run(self) -> Report:
+        folder, incomplete = self._snapshot()
+        if incomplete is not None:
+            return self._report(JobEnding.INCOMPLETE, incomplete)
+        source = SnapshotFiles(self._spark, folder)
+        source.verify()
+        manifest = self._run.manifest
+        if manifest.planned is None:
+            manifest.source = dict(source.manifest.source)
+            self._run.save_plan(source.spans())
+        self._progress.begin(manifest)
+        try:
+            with self._fence() as fence:
+                self._write_waves(source, fence)
+        except IncompleteRunError as error:
+            return self._report(JobEnding.INCOMPLETE, str(error))
+        return self._finished()
+
+    def _snapshot(self) -> tuple[SnapshotEndpoint, str | None]:
+        """Return the snapshot to write, and why it is not complete."""
+        source = self._options.source
+        if isinstance(source, SnapshotEndpoint):
+            return source, None
+        folder = self._run.path / SNAPSHOT_FOLDER
+        endpoint = SnapshotEndpoint(source.text, folder, "")
+        if folder.exists() and read_manifest(folder).done:
+            return endpoint, None
+        report = snapshot.run(
+            self._spark,
+            snapshot.SnapshotOptions(
+                source=source,
+                out=folder,
+                resume=folder.exists(),
+                span_rows=self._options.span_rows,
+                request_seconds=self._options.request_seconds,
+            ),
+            self._progress,
+        )
+        return endpoint, report.reason if report.ending is JobEnding.INCOMPLETE else None
+
+    @contextmanager
+    def _fence(self) -> Generator[Fence | None]:
+        """Lead the run on the target. A driver that crashed leads up to its session timeout."""
+        if not self._options.fence:
+            yield None
+            return
+        with drive(self._options.target.config, self._run.manifest.run) as leader:
+            yield leader.fence()
+
+    def _write_waves(self, source: SnapshotFiles, fence: Fence | None) -> None:
+        tasks = slots(self._spark)
+        writing = BulkWrite(
+            target=self._options.target.config,
+            run=self._run.manifest.run,
+            fence=fence,
+            rate=self._options.rate,
+            slots=tasks,
+        )
+
+        def wave(number: int, spans: Sequence[Span]) -> WaveResult:
+            return self._wave(writing, source, number, spans)
+
+        run_waves(self._run, wave, tasks, self._progress)
+
+    def _wave(
+        self, writing: BulkWrite, source: SnapshotFiles, number: int, spans: Sequence[Span]
+    ) -> WaveResult:
+        with translating():
+            rows = self._to_write(source, spans)
+            outcomes = writing.outcomes(rows, create_records)
+            files = write_files(self._run, _OUTCOMES, number, outcomes)
+            counts = outcome_counts(self._read(files))
+        if counts["fenced"]:
+            raise FencedError(f"another process took over this run: {counts['fenced']} writes")
+        if counts["unknown"]:
+            raise UnavailableError(f"{counts['unknown']} writes had no certain answer")
+        return WaveResult(Digest(sum(counts.values())), counts, files)
+
+    def _to_write(self, source: SnapshotFiles, spans: Sequence[Span]) -> DataFrame:
+        rows = source.rows(spans)
+        skipped = f.lit(None).cast("string")
+        if self._options.into is not None:
+            rows = mapped(rows, source.rows(), self._place(source, self._options.into))
+            skipped = f.col("skipped")
+        version = f.concat_ws(".", "version.major", "version.minor").alias("source")
+        outcome = f.when(f.col("rejected").isNotNull(), "rejected").otherwise(skipped)
+        detail = f.col("rejected").alias("detail")
+        return rows.select("key", "value", version, outcome.alias("outcome"), detail)
+
+    def _place(self, source: SnapshotFiles, into: str) -> PathMapping:
+        facts = source.manifest.source
+        return PathMapping(into=into, under=source.prefix, is_tree=facts["is_tree"])
+
+    def _read(self, files: Sequence[DataFile]) -> DataFrame:
+        return read_parquet(self._spark, self._run.path, files, OUTCOMES)
+
+    def _finished(self) -> Report:
+        manifest = self._run.manifest
+        manifest.counts = {name: manifest.total(name) for name in ALL_OUTCOMES}
+        manifest.counts["rows"] = manifest.digest.rows
+        manifest.done = True
+        self._run.save()
+        found = any(manifest.counts[name] for name in _TO_LOOK_AT)
+        return self._report(JobEnding.FINDINGS if found else JobEnding.DONE)
+
+    def _report(self, ending: JobEnding, reason: str = "") -> Report:
+        manifest = self._run.manifest
+        files = [file for wave in manifest.waves for file in wave.files]
+        return Report.of(manifest, ending, outcome_findings(self._read(files)), reason)

@@ -1,0 +1,111 @@
+"""One driver for a run that writes: it leads a service of the target, and its writes are fenced."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from typing_extensions import override
+
+from kip30.driver import Capability
+from kip30.driver.closeable import Closeable
+from kip30.driver.records import Fence, new_nonce
+from kip30.election import LeaderElection
+from kip30.errors import NotElectedError, UnsupportedError
+from kip30.locator import PluginLocator
+from kip30.pipeline.store_config import StoreConfig
+
+_SESSIONS = 1.5
+"""How many session timeouts to wait for a driver that crashed: it leads for up to one."""
+
+
+def service_of(run: str) -> str:
+    """Return the service that the driver of *run* leads."""
+    return f"pipeline/{run}"
+
+
+@contextmanager
+def drive(config: StoreConfig, run: str) -> Generator["RunLeader"]:
+    """Open the target of *config* and drive *run* on it for the time of a with-block.
+
+    Raises:
+        Kip30Error: As `PluginLocator.startup` and `RunLeader`.
+    """
+    patience = _SESSIONS * config.resolve().context.session_timeout_seconds
+    with (
+        PluginLocator().startup(config.properties()) as locator,
+        RunLeader(locator, run, patience_seconds=patience) as leader,
+    ):
+        yield leader
+
+
+class RunLeader(Closeable):
+    """Drives a run until it is closed, in one term after another. One thread uses an object.
+
+    A term ends when the store did not respond for too long. Then this stands for election again, so
+    a job that runs for days needs no restart. Writes that carry the fence of a former term are
+    refused by the store, in whichever process.
+    """
+
+    def __init__(self, locator: PluginLocator, run: str, *, patience_seconds: float = 30.0) -> None:
+        """Stand for election as the driver of *run*.
+
+        Args:
+            locator: The open target.
+            run: What names the run.
+            patience_seconds: How long `fence` waits.
+
+        Raises:
+            UnsupportedError: The store has no ``fencing``. Nothing was sent.
+            InvalidNameError: *run* cannot be a name. Nothing was sent.
+            AuthenticationError, StoreError: The store will not take it.
+        """
+        if Capability.FENCING not in locator.backend.capabilities:
+            raise UnsupportedError(
+                f"store {locator.backend.name!r} does not offer {Capability.FENCING.value}"
+            )
+        self._run = run
+        self._elected = threading.Event()
+        self._patience = patience_seconds
+        process = f"{socket.gethostname()}-{os.getpid()}"
+        self._name = f"{process}-{new_nonce()}"
+        self._election: LeaderElection[str] = locator.leader_election(service_of(run))
+        try:
+            self._election.nominate(self._name, process, on_elected=self._note)
+        except BaseException:
+            self._election.close()
+            raise
+
+    @override
+    def close(self) -> None:
+        """Let another process drive the run. Idempotent."""
+        self._election.close()
+
+    def fence(self, *, timeout_seconds: float | None = None) -> Fence:
+        """Return the fence of the present term, which is waited for.
+
+        Args:
+            timeout_seconds: How long to wait, if not *patience_seconds*.
+
+        Raises:
+            NotElectedError: Another process drives the run, or the store does not answer.
+        """
+        until = time.monotonic() + (self._patience if timeout_seconds is None else timeout_seconds)
+        while True:
+            self._elected.clear()  # before the look: a term that begins after it sets this again
+            term = self._election.leadership(self._name)
+            if term is not None:
+                return Fence(term.service, term.epoch)
+            if not self._elected.wait(max(0.0, until - time.monotonic())):
+                raise NotElectedError(self._refusal())
+
+    def _note(self, _term: object) -> None:
+        self._elected.set()
+
+    def _refusal(self) -> str:
+        leader = self._election.get_leader()
+        if leader is None:  # gone by now, or its session has just ended
+            return f"run {self._run!r} could not be taken over in time: try again"
+        return f"run {self._run!r} is driven by process {leader.data}, epoch {leader.epoch}"

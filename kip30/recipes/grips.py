@@ -1,0 +1,127 @@
+"""What a caller holds of a lock or semaphore, until it is released or lost."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from contextlib import suppress
+
+from typing_extensions import override
+
+from kip30.driver.closeable import Closeable
+from kip30.errors import (
+    ClosedError,
+    DefiniteError,
+    GripLostError,
+    NotMemberError,
+    OutcomeUnknownError,
+)
+from kip30.runtime.candidacy import Leadership
+from kip30.runtime.leased import LeaseBound
+
+Release = Callable[[], Future[None]]
+"""Releases what is held, locally at once; the future ends when the store has confirmed it."""
+
+
+_UNCONFIRMED = (
+    "it is released here, but the store has not confirmed it: others acquire it once the store"
+    " knows, or the session is over there"
+)
+
+
+class Grip(Closeable):
+    """What is held. It ends once and cannot be regained; leaving the ``with`` block releases it.
+
+    Mutual exclusion rests on clocks that run at the same rate, within the lease margin.
+    `is_valid` cannot stop the process from pausing right after its answer.
+
+    Attributes:
+        held: What it depends on: a leadership, or the membership in a line.
+    """
+
+    def __init__(self, held: LeaseBound, token: int, release: Release, seconds: float) -> None:
+        """Use the acquiring method of a recipe. A release waits up to *seconds* for the store."""
+        self.held: LeaseBound = held
+        self._token = token
+        self._release = release
+        self._seconds = seconds
+
+    @property
+    def token(self) -> int:
+        """Greater than the token of every earlier grip that excluded this one.
+
+        Grips that may be held together, as those of readers, have no promised order.
+        """
+        return self._token
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set once it has ended, by release or loss, for threads that wait for that."""
+        return self.held.lost
+
+    @property
+    def deadline(self) -> float:
+        """When it ends unless the lease is renewed, in seconds on the lease's clock."""
+        return self.held.deadline
+
+    def is_valid(self) -> bool:
+        """Say whether it is still held, by the lease clock and at this moment."""
+        return self.held.is_valid()
+
+    def check(self) -> None:
+        """Return if it is still held.
+
+        Raises:
+            GripLostError: It was released, or lost with the session.
+        """
+        try:
+            self.held.check()
+        except DefiniteError as error:
+            raise GripLostError(f"it is not held any more: {error}") from error
+
+    def release(self) -> None:
+        """Release it: locally at once, and in the store when this returns. Idempotent.
+
+        In a forked child nothing happens: the parent still holds it.
+
+        Raises:
+            OutcomeUnknownError: The store did not confirm it by the operation timeout. The
+                release is sent again until it answers; at the latest the session ends by itself.
+        """
+        released = self.begin_release()
+        if not wait([released], self._seconds).done:
+            raise OutcomeUnknownError(_UNCONFIRMED)
+        with suppress(ClosedError, NotMemberError):  # it has ended, and all that it held with it
+            released.result()
+
+    def begin_release(self) -> Future[None]:
+        """Release it, locally at once; the future ends when the store has confirmed it."""
+        return self._release()
+
+    @override
+    def close(self) -> None:
+        """Release it; a release that the store has not confirmed is not an error here."""
+        with suppress(OutcomeUnknownError):
+            self.release()
+
+    @override
+    def __repr__(self) -> str:
+        state = "held" if self.is_valid() else "over"
+        return f"<{type(self).__name__} with token {self.token}, {state}>"
+
+
+class FencedGrip(Grip):
+    """A grip that can be the ``fence=`` of a write, which the store refuses once it has ended.
+
+    Attributes:
+        service: The service whose epoch is the fence.
+    """
+
+    def __init__(self, term: Leadership, release: Release, seconds: float) -> None:
+        """Hold the lock by *term*."""
+        super().__init__(term, term.epoch, release, seconds)
+        self.service: str = term.service
+
+    @property
+    def epoch(self) -> int:
+        """The fencing token; the same as `token`."""
+        return self.token

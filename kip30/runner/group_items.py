@@ -1,0 +1,122 @@
+"""A group that divides a list of items, for a runner of items: each item is handed out alone."""
+
+from collections.abc import Sequence
+
+from typing_extensions import override
+
+from kip30.coordinator import Item
+from kip30.locator import PluginLocator
+from kip30.runner.group_member import (
+    Entered,
+    GroupHandle,
+    GroupShare,
+    Handover,
+    ListMember,
+    WorkList,
+)
+
+
+class GroupItem(GroupShare):
+    """One item of one member from the generation that gave it; a `kip30.runner.HeldItem`."""
+
+    def __init__(self, member: ListMember, place: int, generation: int) -> None:
+        """Stay valid as long as the share of *member* is, until `lost` is set."""
+        super().__init__(member, [member.work.items[place]], generation)
+        self.place: int = place
+
+
+class _ItemHandover(Handover[GroupItem]):
+    """Hands the items of a member out, the first in the list first; listens to their changes.
+
+    An item that the runner has is not handed out again before the runner gave it up, even if the
+    member has lost it and got it again meanwhile: the processes of its command may still run.
+    """
+
+    def __init__(self) -> None:
+        """Start without items."""
+        super().__init__()
+        # The generation in which the member got each place that it has.
+        self._assigned: dict[int, int] = {}
+        # What the runner has and has not given up, by place.
+        self._held: dict[int, GroupItem] = {}
+        # The places that are assigned and not held.
+        self._free: set[int] = set()
+        # The member that calls; written once, before it is started.
+        self.member: ListMember | None = None
+
+    # -- the polling thread
+
+    def on_assigned(self, items: Sequence[Item]) -> None:
+        """Let the runner take *items*."""
+        since = -1 if self.member is None else self.member.since
+        with self._changed:
+            for item in items:
+                self._assigned[item.partition] = since
+            self._free |= {item.partition for item in items} - self._held.keys()
+            self._changed.notify_all()
+
+    def on_revoked(self, items: Sequence[Item]) -> None:
+        """Return when no process works on any of *items*."""
+        places = {item.partition for item in items}
+        with self._changed:
+            self._withdraw(places)
+            for place in self._held.keys() & places:
+                self._held[place].wanted_back.set()
+                self._notify()
+            while self._held.keys() & places and not self._is_closed:
+                self._changed.wait()
+
+    def on_lost(self, items: Sequence[Item]) -> None:
+        """Note that *items* have ended; the runner's guards do the rest."""
+        places = {item.partition for item in items}
+        with self._changed:
+            self._withdraw(places)
+            for place in self._held.keys() & places:
+                self._held[place].lost.set()
+                self._notify()
+
+    # -- the runner's thread
+
+    @override
+    def ready(self) -> int:
+        return len(self._free)
+
+    @override
+    def give_up(self, share: object) -> None:
+        with self._changed:
+            if isinstance(share, GroupItem) and self._held.get(share.place) is share:
+                del self._held[share.place]
+                self._free |= self._assigned.keys() & {share.place}
+            self._changed.notify_all()
+
+    # -- with the lock
+
+    @override
+    def _hand_out(self, member: ListMember) -> GroupItem:
+        place = min(self._free)
+        self._free.remove(place)
+        self._held[place] = GroupItem(member, place, self._assigned[place])
+        return self._held[place]
+
+    @override
+    def _has_any(self) -> bool:
+        return bool(self._held)
+
+    def _withdraw(self, places: set[int]) -> None:
+        for place in places:
+            self._assigned.pop(place, None)
+        self._free -= places
+
+
+class GroupItems(GroupHandle[GroupItem]):
+    """One member of one group, and its items: a `kip30.runner.ItemWorkshare`."""
+
+    def ready(self) -> int:
+        """Return how many items `wait` would return at this moment, one after the other."""
+        return 0 if self._entered is None else self._entered.handover.ready()
+
+    @override
+    def _new_member(self, locator: PluginLocator, work: WorkList) -> Entered[GroupItem]:
+        handover = _ItemHandover()
+        member = handover.member = ListMember(locator, work, handover)
+        return Entered(member, handover)

@@ -1,0 +1,324 @@
+"""A member of a group that divides a list of items, for runners, on a store opened later."""
+
+import hashlib
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from typing_extensions import override
+
+from kip30.config import Properties
+from kip30.coordinator import (
+    AssignmentMetadata,
+    CooperativeStickyAssignor,
+    GroupConfig,
+    JoinGroupMetadata,
+    PartitionCoordinator,
+    RebalanceListener,
+)
+from kip30.coordinator.share_guard import ITEMS_TOPIC
+from kip30.driver.closeable import Closeable
+from kip30.errors import (
+    ClosedError,
+    LifecycleError,
+    NotMemberError,
+    UnsupportedError,
+    UsageError,
+)
+from kip30.locator import PluginLocator
+from kip30.runner.retried_call import RetriedCall, refuse_overlap
+from kip30.runner.share_job import check_item
+from kip30.runner.share_protocols import HeldShare
+
+_SLOW_END_SECONDS = 5.0
+"""How much longer a round waits for a member than its command may take to end."""
+_COALESCE_SECONDS = 0.02
+"""A command should continue soon after its runner was killed; several deaths cost more rounds."""
+_MOST_HEARTBEAT_SECONDS = 3.0
+_HEARTBEATS = 4
+_LOOK_SECONDS = 0.01
+
+S = TypeVar("S", bound="GroupShare")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkList:
+    """What a group divides, and the identity of this process in it.
+
+    Attributes:
+        group: The group.
+        items: The items: the same list for every process of the group.
+        client: What the member id begins with.
+        instance: The instance id of a static member; None for a dynamic one.
+        grace_seconds: How long a command may take to end.
+    """
+
+    group: str
+    items: Sequence[str]
+    client: str
+    instance: str | None
+    grace_seconds: float
+
+    def __post_init__(self) -> None:
+        """Check that the items can be divided.
+
+        Raises:
+            UsageError: There is no item, one is no line, or one occurs twice and might go to two
+                commands.
+        """
+        if not self.items:
+            raise UsageError("there is nothing to divide: the list of items is empty")
+        if len(set(self.items)) < len(self.items):
+            twice = next(item for item in self.items if self.items.count(item) > 1)
+            raise UsageError(f"an item may be in the list once, not twice: {twice!r:.60}")
+        for item in self.items:
+            check_item(item)
+
+    @property
+    def protocol(self) -> str:
+        """The name of the protocol: members of a group agree on it, so their lists are the same."""
+        text = "".join(f"{item}\n" for item in self.items)
+        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return f"{CooperativeStickyAssignor.name}.{len(self.items)}-items.{digest}"
+
+    def config(self, session_timeout_seconds: float) -> GroupConfig:
+        """Return the settings of the member.
+
+        A round waits for a command that uses its whole grace; otherwise a slow end would be a loss.
+        """
+        heartbeat = min(_MOST_HEARTBEAT_SECONDS, session_timeout_seconds / _HEARTBEATS)
+        return GroupConfig(
+            rebalance_timeout_seconds=session_timeout_seconds
+            + self.grace_seconds
+            + _SLOW_END_SECONDS,
+            heartbeat_seconds=heartbeat,
+            coalesce_seconds=min(_COALESCE_SECONDS, session_timeout_seconds),
+            group_instance_id=self.instance,
+            wait_for_predecessor=self.instance is not None,
+            client_id=self.client,
+        )
+
+
+class ListMember(PartitionCoordinator):
+    """A member that gets items of its list, by their places.
+
+    Attributes:
+        work: The list, and the identity of the member.
+        session_timeout_seconds: How long the store keeps its lease without renewal.
+    """
+
+    def __init__(self, locator: PluginLocator, work: WorkList, listener: RebalanceListener) -> None:
+        """Prepare a member; *listener* is called for places that come and go."""
+        self.work: WorkList = work
+        self.session_timeout_seconds: float = locator.context.session_timeout_seconds
+        super().__init__(
+            locator,
+            work.group,
+            subscription=[ITEMS_TOPIC],
+            topics=lambda: {ITEMS_TOPIC: len(work.items)},
+            listener=listener,
+            config=work.config(self.session_timeout_seconds),
+        )
+
+    @override
+    def metadata(self) -> Sequence[JoinGroupMetadata]:
+        return [JoinGroupMetadata(self.work.protocol, said) for _, said in super().metadata()]
+
+    @override
+    def perform_assignment(
+        self, leader_id: str, protocol: str, all_member_metadata: Sequence[AssignmentMetadata]
+    ) -> Mapping[str, bytes]:
+        name = CooperativeStickyAssignor.name  # the rest of the protocol is the list
+        return super().perform_assignment(leader_id, name, all_member_metadata)
+
+
+class GroupShare:
+    """The items of one member from the generation that gave them; a `kip30.runner.HeldShare`.
+
+    Attributes:
+        lost: Set once it is known to have ended, which is final.
+        wanted_back: Set once the group waits for it.
+    """
+
+    def __init__(self, member: "ListMember", items: Sequence[str], generation: int) -> None:
+        """Stay valid as long as the share of *member* is, until `lost` is set."""
+        self.items: Sequence[str] = items
+        self.generation: int = generation
+        self.member: str = member.member_id
+        self.key: str = member.work.instance or member.member_id
+        self.timeout_seconds: float = member.session_timeout_seconds
+        self.lost: threading.Event = threading.Event()
+        self.wanted_back: threading.Event = threading.Event()
+        self._coordinator = member
+
+    @property
+    def deadline(self) -> float:
+        """When it ends unless confirmed again; 0 if it has ended."""
+        # Read before the look at `lost`, which is set before the member has another share: the
+        # deadline of that one must not be taken for this one's.
+        deadline = self._coordinator.deadline
+        return 0.0 if self.lost.is_set() else max(0.0, deadline)
+
+    def is_valid(self) -> bool:
+        """Say whether no other member can have an item of it yet; once false, it stays false."""
+        if not self.lost.is_set() and not self._coordinator.is_valid():
+            self.lost.set()
+        return not self.lost.is_set()
+
+
+class Handover(ABC, Generic[S]):
+    """Gives what a member has to the runner, and waits until it is given up. Thread-safe.
+
+    The polling thread changes what the member has; the runner's thread takes it and gives it up.
+    """
+
+    def __init__(self) -> None:
+        """Start without anything to give."""
+        # Its lock protects all that is in here; notified at every change.
+        self._changed = threading.Condition()
+        # Set when the runner has ended, and takes and gives up nothing any longer.
+        self._is_closed = False
+        # Called when what the runner has is to end. Only with the lock, and while the runner has
+        # it: so never after `give_up` has returned. Written once, before the member is started.
+        self._notify: Callable[[], None] = _nothing
+
+    def call_on_end(self, notify: Callable[[], None]) -> None:
+        """Let *notify* be called; see `kip30.runner.Workshare`."""
+        self._notify = notify
+
+    @abstractmethod
+    def give_up(self, share: object) -> None:
+        """Note that no process works on *share* any longer."""
+
+    @abstractmethod
+    def ready(self) -> int:
+        """Return how many shares there are to hand out."""
+
+    @abstractmethod
+    def _hand_out(self, member: ListMember) -> S:
+        """Return the next share of *member*, which the runner then has. Called with the lock."""
+
+    @abstractmethod
+    def _has_any(self) -> bool:
+        """Say whether the runner has something that it has not given up. Called with the lock."""
+
+    def take(self, member: ListMember, timeout: float) -> S | None:
+        """Return a share for the runner, None if there is none within *timeout* seconds.
+
+        A share that is not confirmed yet, or no longer, counts as none. A share that the runner
+        gave up while the member kept it is handed out again.
+
+        Raises:
+            Kip30Error: The member has ended for good, and the runner has nothing of it.
+        """
+        until = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                if self.ready() and member.is_valid():
+                    return self._hand_out(member)
+                # A member that ends has reported the loss of its share before.
+                if member.failure is not None and not self._has_any():
+                    raise member.failure
+                left = until - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(min(left, _LOOK_SECONDS))
+
+    def close(self) -> None:
+        """Stop waiting for the runner: it has ended."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Entered(Generic[S]):
+    """A member, and what gives its shares to the runner."""
+
+    member: ListMember
+    handover: Handover[S]
+
+
+class GroupHandle(Closeable, Generic[S]):
+    """One member of one group of the configured store; a `kip30.runner.Workshare`.
+
+    One thread opens the store, and another one polls the group. Subclasses say what the runner gets
+    of the member's share.
+    """
+
+    def __init__(self, properties: Properties, work: WorkList) -> None:
+        """Open nothing before `wait`."""
+        self._properties = properties
+        self._work = work
+        self._locator = PluginLocator()
+        self._is_open = False
+        self._notify: Callable[[], None] = _nothing
+        self._entry = RetriedCall(self._enter)
+        # The present member; None before the first, and after `leave`.
+        self._entered: Entered[S] | None = None
+
+    @abstractmethod
+    def _new_member(self, locator: PluginLocator, work: WorkList) -> Entered[S]:
+        """Return a member that is not started yet, and its handover."""
+
+    def wait(self, timeout: float) -> S | None:
+        """Join as a member and wait for a share; see `kip30.runner.Workshare`.
+
+        Raises:
+            GroupError: The group refuses this member: its members divide another list.
+            FencedInstanceError: Another process has taken the instance.
+        """
+        entered = self._entered = self._entry.result(timeout)
+        return None if entered is None else entered.handover.take(entered.member, timeout)
+
+    def call_on_end(self, notify: Callable[[], None]) -> None:
+        """Let *notify* be called when a share is to end; see `kip30.runner.Workshare`."""
+        self._notify = notify
+
+    def share_fd(self) -> int | None:
+        """Return a descriptor that keeps the lease of the member, if there is such a thing.
+
+        There is none where a lease ends with its timeout only, or if it has already ended, which
+        the runner is about to see.
+        """
+        if self._entered is None:
+            return None
+        try:
+            return self._entered.member.share_lease()
+        except (UnsupportedError, NotMemberError, ClosedError, LifecycleError):
+            return None
+
+    def give_up(self, share: HeldShare) -> None:
+        """Let the group give the items of *share* to others."""
+        if self._entered is not None:
+            self._entered.handover.give_up(share)
+
+    def leave(self) -> None:
+        """Leave the group; the share of a member with an instance waits for its next process."""
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.handover.close()
+            self._entry.forget()
+            entered.member.close()
+
+    @override
+    def close(self) -> None:
+        """Leave, and close the store."""
+        self.leave()
+        self._locator.close()
+
+    def _enter(self) -> Entered[S]:
+        if not self._is_open:
+            refuse_overlap(self._locator.startup(self._properties).backend)
+            self._is_open = True
+        entered = self._new_member(self._locator, self._work)
+        entered.handover.call_on_end(self._notify)
+        entered.member.start()
+        return entered
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,54 @@
+"""The order to start a command: what to execute, and how its environment differs.
+
+It has a file of its own, because an environment is longer than a packet may be. All of it is text
+that ends with a NUL, which neither an argument nor a variable can contain.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+_END = b"\0"
+_ASSIGN = "="
+
+
+class StartOrder(NamedTuple):
+    """A command to start.
+
+    Attributes:
+        command: Program and arguments.
+        changes: Variables to set, or not to pass on if None.
+    """
+
+    command: Sequence[str]
+    changes: Mapping[str, str | None]
+
+    def changed(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return *environment* with the changes."""
+        merged = {**environment, **self.changes}
+        return {name: value for name, value in merged.items() if value is not None}
+
+
+def encode(order: StartOrder) -> bytes:
+    """Return *order* as the content of a file.
+
+    Raises:
+        ValueError: A text has a NUL in it.
+    """
+    changes = (
+        name if value is None else f"{name}{_ASSIGN}{value}"
+        for name, value in order.changes.items()
+    )
+    texts = [os.fsencode(text) for text in (str(len(order.command)), *order.command, *changes)]
+    if any(_END in text for text in texts):
+        raise ValueError("a command and its environment can have no NUL in them")
+    return b"".join(text + _END for text in texts)
+
+
+def read(descriptor: int) -> StartOrder:
+    """Return the order in the file behind *descriptor*."""
+    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    count, *texts = (os.fsdecode(text) for text in content.split(_END)[:-1])
+    command, changes = texts[: int(count)], texts[int(count) :]
+    divided = (text.partition(_ASSIGN) for text in changes)
+    return StartOrder(command, {name: value if sign else None for name, sign, value in divided})

@@ -1,0 +1,72 @@
+"""The election for a runner, on a store that may not be available yet."""
+
+from contextlib import suppress
+
+from typing_extensions import override
+
+from kip30.config import Properties
+from kip30.driver.closeable import Closeable
+from kip30.election import LeaderElection
+from kip30.errors import NotNominatedError, UnsupportedError, UsageError
+from kip30.locator import PluginLocator
+from kip30.runner.retried_call import RetriedCall, refuse_overlap
+from kip30.runtime.candidacy import Leadership
+
+
+class StoreContest(Closeable):
+    """One candidate for one service of the configured store; a `kip30.runner.Contest`.
+
+    The store is opened, and the candidate nominated, on a thread of its own: both may take as
+    long as the store's timeouts, and the runner handles signals meanwhile.
+    """
+
+    def __init__(self, properties: Properties, service: str, candidate: str) -> None:
+        """Open nothing before `wait`."""
+        self._properties = properties
+        self._service = service
+        self._candidate = candidate
+        self._locator = PluginLocator()
+        self._election: LeaderElection[str] | None = None
+        self._entry = RetriedCall(self._enter)
+        self._term: Leadership | None = None
+
+    def wait(self, timeout: float) -> Leadership | None:
+        """Become a candidate and wait for a term; see `kip30.runner.Contest`."""
+        election = self._entry.result(timeout)
+        self._term = election.wait_elected(self._candidate, timeout) if election else None
+        return self._term
+
+    def share_fd(self) -> int | None:
+        """Return a descriptor that keeps the lease of the present term, if there is such a thing.
+
+        There is none where a lease ends with its timeout only, or if the term has already ended,
+        which the runner is about to see.
+        """
+        if self._election is None or self._term is None:
+            return None
+        try:
+            return self._election.share_lease(self._term)
+        except (UnsupportedError, UsageError):
+            return None
+
+    def resign(self) -> None:
+        """Give up term and candidacy. Idempotent."""
+        if self._election is None or not self._entry.is_done:
+            return
+        self._entry.forget()
+        self._term = None
+        with suppress(NotNominatedError):
+            self._election.resign(self._candidate)
+
+    @override
+    def close(self) -> None:
+        """Close the store; the candidate resigns with it."""
+        self._locator.close()
+
+    def _enter(self) -> LeaderElection[str]:
+        if self._election is None:
+            locator = self._locator.startup(self._properties)
+            refuse_overlap(locator.backend)
+            self._election = locator.leader_election(self._service)
+        self._election.nominate(self._candidate, "")
+        return self._election

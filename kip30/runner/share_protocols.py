@@ -1,0 +1,132 @@
+"""What a runner needs of a group that divides work: an object that holds a share of it.
+
+The coordinator is adapted to this in the command line; the runner itself knows no store.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from typing_extensions import TypeVar
+
+from kip30.runner.protocols import UnderLease
+
+
+class HeldShare(UnderLease, Protocol):
+    """The items that one member works on, from the generation that gave them. Thread-safe.
+
+    It stays the same object through later generations that leave it unchanged. Another member can
+    get an item of it once it is given up, or once `is_valid` is false.
+    """
+
+    @property
+    def items(self) -> Sequence[str]:
+        """The items: at least one, each of them a line of text that is not empty."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """The generation that gave exactly these items first."""
+        ...
+
+    @property
+    def member(self) -> str:
+        """The id of the member."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """What the group keeps the share for: the member's instance id if it has one, else its id.
+
+        It is the same after a restart of a member with an instance id.
+        """
+        ...
+
+    @property
+    def wanted_back(self) -> threading.Event:
+        """Set once the group waits for the share, to divide the work again.
+
+        The share is valid until its deadline, which may no longer move.
+        """
+        ...
+
+
+class HeldItem(HeldShare, Protocol):
+    """One item that one member works on: a share with exactly this item.
+
+    Its `generation` is that of the share with which the member got the item; it stays while other
+    items of the member come and go.
+    """
+
+    @property
+    def place(self) -> int:
+        """The place of the item in the list, from 0 on."""
+        ...
+
+
+S = TypeVar("S", bound=HeldShare, default=HeldShare)
+
+
+class Workshare(Protocol[S]):
+    """A member of one group, and its share."""
+
+    def wait(self, timeout: float) -> S | None:
+        """Join as a member, again after `leave`, and wait for a share that has items.
+
+        It is called over and over in short turns and returns as soon as there is one.
+
+        Args:
+            timeout: How long to wait in this turn, in seconds.
+
+        Returns:
+            The share, or None if there is none yet; never one that was given up.
+
+        Raises:
+            UnavailableError: The store cannot be reached. The runner says so and asks again.
+            OutcomeUnknownError: The same.
+        """
+        ...
+
+    def call_on_end(self, notify: Callable[[], None]) -> None:
+        """Let *notify* be called when a share is wanted back or known to be lost.
+
+        On any thread, and only between `wait`, which returns the share, and the return of
+        `give_up`. To be called before the first `wait`.
+        """
+        ...
+
+    def share_fd(self) -> int | None:
+        """Return a descriptor that keeps the lease of the member while it is open.
+
+        It stays the workshare's own: the runner hands a duplicate to the guard and closes
+        nothing. None if a lease ends with its timeout only, or has ended.
+        """
+        ...
+
+    def give_up(self, share: S) -> None:
+        """Let the group give the items of *share* to others: no process works on them any longer.
+
+        Called once for each share that `wait` returned, also for one that is lost. It does not
+        wait for the store.
+        """
+        ...
+
+    def leave(self) -> None:
+        """Leave the group, so that others get the items at once. Idempotent.
+
+        Raises:
+            UnavailableError, OutcomeUnknownError: The store has not confirmed it; then the items
+                are given away when the lease ends.
+        """
+        ...
+
+
+class ItemWorkshare(Workshare[HeldItem], Protocol):
+    """A member of one group, and its items: `wait` returns one of them, the first in the list.
+
+    An item that `wait` has returned is returned again only after it was given up.
+    """
+
+    def ready(self) -> int:
+        """Return how many items `wait` would return at this moment, one after the other."""
+        ...

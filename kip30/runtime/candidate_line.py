@@ -1,0 +1,182 @@
+"""The line of the candidates that wait for one service: whose turn it is at a vacancy.
+
+If each of a thousand candidates claimed at a vacancy, the store would refuse 999 claims, and each
+client would look again. So a candidate that was refused joins a group of the service, whose members
+are a line (`line_position`). Only the first `NEAR` of the line watch the service. They claim one
+after the other (`vacancies.TURN_SECONDS`), so that a stopped candidate delays those behind it for a
+moment, and not until its session ends. Each other candidate watches the member `NEAR` places before
+it, and comes near when that one is gone. So at a vacancy the number of claims, notifications and
+reads does not depend on the number of candidates.
+
+The line only serves progress. The store decides which candidate leads when it grants a claim, so a
+client that claims out of turn, such as one that was just nominated, does no harm.
+"""
+
+import hashlib
+import logging
+import math
+import random
+
+from kip30.driver.records import Claim, new_nonce
+from kip30.errors import InvalidNameError, NotMemberError
+from kip30.names import check_id
+from kip30.runtime.dispatcher import Task
+from kip30.runtime.line_position import LinePosition, one_at
+from kip30.runtime.member_claims import MemberClaims
+from kip30.runtime.open_store import OpenStore
+
+log: logging.Logger = logging.getLogger(__name__)
+
+NEAR = 3
+"""How many candidates watch the service: if the only one died, a vacancy would last a session."""
+
+_USE_SECONDS = 0.5
+"""For how long the candidates of one client may lead one after the other while others wait."""
+
+_PREFIX = "kip30.candidates"
+
+
+def line_group(service: str) -> str:
+    """Return the name of the group in which candidates for *service* wait."""
+    name = f"{_PREFIX}/{service}"
+    try:
+        return check_id(name, "group")
+    except InvalidNameError:  # too long
+        return f"{_PREFIX}//{hashlib.sha256(service.encode()).hexdigest()}"
+
+
+class CandidateLine:
+    """The place of one campaign in the line of its service. Used by its task alone.
+
+    Attributes:
+        rank: How many candidates are before it, as far as is known; `NEAR` without a place.
+    """
+
+    def __init__(self, store: OpenStore, service: str, task: Task) -> None:
+        """Take no place yet; wake *task* when the place may have changed."""
+        self.rank: int = NEAR
+        self._store = store
+        self._group = line_group(service)
+        self._task = task
+        # The requests for the place; the claim and the position once the place is held.
+        self._claims: MemberClaims | None = None
+        self._claim: Claim | None = None
+        self._position: LinePosition | None = None
+        # Places whose claims were never answered, and when to search for each again.
+        self._late = dict[MemberClaims, float]()
+        # When a candidate that is not near looks at the service itself, and whether it does now.
+        self._look_at = math.inf
+        self._looks = False
+        # When this place was taken, and whether a candidate was elected from it since.
+        self._joined_at = -math.inf
+        self._is_served = False
+
+    def __bool__(self) -> bool:
+        """Say whether there is a place, or a claim of one that may still be granted."""
+        return self._claims is not None or bool(self._late)
+
+    def turn(self) -> int:
+        """Return how many candidates claim before this one at a vacancy, at most."""
+        return min(self.rank, NEAR)
+
+    def is_near(self) -> bool:
+        """Say whether this candidate must watch the service."""
+        return self.rank < NEAR or self._position is None or self._looks
+
+    def saw_leader(self) -> None:
+        """Note that the service has a leader, so that there is nothing to claim."""
+        if self._looks:
+            self._looks = False
+            self._set_look()
+
+    def served(self) -> None:
+        """Note that a candidate was elected: this client's next one will join the end of the line.
+
+        It joins with a delay. Otherwise a lock that threads of one client quickly pass to each
+        other would join a line for each of them.
+        """
+        self._is_served = True
+
+    def keep(self) -> None:
+        """Take or keep a place, and find out its rank.
+
+        Raises:
+            Kip30Error: Not all of that was done. The next call continues.
+        """
+        if self._is_served and self._store.context.clock.now() >= self._joined_at + _USE_SECONDS:
+            self.leave()
+        self._search_late()
+        self._looks = self._looks or self._store.context.clock.now() >= self._look_at
+        if self._claim is not None and not self._claim.lease.is_valid():
+            self._forget()
+        position = self._position or self._join()
+        try:
+            self.rank = position.count()
+        except NotMemberError as error:
+            log.info("joining the line again, for %s", error)
+            self._forget()
+            self._task.wake()
+
+    def leave(self) -> None:
+        """Give up the place.
+
+        Raises:
+            Kip30Error: It is not given up yet. The next call continues.
+        """
+        claims, claim = self._claims, self._claim
+        if claims is not None and claim is not None:
+            claims.release(claim)
+        if claims is not None:
+            # Also for a place that was held: an earlier request for it may still arrive.
+            self._late[claims] = -math.inf
+        self._forget()
+        self._search_late()
+
+    def due(self) -> float:
+        """Return when something must be done without an event; infinite if there is nothing."""
+        look_at = math.inf if self._looks else self._look_at
+        used_at = self._joined_at + _USE_SECONDS if self._is_served else math.inf
+        return min((*self._late.values(), look_at, used_at))
+
+    def _join(self) -> LinePosition:
+        if self._claims is None:
+            self._claims = MemberClaims(self._store, self._group, new_nonce())
+        claim = self._claim = self._claims.claim(b"").claim
+        claim.lease.on_end(self._task.wake)
+        self._joined_at = self._store.context.clock.now()
+        self._set_look()
+        select = one_at(NEAR)
+        self._position = LinePosition(self._store, self._group, claim, self._task, select)
+        return self._position
+
+    def _forget(self) -> None:
+        """Forget the place in this client; send nothing."""
+        if self._claim is not None:
+            self._claim.lease.forget(self._task.wake)
+        if self._position is not None:
+            self._position.close()
+        self._claims = self._claim = self._position = None
+        self._is_served = self._looks = False
+        self._look_at = math.inf
+        self.rank = NEAR
+
+    def _set_look(self) -> None:
+        """Schedule a look at the service in about a session timeout, with jitter among candidates.
+
+        This is for stores on which a session ends only when another client looks at what it held.
+        """
+        context = self._store.context
+        pause = context.session_timeout_seconds * random.uniform(0.75, 1.25)  # noqa: S311  jitter
+        self._look_at = context.clock.now() + pause
+
+    def _search_late(self) -> None:
+        """Take back claims of places that were granted without an answer."""
+        now = self._store.context.clock.now()
+        for claims, due in list(self._late.items()):
+            if now < due:
+                continue
+            pause = claims.take_back_late()
+            if pause is None:
+                del self._late[claims]
+            else:
+                self._late[claims] = now + pause

@@ -1,0 +1,42 @@
+"""What a campaign knows of the leader of its service."""
+
+from collections.abc import Callable
+
+from kip30.driver.records import Kind, Snapshot, Target
+from kip30.runtime.open_store import OpenStore
+from kip30.runtime.subscriptions import Feed
+
+
+class ServiceWatch:
+    """A watch of one service that can be started and stopped, under the lock of the campaign.
+
+    Attributes:
+        feed: The feed of its states; None while the service is not watched.
+    """
+
+    def __init__(self, store: OpenStore, service: str, wake: Callable[[], None]) -> None:
+        """Watch nothing yet; call *wake* at every change: it must not block."""
+        self.feed: Feed | None = None
+        self._observations = store.observations
+        self._target = Target(Kind.SERVICE, service)
+        self._wake = wake
+
+    def begin(self) -> None:
+        """Watch the service, if it is not watched."""
+        if self.feed is None:
+            self.feed = self._observations.attach(self._target, self)
+
+    def end(self) -> None:
+        """Stop watching the service."""
+        if self.feed is not None:
+            self.feed = None
+            self._observations.detach(self._target, self)
+
+    def wake(self) -> None:
+        """Note a change; the feed calls this."""
+        self._wake()
+
+    def latest(self) -> Snapshot | None:
+        """Return the newest state that is known. Any thread may call."""
+        feed = self.feed
+        return feed.latest if feed is not None else None

@@ -1,0 +1,139 @@
+"""Which members joined a group before a certain one: the position in a line.
+
+The versions of members grow in the order in which they join, on every store. So no later member
+comes before one that is in the group. A member reads the group once. After that it watches only
+those members before it that must leave before anything changes, mostly one: when one of them has
+left, the next read shows how far the line has moved. A member that leaves wakes few others, however
+long the line is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kip30.driver.records import Claim, Kind, Snapshot, Target, Version
+from kip30.errors import NotMemberError
+from kip30.runtime.dispatcher import Task
+from kip30.runtime.open_store import OpenStore
+from kip30.runtime.subscriptions import Feed
+
+
+class InLine(NamedTuple):
+    """A member of a line, ordered by when it joined. The version identifies the incarnation."""
+
+    version: Version
+    id: str
+    data: bytes
+
+
+Select = Callable[[Sequence[InLine]], Sequence[InLine]]
+"""Chooses which members before one to watch: it is not admitted until one of them has left."""
+
+
+def one_at(distance: int) -> Select:
+    """Select the member *distance* places before, or the one right before if the line is shorter.
+
+    So a rank of *distance* or more is counted again when it may have become less than that.
+    """
+
+    def select(before: Sequence[InLine]) -> Sequence[InLine]:
+        return before[-distance:][:1] if len(before) >= distance else before[-1:]
+
+    return select
+
+
+class LinePosition:
+    """The position of one member in the line of its group. Used by one task alone.
+
+    Attributes:
+        rank: How many members were before it at the last count; None before the first.
+        awaited: Those of them that are watched since the last count.
+    """
+
+    def __init__(
+        self, store: OpenStore, group: str, claim: Claim, task: Task, select: Select
+    ) -> None:
+        """Count nothing yet; wake *task* when a member chosen by *select* has left."""
+        self.rank: int | None = None
+        self.awaited: Sequence[InLine] = ()
+        self._store = store
+        self._group = group
+        self._claim = claim
+        self._task = task
+        self._select = select
+        # What is watched, and its feed.
+        self._target: Target | None = None
+        self._feed: Feed | None = None
+        # The order of the last read. A watch of the group that others began may lag behind it.
+        self._order = -1
+
+    def count(self) -> int:
+        """Return the rank, from the last read if that is still valid; see `look`."""
+        return self.look() if self.rank is None or self.has_moved() else self.rank
+
+    def look(self) -> int:
+        """Read the group, and return the rank.
+
+        Raises:
+            NotMemberError: The member itself is no longer there.
+            UnavailableError: The store did not answer. The next call reads again.
+        """
+        self.rank = None
+        before = self._before()
+        self.awaited = self._select(before)
+        self._watch()
+        self.rank = len(before)
+        return self.rank
+
+    def has_moved(self) -> bool:
+        """Say whether an awaited member is known to have left."""
+        latest = self._feed.latest if self._feed is not None else None
+        if latest is None or self._is_behind(latest):
+            return False
+        entries = (latest.entries.get(one.id) for one in self.awaited)
+        return any(
+            entry is None or entry.version != one.version
+            for entry, one in zip(entries, self.awaited, strict=True)
+        )
+
+    def _is_behind(self, latest: Snapshot) -> bool:
+        is_group = self._target is not None and self._target.kind is Kind.GROUP
+        return is_group and latest.order < self._order
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._target is not None:
+            self._store.observations.detach(self._target, self._task)
+            self._target = self._feed = None
+
+    def _before(self) -> list[InLine]:
+        """Return the members before this one, in their order."""
+        group = Target(Kind.GROUP, self._group)
+        snapshot = self._store.wait(self._store.backend.observe.snapshot(group))
+        self._order, entries = snapshot.order, snapshot.entries
+        own = self._claim.entry.version
+        mine = entries.get(self._claim.name)
+        if mine is None or mine.version != own:
+            raise NotMemberError(
+                f"{self._claim.name!r} is not a member of {self._group!r} any more"
+            )
+        return sorted(
+            InLine(one.version, name, one.data)
+            for name, one in entries.items()
+            if one.version < own
+        )
+
+    def _watch(self) -> None:
+        """Watch the awaited members: one member alone, or the group if there are several."""
+        wanted: Target | None = None
+        if self.awaited:
+            is_one = len(self.awaited) == 1
+            name = self.awaited[0].id if is_one else ""
+            wanted = Target(Kind.MEMBER if is_one else Kind.GROUP, self._group, name)
+        # The current watch may already know that its member has left: then a new watch reads it
+        # again.
+        if wanted == self._target and not self.has_moved():
+            return
+        self.close()
+        if wanted is not None:
+            self._feed = self._store.observations.attach(wanted, self._task)
+            self._target = wanted

@@ -1,0 +1,92 @@
+"""Whether a service can be claimed: what the store shows, what it refused, and whose turn it is."""
+
+import math
+
+from kip30.driver.clock import Clock
+from kip30.driver.records import Claim, Entry, Held, Snapshot
+
+TURN_SECONDS = 0.2
+"""How much later each candidate near the head of the line claims than the one before it.
+
+It is longer than a claim and the notification of its success take, so that usually only one claim
+is made. It is short, because a vacancy lasts longer by it if the first candidate is stopped.
+"""
+
+
+class Vacancies:
+    """Judges one service for one campaign. Used by its task alone, except `is_led`."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Start without a refusal."""
+        self._clock = clock
+        # The order of the answer that refused the newest claim, and when the service may be free
+        # again by that answer (a lock-delay); infinite if it did not say.
+        self._refused_at = -1
+        self._free_at = math.inf
+        # The claim of this campaign that was released last; None once a later claim was answered.
+        self._released: Claim | None = None
+        # Since when the states show no leader; infinite while they show one.
+        self._since = math.inf
+        # When the turn comes of the candidate that was judged last.
+        self._turn = math.inf
+
+    def refused(self, held: Held) -> None:
+        """Note that a claim was refused."""
+        self.granted()
+        self._refused_at = held.by.order
+        self._free_at = math.inf
+        if held.retry_after_seconds is not None:
+            self._free_at = self._clock.now() + held.retry_after_seconds
+
+    def granted(self) -> None:
+        """Note that a claim was granted, which ends the vacancy."""
+        self._released = None
+        # Otherwise the turn in the next vacancy would be counted from the beginning of this one,
+        # and come before that of candidates nearer to the head.
+        self._since = math.inf
+
+    def released(self, claim: Claim) -> None:
+        """Note that the store confirmed the release of *claim*, so the service is vacant.
+
+        The next candidate of this client, if it is its turn, need not wait for the notification.
+        """
+        self._released = claim
+
+    def is_turn_of(self, nonce: str, latest: Snapshot | None, turn: int) -> bool:
+        """Say whether a claim with *nonce* is due, *turn* others having had their turn before."""
+        self._turn = math.inf
+        if latest is None:
+            return False
+        if latest.order <= self._refused_at:
+            return self._clock.now() >= self._free_at
+        holder = self._holder(latest)
+        if holder is not None:
+            self._since = math.inf
+            return holder.nonce == nonce
+        self._since = min(self._since, self._clock.now())
+        self._turn = self._since + turn * TURN_SECONDS
+        return self._clock.now() >= self._turn
+
+    def is_led(self, latest: Snapshot | None) -> bool:
+        """Say whether *latest* shows a leader whose term is not known to have ended.
+
+        Any thread may call.
+        """
+        return latest is not None and self._holder(latest) is not None
+
+    def _holder(self, latest: Snapshot) -> Entry | None:
+        """Return the leader that *latest* shows, unless its term is known to have ended."""
+        holder: Entry | None = next(iter(latest.entries.values()), None)
+        released = self._released
+        if holder is None or released is None:
+            return holder
+        # From the claim until its release no other candidate led, so a state from before the claim
+        # is as old as one that shows the claim itself.
+        is_before = latest.order <= released.order
+        # By the epoch: a request that arrives again is granted another one, with the same nonce.
+        is_it = holder.version.major == released.entry.version.major
+        return None if is_before or is_it else holder
+
+    def moments(self) -> tuple[float, float]:
+        """Return when something is due next: infinite, or past, if nothing is."""
+        return self._free_at, self._turn

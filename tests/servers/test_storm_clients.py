@@ -1,0 +1,55 @@
+"""The clients of a storm: one that dies is replaced, and one that was told to close is not."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kip30_conformance.polling import eventually
+from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers.needing import needed
+from kip30_conformance.storm.clients import Clients
+from kip30_conformance.storm.final_state import prepare
+from kip30_conformance.storm.timing import Timing
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Iterator[Clients]:
+    for name in ("history", "journals", "terms", "work"):
+        (tmp_path / name).mkdir()
+    with needed("etcd") as ensemble:
+        yield from _running(ensemble, tmp_path)
+
+
+def _running(ensemble: Ensemble, folder: Path) -> Iterator[Clients]:
+    timing = Timing()
+    settings = {"plugin.namespace": "clients", **timing.properties()}
+    prepare({**ensemble.settings(), **settings}, folder / "history")
+    clients = Clients([ensemble.link() for _ in range(2)], folder, settings, timing)
+    eventually(lambda: clients.have_said("running"), within=30, what="they run")
+    yield clients
+    clients.end()
+
+
+def test_one_that_dies_is_replaced(clients: Clients) -> None:
+    first = clients.processes[0]
+    pid = first.pid
+    assert first._process is not None
+    first._process.kill()
+    first._process.wait()
+    clients.look()
+    assert first.pid != pid
+    assert clients.deaths() == ["c0.1 ended with -9"]
+
+
+def test_one_that_was_told_to_close_is_not(clients: Clients) -> None:
+    """It ends before the other one does: no new process may write when all is judged."""
+    first = clients.processes[0]
+    first.tell("quiet")
+    eventually(lambda: first.has_said("quiet"), within=30, what="it writes no more")
+    first.tell("close")
+    assert first._process is not None
+    first._process.wait(60)
+    clients.look()
+    assert first.has_said("over")
+    assert (len(first.pids), clients.deaths()) == (1, [])

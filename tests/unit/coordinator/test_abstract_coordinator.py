@@ -1,0 +1,313 @@
+"""The engine on the embedded store: rounds that do not go as they should."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kip30 import GroupError, PluginLocator, UsageError, ValueTooLargeError
+from kip30.coordinator import JoinGroupMetadata, MemberState
+from kip30_conformance.clients.item_coordinator import (
+    ItemCoordinator,
+    are_shared,
+    await_call,
+    await_shared,
+)
+from kip30_conformance.clients.members import (
+    MemberFactory,
+    poll_until_called,
+    poll_until_generation,
+    poll_until_shared,
+)
+from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.suites.coordinator_rounds import held_call
+
+from .conftest import OpenClient
+
+FOLLOWS: dict[str, Any] = {"config": {"eligible": False}}
+
+
+class BrokenError(Exception):
+    """What an application raises."""
+
+
+def raising(name: str, times: int = 1) -> object:
+    """Return what raises in the first calls of *name*."""
+    left = [times]
+
+    def before(called: str) -> None:
+        if called == name and left[0]:
+            left[0] -= 1
+            raise BrokenError(name)
+
+    return before
+
+
+@pytest.mark.case("K05")
+@pytest.mark.case("K06")
+def test_who_is_left_out_has_an_empty_share_and_foreign_ids_are_ignored(
+    client: PluginLocator, members: MemberFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, other = members.polled(client), members.polled(client, **FOLLOWS)
+    monkeypatch.setattr(
+        ItemCoordinator,
+        "perform_assignment",
+        lambda self, *_: {self.member_id: b"[0]", "another": b"[1]"},
+    )
+    leader.start()
+    other.start()
+    eventually(lambda: leader.works_on() == {0} and other.generations(), what="both have shares")
+    assert other.works_on() == frozenset()
+    assert other.is_valid()
+
+
+@pytest.mark.case("K07")
+@pytest.mark.parametrize("answer", [None, {"a": 5}, [b"x"]])
+def test_an_assignor_that_fails_has_its_leader_resign(
+    open_client: OpenClient,
+    members: MemberFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: object,
+) -> None:
+    first = members.started(open_client())
+    await_shared(first)
+    monkeypatch.setattr(first, "perform_assignment", lambda *_: answer)
+    second = members.started(open_client())
+    eventually(lambda: second.is_leader, within=20, what="another leads")
+    await_shared(first, second)
+    assert not first.is_leader
+
+
+@pytest.mark.case("K07")
+def test_an_assignor_that_hangs_has_its_leader_resign(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    first = members.started(open_client())
+    await_shared(first)
+    with held_call(first, "perform_assignment") as begun:
+        second = members.started(open_client())
+        assert begun.wait(20)
+        eventually(lambda: second.is_leader, within=20, what="another leads")
+        eventually(
+            lambda: second.works_on() == frozenset(range(6)), within=20, what="it has it all"
+        )
+        assert not first.is_valid()
+    await_shared(first, second)
+    assert "on_lost" in first.names()
+
+
+@pytest.mark.case("K11")
+def test_a_member_without_a_common_protocol_is_refused(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    first = members.started(client, protocols=("p", "q"))
+    await_shared(first)
+    other = members.polled(client, protocols=("r",), **FOLLOWS)
+    with pytest.raises(GroupError, match="protocol"):
+        other.ensure_active_group(20)
+    await_shared(first)
+    assert other.state is MemberState.UNJOINED or other.failure is not None
+
+
+def test_members_above_the_limit_are_refused(client: PluginLocator, members: MemberFactory) -> None:
+    first = members.started(client, config={"max_size": 1})
+    await_shared(first)
+    other = members.started(client, **FOLLOWS)
+    eventually(lambda: other.failure is not None, within=20, what="it is refused")
+    assert isinstance(other.failure, GroupError)
+    with pytest.raises(GroupError):
+        other.ensure_active_group(1)
+    await_shared(first)
+
+
+@pytest.mark.case("K15")
+@pytest.mark.case("K19")
+@pytest.mark.case("K20")
+def test_only_changed_metadata_of_a_follower_causes_a_round(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    leader, other = members.started(client), members.started(client, **FOLLOWS)
+    await_shared(leader, other)
+    number = leader.generation.generation
+    other.request_rejoin("nothing has changed")
+    throughout(lambda: leader.generation.generation == number, seconds=0.5)
+    other.offer = type(other.offer)(subscription="other")
+    other.request_rejoin("it has changed")
+    eventually(lambda: leader.generation.generation == number + 1, within=20, what="a round")
+    await_shared(leader, other)
+    assert leader.is_leader
+
+
+@pytest.mark.case("K16")
+def test_a_leader_that_does_not_join_is_replaced_and_left_out(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    first = members.started(open_client())
+    await_shared(first)
+    with held_call(first, "on_join_prepare") as begun:
+        second = members.started(open_client())
+        assert begun.wait(20)
+        eventually(second.generations, within=20, what="it goes on without the first")
+        assert second.works_on() == frozenset(range(6))
+        assert not first.is_valid()
+    await_shared(first, second)
+
+
+@pytest.mark.case("K24")
+@pytest.mark.case("K26")
+def test_a_member_that_does_not_poll_loses_its_share_and_leaves(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    first, second = members.started(open_client()), members.polled(open_client(), **FOLLOWS)
+    poll_until_shared(second, first)
+    lost = second.lost
+    eventually(lambda: first.works_on() == frozenset(range(6)), within=20, what="it has it all")
+    assert lost.is_set()
+    assert not second.is_valid()
+    assert second.names()[-1] == "on_join_complete"  # the heartbeat task calls nothing
+    poll_until_called(second, "on_lost", 1)
+    poll_until_shared(second, first)
+
+
+@pytest.mark.case("K27")
+@pytest.mark.case("K28")
+def test_the_first_round_waits_for_more_members(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    delay = 0.5 * TIME_SCALE
+    config = {"initial_delay_seconds": delay, "rebalance_timeout_seconds": 2 + 5 * delay}
+    three = list[ItemCoordinator]()
+    for _ in range(3):
+        three.append(members.started(client, config=config))
+        # Each newcomer prolongs the delay, or it would end before the third comes.
+        throughout(lambda: not any(one.generations() for one in three), seconds=0.6 * delay)
+    await_shared(*three)
+    assert [one.generations() for one in three] == [[1], [1], [1]]
+
+
+@pytest.mark.case("K60")
+def test_what_callbacks_raise_reaches_the_caller_and_the_member_goes_on(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    one = members.polled(client)
+    one.before = raising("on_join_prepare")  # type: ignore[assignment]
+    with pytest.raises(BrokenError):
+        one.ensure_active_group(20)
+    one.before = raising("on_join_complete", 2)  # type: ignore[assignment]
+    for _ in range(2):
+        with pytest.raises(BrokenError):
+            one.ensure_active_group(20)
+        assert not one.is_valid()
+        assert one.lost.is_set()
+    assert one.ensure_active_group(20)
+    assert one.names().count("on_join_prepare") == 1
+    assert one.generations() == [1, 1, 1]
+    assert are_shared([one])
+
+
+@pytest.mark.case("K60")
+def test_a_thread_of_its_own_outlives_what_callbacks_raise(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    one = members.polled(client)
+    one.before = raising("on_join_complete", 2)  # type: ignore[assignment]
+    one.start()
+    await_shared(one)
+    assert one.generations() == [1, 1, 1]
+
+
+def test_what_cannot_be_offered_is_the_callers_error(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    one = members.polled(client, protocols=())
+    with pytest.raises(UsageError, match="offers no protocol"):
+        one.poll(5)
+    assert client.group_membership("kip30.group/g").membership_list() == frozenset()
+    one.offer = type(one.offer)()
+    assert one.ensure_active_group(20)
+
+
+def test_what_is_too_large_is_the_callers_error_and_can_be_mended(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    one = members.polled(client, subscription="x" * 2**18)
+    with pytest.raises(ValueTooLargeError):
+        one.poll(5)
+    one.offer = type(one.offer)()
+    assert one.ensure_active_group(20)
+    one.offer = type(one.offer)(subscription="x" * 2**18)
+    one.request_rejoin("it is larger now")
+    with pytest.raises(ValueTooLargeError):
+        one.poll(5)
+    assert one.is_valid()
+    one.offer = type(one.offer)(subscription="other")
+    assert one.ensure_active_group(20)
+
+
+def test_a_request_for_a_round_is_not_lost_because_metadata_raises(
+    client: PluginLocator, members: MemberFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, other = members.started(client), members.polled(client, **FOLLOWS)
+    poll_until_shared(other, leader)
+    number = leader.generation.generation
+    metadata, left = other.metadata, [2]
+
+    def failing() -> Sequence[JoinGroupMetadata]:
+        if left[0]:
+            left[0] -= 1
+            raise BrokenError
+        return metadata()
+
+    monkeypatch.setattr(other, "metadata", failing)
+    other.offer = type(other.offer)(subscription="other")
+    other.request_rejoin("it has changed")
+    for _ in range(2):
+        with pytest.raises(BrokenError):
+            other.poll(20)
+        assert other.is_valid()
+    poll_until_generation(other, leader, number + 1)
+
+
+@pytest.mark.case("K65")
+def test_the_share_is_valid_when_it_is_given(client: PluginLocator, members: MemberFactory) -> None:
+    one = members.polled(client)
+    seen: list[bool] = []
+    one.before = lambda _: seen.append(one.is_valid() and not one.lost.is_set())
+    assert one.ensure_active_group(20)
+    assert dict(zip(one.names(), seen, strict=True)) == {
+        "on_join_prepare": False,
+        "perform_assignment": False,
+        "on_join_complete": True,
+    }
+    now = one.clock.now()
+    assert now < one.deadline <= now + client.context.session_timeout_seconds
+    one.close()
+    assert not one.is_valid()
+    assert one.lost.is_set()
+
+
+def test_a_group_that_was_left_by_all_is_led_at_once_again(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    for number in range(1, 4):
+        begun = time.monotonic()
+        with members.started(client) as one:
+            await_shared(one)
+        assert one.generations() == [number]
+        assert time.monotonic() - begun < 5
+
+
+def test_a_member_waits_without_threads_that_do_nothing(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    before = {*threading.enumerate()}
+    one = members.started(client)
+    await_shared(one)
+    await_call(one, "on_join_complete")
+    one.close()
+    eventually(
+        lambda: not {t for t in {*threading.enumerate()} - before if "group" in t.name},
+        what="no thread is left",
+    )

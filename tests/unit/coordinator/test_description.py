@@ -1,0 +1,36 @@
+"""What a group looks like to those who take no part in it."""
+
+import json
+
+import pytest
+
+from kip30 import PluginLocator
+from kip30.coordinator import describe_group
+from kip30_conformance.clients.item_coordinator import await_shared
+from kip30_conformance.clients.members import MemberFactory
+
+
+@pytest.mark.parametrize("count", [6, 4000])
+def test_a_group_is_described(client: PluginLocator, members: MemberFactory, count: int) -> None:
+    assert describe_group(client, "g") is None
+    first = members.started(client, count=count)
+    static = {"group_instance_id": "k", "eligible": False}
+    second = members.started(client, count=count, config=static)
+    await_shared(first, second)
+    found = describe_group(client, "g")
+    assert found is not None
+    assert (found.group_id, found.is_rebalancing) == ("g", False)
+    assert found.generation == first.generation.generation
+    assert (found.protocol_type, found.protocol) == ("items", "even")
+    assert (found.leader, found.epoch) == (first.member_id, 1)
+    assert {name: frozenset(json.loads(one.share)) for name, one in found.members.items()} == {
+        one.member_id: one.held for one in (first, second)
+    }
+    assert found.members[first.member_id].group_instance_id is None
+    assert found.members[second.member_id].group_instance_id == "k"
+    second.close()
+    found = describe_group(client, "g")
+    assert found is not None
+    waiting = found.members[second.member_id]
+    assert (waiting.is_present, waiting.has_share) == (False, True)
+    first.close()

@@ -1,0 +1,283 @@
+"""`PartitionCoordinator` on the embedded store."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from kip30 import GroupError, PluginLocator, UsageError
+from kip30.coordinator import (
+    CooperativeStickyAssignor,
+    Item,
+    PartitionCoordinator,
+    RangeAssignor,
+    ShareGuard,
+    storage_of_share,
+)
+from kip30.coordinator.assignors import Subscriber
+from kip30.coordinator.partition_coordinator import check_assignment
+from kip30.coordinator.share_guard import ITEMS_TOPIC
+from kip30.errors import FencedInstanceError, IllegalGenerationError
+from kip30_conformance.clients.item_coordinator import await_shared, quick_config
+from kip30_conformance.clients.members import MemberFactory
+from kip30_conformance.polling import eventually
+
+from .conftest import OpenClient
+
+TOPICS = {"a": 4, "b": 2, "c": 3}
+
+
+class Listener:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[Item]]] = []
+        self.failing = 0
+
+    def on_assigned(self, items: Sequence[Item]) -> None:
+        self.calls.append(("assigned", list(items)))
+        if self.failing:
+            self.failing -= 1
+            raise ValueError("not now")
+
+    def on_revoked(self, items: Sequence[Item]) -> None:
+        self.calls.append(("revoked", list(items)))
+
+    def on_lost(self, items: Sequence[Item]) -> None:
+        self.calls.append(("lost", list(items)))
+
+    def held(self) -> set[Item]:
+        held: set[Item] = set()
+        for name, items in self.calls:
+            held = held | set(items) if name == "assigned" else held - set(items)
+        return held
+
+
+Start = Callable[..., tuple[PartitionCoordinator, Listener]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with ExitStack() as ends:
+
+        def start_one(
+            client: PluginLocator,
+            *subscription: str,
+            topics: Callable[[], Mapping[str, int]] = lambda: TOPICS,
+            **more: Any,
+        ) -> tuple[PartitionCoordinator, Listener]:
+            listener = Listener()
+            one = PartitionCoordinator(
+                client,
+                "g",
+                subscription=subscription,
+                topics=topics,
+                listener=listener,
+                config=quick_config(client, **more.pop("config", {})),
+                **more,
+            )
+            ends.callback(one.close)
+            one.start()
+            return one, listener
+
+        yield start_one
+
+
+def await_items(*members: tuple[PartitionCoordinator, Listener], count: int) -> None:
+    """Wait until *count* items are shared, and no member is without any.
+
+    A new member has no item at first, and a valid share, until the others have given some up.
+    """
+
+    def are_shared() -> bool:
+        shares = [listener.held() for _, listener in members]
+        sizes = [len(share) for share in shares]
+        are_valid = all(
+            one.is_valid() and one.owned == listener.held() for one, listener in members
+        )
+        is_shared = len(set().union(*shares)) == sum(sizes) == count
+        return are_valid and all(sizes) and is_shared
+
+    eventually(are_shared, within=20, what=f"{count} items are shared")
+
+
+@pytest.mark.case("K43")
+@pytest.mark.case("K45")
+def test_what_stays_is_in_no_call(client: PluginLocator, start: Start) -> None:
+    first = start(client, "a", "b")
+    await_items(first, count=6)
+    before = len(first[1].calls)
+    second = start(client, "a", "b")
+    await_items(first, second, count=6)
+    assert len(first[1].held()) == 3
+    after = first[1].calls[before:]
+    assert [name for name, _ in after] == ["revoked"]
+    assert len(after[0][1]) == 3
+    second[0].close()
+    await_items(first, count=6)
+    assert second[1].calls[-1][0] == "revoked"
+
+
+def test_eager_members_give_up_everything(client: PluginLocator, start: Start) -> None:
+    eager = {"assignors": [RangeAssignor()]}
+    first = start(client, "a", **eager)
+    await_items(first, count=4)
+    second = start(client, "a", **eager)
+    await_items(first, second, count=4)
+    assert ("revoked", [Item("a", number) for number in range(4)]) in first[1].calls
+
+
+@pytest.mark.case("K46")
+def test_what_is_not_subscribed_any_more_is_given_up_before_the_round(
+    client: PluginLocator, start: Start
+) -> None:
+    first = start(client, "a", "b")
+    await_items(first, count=6)
+    first[0].subscribe(["b", "c"])
+    await_items(first, count=5)
+    names = [(name, {item.topic for item in items}) for name, items in first[1].calls[1:]]
+    assert names == [("revoked", {"a"}), ("assigned", {"c"})]
+
+
+def test_a_change_of_topics_is_noticed_by_the_leader(client: PluginLocator, start: Start) -> None:
+    topics = {"a": 2}
+    first = start(client, "a", "d", topics=lambda: dict(topics), refresh_seconds=0.1)
+    second = start(client, "a", topics=dict, refresh_seconds=0.1, config={"eligible": False})
+    await_items(first, second, count=2)
+    topics["a"], topics["d"] = 4, 1
+    await_items(first, second, count=5)
+
+
+def test_an_on_assigned_that_raises_is_called_again(client: PluginLocator) -> None:
+    one = PartitionCoordinator(
+        client,
+        "g",
+        subscription=["a"],
+        topics=lambda: TOPICS,
+        listener=(listener := Listener()),
+        config=quick_config(client),
+    )
+    listener.failing = 1
+    with one:
+        with pytest.raises(ValueError, match="not now"):
+            one.ensure_active_group(20)
+        assert one.owned == frozenset()
+        assert one.ensure_active_group(20)
+        assert len(one.owned) == 4
+    assert [name for name, _ in listener.calls] == ["assigned", "assigned", "revoked"]
+
+
+@pytest.mark.case("K38")
+def test_a_static_member_has_its_partitions_again(open_client: OpenClient, start: Start) -> None:
+    first = start(open_client(), "a", "b")
+    static = {"config": {"group_instance_id": "k", "eligible": False}}
+    second = start(open_client(), "a", "b", **static)
+    await_items(first, second, count=6)
+    share, number = second[1].held(), first[0].generation.generation
+    second[0].close()
+    again = start(open_client(), "a", "b", **static)
+    await_items(first, again, count=6)
+    assert again[1].held() == share
+    assert first[0].generation.generation == number
+
+
+# -- guards of single items
+
+
+def guards_of(one: PartitionCoordinator, instance: str | None = None) -> dict[int, ShareGuard]:
+    key = instance or one.member_id
+    places = sorted(item.partition for item in one.owned)
+    return {place: ShareGuard("g", key, one.member_id, one.since, place) for place in places}
+
+
+@pytest.mark.case("V15")
+def test_the_guard_of_an_item_ends_with_the_item_and_not_with_its_neighbours(
+    client: PluginLocator, start: Start
+) -> None:
+    topics = {"topics": lambda: {ITEMS_TOPIC: 4}}
+    first = start(client, ITEMS_TOPIC, **topics)
+    await_items(first, count=4)
+    former = guards_of(first[0])
+    second = start(client, ITEMS_TOPIC, **topics)
+    await_items(first, second, count=4)
+    assert first[0].since > former[0].since
+    stays, moved = guards_of(first[0]).keys(), guards_of(second[0]).keys()
+    for place in stays:
+        storage_of_share(client, former[place]).set("n", "stays")
+    for place in moved:
+        with pytest.raises(IllegalGenerationError, match=f"item {place} of"):
+            storage_of_share(client, former[place]).set("n", "moved")
+        mine = guards_of(second[0])[place]
+        storage_of_share(client, mine).set("n", "mine")
+        later = mine._replace(since=mine.since + 1)
+        with pytest.raises(IllegalGenerationError):
+            storage_of_share(client, later).set("n", "from later")
+
+
+@pytest.mark.case("V15")
+def test_the_guard_of_an_item_of_a_replaced_instance_is_refused_by_name(
+    open_client: OpenClient, start: Start
+) -> None:
+    admin = open_client()
+    static = {"config": {"group_instance_id": "k"}, "topics": lambda: {ITEMS_TOPIC: 2}}
+    old = start(open_client(), ITEMS_TOPIC, **static)
+    await_items(old, count=2)
+    former = guards_of(old[0], "k")[1]
+    storage_of_share(admin, former).set("n", "1")
+    new = start(open_client(), ITEMS_TOPIC, **static)
+    await_items(new, count=2)
+    with pytest.raises(FencedInstanceError):
+        storage_of_share(admin, former).set("n", "2")
+    storage_of_share(admin, guards_of(new[0], "k")[1]).set("n", "3")
+
+
+@pytest.mark.case("V15")
+def test_the_guard_of_an_item_is_refused_where_no_items_are_divided(
+    client: PluginLocator, members: MemberFactory
+) -> None:
+    one = members.started(client)
+    await_shared(one)
+    guard = ShareGuard("g", one.member_id, one.member_id, one.since, 0)
+    with pytest.raises(IllegalGenerationError):
+        storage_of_share(client, guard).set("n", "1")
+
+
+@pytest.mark.case("K49")
+def test_usage_is_checked(client: PluginLocator) -> None:
+    given: dict[str, Any] = {
+        "subscription": ["a"],
+        "topics": lambda: TOPICS,
+        "listener": Listener(),
+    }
+    wrong: list[dict[str, Any]] = [
+        {"subscription": "a"},
+        {"subscription": [1]},
+        {"assignors": []},
+        {"assignors": [RangeAssignor(), CooperativeStickyAssignor()]},
+    ]
+    for one in wrong:
+        with pytest.raises(UsageError):
+            PartitionCoordinator(client, "g", **{**given, **one})
+
+
+@pytest.mark.case("K43")
+def test_an_assignment_that_must_not_be_published_is_refused() -> None:
+    owner = Subscriber(member_id="x", topics=frozenset("a"), owned=[Item("a", 0)], generation=1)
+    other = Subscriber(member_id="y", topics=frozenset("ab"))
+    item, free = Item("a", 0), Item("a", 1)
+
+    def check(assigned: Mapping[str, Sequence[Item]], *, is_cooperative: bool = True) -> int:
+        return check_assignment(assigned, [owner, other], TOPICS, is_cooperative=is_cooperative)
+
+    assert check({"x": [item], "y": [free]}) == 2
+    assert check({"y": [item]}, is_cooperative=False) == 1
+    wrong: list[dict[str, list[Item]]] = [
+        {"y": [item]},
+        {"x": [free], "y": [free]},
+        {"x": [Item("b", 0)]},
+        {"z": [free]},
+    ]
+    for one in wrong:
+        with pytest.raises(GroupError):
+            check(one)

@@ -1,0 +1,63 @@
+"""Writes by the text of a share, on the embedded store: each ends with exactly that share."""
+
+import pytest
+
+from kip30.coordinator import ShareGuard, storage_of_share
+from kip30.errors import FencedInstanceError, IllegalGenerationError
+from kip30_conformance.clients.item_coordinator import ItemCoordinator, await_shared
+from kip30_conformance.clients.members import MemberFactory
+from kip30_conformance.polling import eventually
+
+from .conftest import OpenClient
+
+
+def guard_of(member: ItemCoordinator, instance: str | None = None) -> ShareGuard:
+    return ShareGuard("g", instance or member.member_id, member.member_id, member.since)
+
+
+def test_a_guard_ends_with_the_share_and_not_with_the_membership(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    admin = open_client()
+    first = members.started(open_client())
+    await_shared(first)
+    former = guard_of(first)
+    storage_of_share(admin, former).put("n", "1")
+    await_shared(first, members.started(open_client()))
+    assert first.since > former.since
+    with pytest.raises(IllegalGenerationError):
+        storage_of_share(admin, former).update("n", "2")
+    storage_of_share(admin, guard_of(first)).update("n", "3")
+    found = storage_of_share(admin, former).get("n")
+    assert found is not None
+    assert found.value == "3"
+
+
+def test_a_guard_passes_while_the_share_stays_in_later_generations(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    admin = open_client()
+    first = members.started(open_client(), count=1, cooperative=True)
+    await_shared(first)
+    former = guard_of(first)
+    generation = first.generation.generation
+    members.started(open_client(), count=1, cooperative=True)
+    eventually(lambda: first.generation.generation > generation, what="a later generation")
+    assert first.since == former.since
+    storage_of_share(admin, former).put("n", "1")
+
+
+def test_the_guard_of_a_replaced_instance_is_refused_by_name(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    admin, static = open_client(), {"group_instance_id": "k"}
+    old = members.started(open_client(), config=static)
+    await_shared(old)
+    former = guard_of(old, "k")
+    storage_of_share(admin, former).put("n", "1")
+    new = members.started(open_client(), config=static)
+    await_shared(new)
+    assert new.since == former.since
+    with pytest.raises(FencedInstanceError):
+        storage_of_share(admin, former).update("n", "2")
+    storage_of_share(admin, guard_of(new, "k")).update("n", "3")

@@ -1,0 +1,114 @@
+"""Recipes that wait in a line, in an event loop whose tasks are cancelled at any moment."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip30 import NotAcquiredError
+from kip30.aio import AsyncPluginLocator
+from kip30.recipes import aio
+from kip30.recipes.aio import (
+    AsyncBarrier,
+    AsyncCounter,
+    AsyncGrip,
+    AsyncReadWriteLock,
+    AsyncSemaphore,
+)
+from kip30.recipes.barrier import barrier_group
+from kip30.recipes.read_write_lock import read_write_lock_group
+from kip30.recipes.semaphore import semaphore_group
+from kip30_conformance.polling import eventually, throughout
+
+from .conftest import OpenClient
+
+
+def _opened(folder: Path) -> AsyncPluginLocator:
+    return AsyncPluginLocator(
+        {"plugin.backend": "embedded", "plugin.embedded.directory": folder / "state"}
+    )
+
+
+@pytest.mark.parametrize("recipe", ["read", "write", "permit"])
+def test_a_task_that_is_cancelled_at_any_moment_leaves_nothing(
+    open_client: OpenClient, tmp_path: Path, recipe: str
+) -> None:
+    group = semaphore_group("x") if recipe == "permit" else read_write_lock_group("x")
+    line = open_client().group_membership(group)
+
+    async def main() -> None:
+        async with _opened(tmp_path) as locator:
+            lock, semaphore = AsyncReadWriteLock(locator, "x"), AsyncSemaphore(locator, "x", 1)
+            acquires: dict[str, Callable[..., Coroutine[Any, Any, AsyncGrip[Any]]]] = {
+                "read": lock.read,
+                "write": lock.write,
+                "permit": semaphore.acquire,
+            }
+            acquire = acquires[recipe]
+            for steps in range(40):
+                task = asyncio.create_task(acquire())
+                await asyncio.sleep(0.0005 * steps)
+                task.cancel()
+                try:
+                    grip = await task
+                except asyncio.CancelledError:
+                    continue
+                await grip.release()
+            await asyncio.to_thread(eventually, lambda: not line.membership_list())
+            async with await acquire(timeout_seconds=10) as grip:
+                grip.check()
+            assert grip.lost.is_set()
+
+    asyncio.run(main())
+
+
+def test_a_barrier_and_a_counter(open_client: OpenClient, tmp_path: Path) -> None:
+    line = open_client().group_membership(barrier_group("x"))
+
+    async def main() -> None:
+        async with _opened(tmp_path) as locator, AsyncBarrier(locator, "x", 3) as barrier:
+            cancelled = asyncio.create_task(barrier.wait())
+            await asyncio.to_thread(eventually, line.membership_list)
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
+            await asyncio.to_thread(eventually, lambda: not line.membership_list())
+            with pytest.raises(NotAcquiredError):
+                await barrier.wait(0.1)
+            assert sorted(await asyncio.gather(*(barrier.wait(10) for _ in range(3)))) == [0, 1, 2]
+            counter = AsyncCounter(locator, "x")
+            await asyncio.gather(*(counter.add(2) for _ in range(20)))
+            assert await counter.compare_and_set(40, 7)
+            assert await counter.value() == 7
+
+    asyncio.run(main())
+
+
+def test_a_long_wait_does_not_gather_callbacks(
+    open_client: OpenClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = open_client().group_membership(semaphore_group("x"))
+    added: list[Future[Any]] = []
+    add = Future[Any].add_done_callback
+
+    def adding(future: Future[Any], fn: Callable[[Future[Any]], object]) -> None:
+        added.append(future)
+        add(future, fn)
+
+    # A wait is made of pieces of this length, in seconds: here of many.
+    monkeypatch.setattr(aio, "_LONGEST_WAIT", 0.01)
+    monkeypatch.setattr(Future, "add_done_callback", adding)
+
+    async def main() -> None:
+        async with _opened(tmp_path) as locator, AsyncSemaphore(locator, "x", 1) as semaphore:
+            grip = await semaphore.acquire()
+            waiting = asyncio.create_task(semaphore.acquire())
+            await asyncio.to_thread(eventually, lambda: len(line.membership_list()) == 2)
+            before = len(added)
+            await asyncio.to_thread(throughout, lambda: len(added) < before + 40, seconds=1.0)
+            await grip.release()
+            await (await waiting).release()
+
+    asyncio.run(main())

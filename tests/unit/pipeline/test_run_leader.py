@@ -1,0 +1,68 @@
+"""One driver for a run: refused, superseded, and fenced."""
+
+import pytest
+
+from kip30 import Fence, NotElectedError, PluginLocator, UnsupportedError
+from kip30.driver import Capability
+from kip30.pipeline.applier import Applier, NewRecord, WriteOutcome
+from kip30.pipeline.run_leader import RunLeader, service_of
+from kip30_conformance.polling import eventually
+from tests.unit.core.trouble import faults
+
+from .conftest import OpenClient
+
+
+def test_the_driver_has_a_fence(client: PluginLocator) -> None:
+    election = client.leader_election(service_of("r"))
+    with RunLeader(client, "r") as driver:
+        fence = driver.fence()
+        leader = election.get_leader()
+        assert leader is not None
+        assert fence == Fence("pipeline/r", leader.epoch)
+        assert driver.fence() == fence
+    assert election.get_leader() is None
+
+
+@pytest.mark.case("P08")
+def test_a_second_driver_is_refused(client: PluginLocator, open_client: OpenClient) -> None:
+    other = open_client()
+    with RunLeader(client, "r") as first, RunLeader(other, "another") as another:
+        first.fence()
+        another.fence()
+        for place in (client, other):
+            with (
+                RunLeader(place, "r") as second,
+                pytest.raises(NotElectedError, match=r"run 'r' is driven by process .*, epoch 1"),
+            ):
+                second.fence(timeout_seconds=0)
+    with RunLeader(other, "r") as third:
+        assert third.fence().epoch == 2
+
+
+def test_a_successor_waits_until_the_driver_is_gone(
+    client: PluginLocator, open_client: OpenClient
+) -> None:
+    with RunLeader(client, "r") as first, RunLeader(open_client(), "r") as second:
+        epoch = first.fence().epoch
+        first.close()
+        assert second.fence().epoch > epoch
+
+
+def test_a_lost_term_is_followed_by_another_one(client: PluginLocator) -> None:
+    with RunLeader(client, "r") as driver:
+        fence = driver.fence()
+        faults(client).expire_session()
+        eventually(lambda: driver.fence() != fence, what="another term has begun")
+        outcomes = [
+            Applier(client.backend, "r", seconds=10, fence=one).create([NewRecord("k", b"", "1")])
+            for one in (fence, driver.fence())
+        ]
+        assert [one.outcome for (one,) in outcomes] == [WriteOutcome.FENCED, WriteOutcome.WRITTEN]
+
+
+def test_a_store_without_fences_is_refused(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.backend, "capabilities", frozenset[Capability]())
+    with pytest.raises(UnsupportedError, match="fencing"):
+        RunLeader(client, "r")
