@@ -99,15 +99,15 @@ def test_a_part_of_a_store(config: Path, tmp_path: Path) -> None:
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from kip30.pipeline import journal, tail
+from kip30.pipeline import feed_journal, tail
 from tests.pipeline.feeding import tail_in
 from tests.pipeline.test_tail import SMALL
 folder, config, point, count = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 owner, name = {
-    "written": (journal, "_write"),
-    "appended": (journal.Journal, "append"),
+    "written": (feed_journal, "_write"),
+    "appended": (feed_journal.Journal, "append"),
     "known": (tail.KnownKeys, "apply"),
-    "noted": (journal.Journal, "note"),
+    "noted": (feed_journal.Journal, "note"),
 }[point]
 original = getattr(owner, name)
 def deadly(*args):
