@@ -14,12 +14,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 from .mutants.pipeline import MUTANTS, Edit, mutated
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 150.0 * TIME_SCALE
+SECONDS = 150.0
 SLACK = 30.0
 ACQUITTED = (
     "P03-digest-without-the-key",
@@ -36,7 +36,7 @@ ACQUITTED = (
 ACCIDENT = re.compile(
     r"\b(Syntax|Indentation|Import|ModuleNotFound|Name|UnboundLocal|Attribute|Type)Error\b"
 )
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(SECONDS + 2 * SLACK)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(SECONDS * time_scale() + 2 * SLACK)]
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -76,7 +76,7 @@ def ended(name: str, edits: tuple[Edit, ...], nodes: list[str], folder: Path) ->
             start_new_session=True,
         )
         try:
-            status = process.wait(SECONDS)
+            status = process.wait(SECONDS * time_scale())
         finally:
             if process.poll() is None:
                 kill(process)

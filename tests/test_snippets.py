@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kip30.config import load
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 from .snippets import Snippet, snippets, transcript
 
@@ -19,7 +19,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SNIPPETS = [snippet for document in DOCUMENTS for snippet in snippets(document)]
 RUN = [one for one in SNIPPETS if one.verb == "run"]
 PROPERTIES = [one for one in SNIPPETS if one.language == "properties"]
-SECONDS = 60 * TIME_SCALE
+SECONDS = 60
 
 
 def _name(snippet: Snippet) -> str:
@@ -96,7 +96,7 @@ def _shell(folder: Path, commands: str) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=SECONDS * time_scale(),
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

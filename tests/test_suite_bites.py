@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kip30_conformance.polling import time_scale
+
 SOUND = "kip30_backends.embedded:EmbeddedBackend"
 SUITES = Path(__file__).parent / "mutants" / "suites.py"
 
@@ -89,7 +91,7 @@ CONVICTIONS = {
 
 @pytest.mark.parametrize(("mutant", "case"), CONVICTIONS.items())
 def test_mutant_is_convicted(mutant: str, case: str, tmp_path: Path) -> None:
-    assert verdicts(f"mutants.{mutant}", [case], tmp_path, time_scale=0.25) == {case: "convicted"}
+    assert verdicts(f"mutants.{mutant}", [case], tmp_path, patience=0.25) == {case: "convicted"}
 
 
 def test_the_sound_store_is_acquitted(tmp_path: Path) -> None:
@@ -98,11 +100,11 @@ def test_the_sound_store_is_acquitted(tmp_path: Path) -> None:
 
 
 def verdicts(
-    backend: str, cases: list[str], folder: Path, *, time_scale: float = 1
+    backend: str, cases: list[str], folder: Path, *, patience: float = 1
 ) -> dict[str, str]:
     """Run *cases* against *backend* and return what became of each."""
     report = folder / "verdicts"
-    scale = float(os.environ.get("KIP30_TIME_SCALE", "1")) * time_scale
+    scale = time_scale() * patience
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),

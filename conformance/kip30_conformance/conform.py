@@ -29,7 +29,7 @@ from kip30.driver import Backend, Capability
 from kip30.runtime.resolution import Configuration, check
 from kip30_conformance.cross_process_check import require_sharing
 from kip30_conformance.harness import OPERATION_SECONDS, Harness
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.report.rendering import html, markdown
 from kip30_conformance.report.results import Level, StoreUnderTest, Summary
 from kip30_conformance.servers import Ensemble
@@ -205,7 +205,7 @@ def _environment() -> dict[str, str]:
         "Python": platform.python_version(),
         "system": platform.platform(),
         "processors": str(os.cpu_count()),
-        "time scale": f"{TIME_SCALE:g}",
+        "time scale": f"{time_scale():g}",
         **_commit(),
     }
 

@@ -15,7 +15,7 @@ from kip30.driver.clock import Clock
 from kip30_conformance.client_faults import ClientFaults, InProcessFaults, hook
 from kip30_conformance.clients.peer import Peer
 from kip30_conformance.neighbour.base import Neighbour, Spot, leader, member
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.unreachable import nowhere
 
@@ -56,7 +56,7 @@ class Harness(ABC):
     @property
     def patient(self) -> Mapping[str, Any]:
         """Timeouts for clients that keep both: longer on a slow machine."""
-        return _timeouts(self.session_seconds * TIME_SCALE, self.operation_seconds * TIME_SCALE)
+        return _timeouts(self.session_seconds * time_scale(), self.operation_seconds * time_scale())
 
     @property
     def steady(self) -> Mapping[str, Any]:
@@ -64,7 +64,7 @@ class Harness(ABC):
 
         A busy machine that delays its renewals must not end its claims.
         """
-        factor = STEADY_FACTOR * max(1.0, TIME_SCALE)
+        factor = STEADY_FACTOR * max(1.0, time_scale())
         session = max(self.session_seconds, min(factor * self.session_seconds, STEADY_SECONDS))
         return _timeouts(session, min(session, 4 * self.operation_seconds))
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kip30_conformance.polling import time_scale
+
 from .workshop import PATIENCE, Workshop, await_line, eventually, is_running
 
 
@@ -122,7 +124,7 @@ def test_a_lock_that_another_process_holds_is_waited_for(workshop: Workshop) -> 
             await_line(process, "another process")
             assert workshop.made_by() == []
             fcntl.flock(lock, fcntl.LOCK_UN)
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(PATIENCE * time_scale()) == 0
     assert_whole(workshop)
 
 
@@ -132,7 +134,7 @@ def test_of_many_at_once_one_makes_it(workshop: Workshop) -> None:
         processes = [stack.enter_context(workshop.installing("zoo")) for _ in range(5)]
         eventually(lambda: len(workshop.made_by()) == 1)
         workshop.open_gate()
-        assert [process.wait(PATIENCE) for process in processes] == [0] * 5
+        assert [process.wait(PATIENCE * time_scale()) for process in processes] == [0] * 5
     assert len(workshop.made_by()) == 1
     assert_whole(workshop)
 
@@ -145,7 +147,7 @@ def test_interrupted_it_ends_what_it_started_and_can_be_run_again(
     with workshop.installing("zoo") as process:
         eventually(lambda: len(workshop.made_by()) == 1)
         process.send_signal(number)
-        assert process.wait(PATIENCE) == 128 + number
+        assert process.wait(PATIENCE * time_scale()) == 128 + number
     assert not is_running(workshop.made_by()[0])
     assert not workshop.folder("zoo").exists()
     workshop.gate.unlink()
@@ -160,7 +162,7 @@ def test_killed_its_commands_still_hold_the_lock(workshop: Workshop) -> None:
     with workshop.installing("zoo") as killed:
         eventually(lambda: len(workshop.made_by()) == 1)
         killed.kill()
-        killed.wait(PATIENCE)
+        killed.wait(PATIENCE * time_scale())
     orphan = workshop.made_by()[0]
     with workshop.installing("zoo") as process:
         await_line(process, "another process")
@@ -169,7 +171,7 @@ def test_killed_its_commands_still_hold_the_lock(workshop: Workshop) -> None:
         eventually(lambda: len(workshop.made_by()) == 2)
         assert not is_running(orphan)
         workshop.open_gate()
-        assert process.wait(PATIENCE) == 0
+        assert process.wait(PATIENCE * time_scale()) == 0
     assert_whole(workshop)
 
 

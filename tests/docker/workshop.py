@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kip30_conformance.polling import time_scale
+
 PROGRAM = Path(__file__).parents[2] / "docker" / "install-servers"
-PATIENCE = 20 * float(os.environ.get("KIP30_TIME_SCALE", "1"))
+PATIENCE = 20
 
 # Notes its process id, waits for the gate, and makes something that the next step looks for.
 MAKE = 'echo $$ >> "$DIARY"; echo half > half; cat "$GATE"; mkdir bin; echo whole > bin/server'
 
 
 def eventually(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + PATIENCE * time_scale()
     while not is_so():
-        assert time.monotonic() < end, f"not within {PATIENCE} s: {is_so}"
+        assert time.monotonic() < end, f"not within {PATIENCE * time_scale():g} s: {is_so}"
         time.sleep(0.002)
 
 
@@ -74,7 +76,7 @@ class Workshop:
             env=self._environment(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=PATIENCE * time_scale(),
             check=False,
         )
 

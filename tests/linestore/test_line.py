@@ -12,7 +12,7 @@ from stevedore import ExtensionManager
 from kip30 import KeySetChange
 from kip30_conformance.all_suites import suite_classes
 from kip30_conformance.clients.callback_recorder import Recorder
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.servers import start
 from kip30_conformance.servers.server_harness import ServerHarness
 from tests.unit.threads import no_threads
@@ -66,7 +66,7 @@ def test_names_are_listed_and_observed_without_the_values(harness: ServerHarness
 
 
 def test_renewals_need_no_thread_of_the_moment(harness: ServerHarness) -> None:
-    seconds = 3.0 * TIME_SCALE
+    seconds = 3.0 * time_scale()
     timeout: dict[str, Any] = {"plugin.session.timeout.ms": round(seconds * 1000)}
     with harness.open(harness.unique_root(), **timeout) as client:
         election = client.leader_election("s")

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from kip30 import PluginLocator
 from kip30.config import Written
 from kip30.pipeline.session import open_session
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import STORES, Ensemble
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import unused_namespace
@@ -58,8 +58,8 @@ def servers(
 @pytest.fixture
 def target(servers: Ensemble | None, tmp_path: Path) -> Iterator[Target]:
     properties: dict[str, Written] = {
-        "plugin.session.timeout.ms": round(10_000 * TIME_SCALE),
-        "plugin.operation.timeout.ms": round(5_000 * TIME_SCALE),
+        "plugin.session.timeout.ms": round(10_000 * time_scale()),
+        "plugin.operation.timeout.ms": round(5_000 * time_scale()),
         "plugin.namespace": unused_namespace(),
     }
     if servers is None:

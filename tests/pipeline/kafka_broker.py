@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kazoo.client import KazooClient
 
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers.installed import find
 from kip30_conformance.servers.ports import HOST
 from kip30_conformance.servers.supervisor_client import SupervisorClient
@@ -79,7 +79,7 @@ def run_tool(tool: str, *words: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=_SECONDS * TIME_SCALE,
+        timeout=_SECONDS * time_scale(),
         check=False,
     )
     assert done.returncode == 0, done.stdout

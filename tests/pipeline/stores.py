@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kip30 import BYTES, PluginLocator, Storage
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble, start
 
 STORES = ("embedded", "zookeeper", "etcd", "consul", "cassandra")
@@ -27,8 +27,8 @@ class Stores:
         lines = {
             **self.settings(store),
             "plugin.namespace": namespace,
-            "plugin.operation.timeout.ms": str(round(10_000 * TIME_SCALE)),
-            "plugin.session.timeout.ms": str(round(20_000 * TIME_SCALE)),
+            "plugin.operation.timeout.ms": str(round(10_000 * time_scale())),
+            "plugin.session.timeout.ms": str(round(20_000 * time_scale())),
         }
         file = self._folder / f"{store}-{namespace}.properties"
         file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
@@ -99,7 +99,7 @@ def writing(
         threads = [threading.Thread(target=write, args=[one]) for one in range(writers)]
         for thread in threads:
             thread.start()
-        begun.wait(60 * TIME_SCALE)
+        begun.wait(60 * time_scale())
         try:
             yield
         finally:

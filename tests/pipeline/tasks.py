@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kip30.config import Written
-from kip30_conformance.polling import TIME_SCALE, is_readable
+from kip30_conformance.polling import is_readable, time_scale
 
 _MAIN = Path(__file__).with_name("applying_main.py")
 _ANSWER_SECONDS = 20.0
@@ -61,5 +61,5 @@ class Task:
     def _line(self) -> bytes:
         stdout = self._process.stdout
         assert stdout is not None
-        assert is_readable(stdout.fileno(), _ANSWER_SECONDS * TIME_SCALE), "no answer"
+        assert is_readable(stdout.fileno(), _ANSWER_SECONDS * time_scale()), "no answer"
         return stdout.readline().strip()

@@ -14,7 +14,7 @@ from kip30.driver.records import Entry
 from kip30.names import parse_key
 from kip30.pipeline.applier import Applied, Applier, NewRecord, WriteOutcome
 from kip30.pipeline.run_leader import RunLeader
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.etcd.admin import Admin, encoded
 from tests.unit.pipeline.requests import Requests
 
@@ -22,12 +22,12 @@ from .applying_main import records
 from .conftest import Target
 from .tasks import Task
 
-SECONDS = 10 * TIME_SCALE
+SECONDS = 10
 MANY = records(0, 400)
 
 
 def applier(client: PluginLocator, run: str = "r") -> Applier:
-    return Applier(client.backend, run, seconds=SECONDS)
+    return Applier(client.backend, run, seconds=SECONDS * time_scale())
 
 
 def count(applied: list[Applied]) -> dict[str, int]:
@@ -36,7 +36,7 @@ def count(applied: list[Applied]) -> dict[str, int]:
 
 def entries(client: PluginLocator, given: list[NewRecord]) -> list[Entry | None]:
     keys = [parse_key(one.key) for one in given]
-    return client.backend.storage.read(keys).result(SECONDS)
+    return client.backend.storage.read(keys).result(SECONDS * time_scale())
 
 
 def data(client: PluginLocator, given: list[NewRecord]) -> list[bytes | None]:
@@ -182,7 +182,7 @@ def test_a_stopped_driver_writes_nothing_after_its_successor_began(target: Targe
             with pytest.raises(NotElectedError, match="driven by"):
                 leader.fence(timeout_seconds=0)
             former.stop()
-            fence = leader.fence(timeout_seconds=60 * TIME_SCALE)
+            fence = leader.fence(timeout_seconds=60 * time_scale())
             assert fence.epoch > epoch
             former.send("create", "r", 200, 400, 0)
             former.resume()
@@ -191,7 +191,7 @@ def test_a_stopped_driver_writes_nothing_after_its_successor_began(target: Targe
             assert told.pop("fenced") + told.pop("unknown", 0) == 200
             assert not told
             assert data(client, MANY[200:]) == [None] * 200
-            writer = Applier(client.backend, "r", seconds=SECONDS, fence=fence)
+            writer = Applier(client.backend, "r", seconds=SECONDS * time_scale(), fence=fence)
             assert count(writer.create(MANY)) == {"written": 400}
 
 

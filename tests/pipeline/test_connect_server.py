@@ -10,7 +10,7 @@ import pytest
 
 from kip30 import UnavailableError, UsageError
 from kip30.pipeline.session import open_session
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 WITHOUT_PACKAGE = """
 import sys
@@ -51,7 +51,7 @@ def test_a_missing_package(port: int, tmp_path: Path) -> None:
         [sys.executable, program, f"sc://127.0.0.1:{port}"],
         check=False,
         capture_output=True,
-        timeout=60 * TIME_SCALE,
+        timeout=60 * time_scale(),
     )
     assert b"UsageError: --remote needs more packages" in ended.stderr
     assert b"pip install 'pyspark[connect]'" in ended.stderr

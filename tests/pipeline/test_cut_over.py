@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kip30 import BYTES, PluginLocator, Storage
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 from .stores import contents, fill, stores_in, writing
 
@@ -44,7 +44,7 @@ def call(folder: Path, words: list[str]) -> None:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=200 * TIME_SCALE,
+        timeout=200 * time_scale(),
         check=False,
     )
     assert done.returncode == 0, (words, done.stdout[-2_000:], done.stderr[-4_000:])
@@ -59,7 +59,7 @@ def running(folder: Path, words: list[str]) -> Iterator[subprocess.Popen[bytes]]
     try:
         yield command
         command.send_signal(signal.SIGINT)
-        assert command.wait(60 * TIME_SCALE) == 130
+        assert command.wait(60 * time_scale()) == 130
     finally:
         if command.poll() is None:
             os.killpg(command.pid, signal.SIGKILL)
@@ -85,7 +85,7 @@ def test_the_page_moves_a_store_while_programs_write(folder: Path) -> None:
             fill(old, {"app/mark": b"here"})
             eventually(
                 lambda: contents(new, ["app/mark"]) == {"app/mark": b"here"},
-                within=120 * TIME_SCALE,
+                within=120 * time_scale(),
                 what="the feed has arrived at the mark",
             )
     call(folder, feed_once)

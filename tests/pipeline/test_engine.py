@@ -16,16 +16,16 @@ from pyspark.sql import SparkSession
 from kip30.cli._exit_codes import Status
 from kip30.pipeline.bundle import write_bundle
 from kip30.pipeline.run_directory import read_manifest
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import start
 
 from .cluster import HOME, connect_server, environment, standalone
 from .store import embedded, fill, write_properties
 
-SECONDS = 120.0 * TIME_SCALE
+SECONDS = 120.0
 KEYS = 20_000
 heavy = pytest.mark.heavy
-slow = pytest.mark.timeout(3 * SECONDS)
+slow = pytest.mark.timeout(3 * SECONDS * time_scale())
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def _kip30(*words: object) -> list[object]:
 
 def _finished(words: Sequence[object], log: Path, **surroundings: str) -> int:
     with _started(words, log, **surroundings) as process:
-        return process.wait(SECONDS)
+        return process.wait(SECONDS * time_scale())
 
 
 def _digest(run: Path) -> Any:
@@ -89,11 +89,11 @@ def test_ctrl_c_ends_every_process_and_leaves_a_run_to_resume(tmp_path: Path) ->
     file, run, log = embedded(tmp_path, KEYS), tmp_path / "run", tmp_path / "log"
     words = ("snapshot", file, "--out", run, "--span-rows", 20, "--master", "local[2]")
     with _started(_kip30(*words), log) as process:
-        eventually(lambda: "spans, " in log.read_text(), within=SECONDS / TIME_SCALE)
+        eventually(lambda: "spans, " in log.read_text(), within=SECONDS)
         family = _family(process)
         assert any("java" in one.name() for one in family)
         process.send_signal(signal.SIGINT)
-        assert process.wait(SECONDS) == Status.INTERRUPTED, log.read_text()
+        assert process.wait(SECONDS * time_scale()) == Status.INTERRUPTED, log.read_text()
         # What was started by a process that ended may wait for the system to note its end.
         eventually(lambda: not [one for one in family if one.is_running()])
     assert "the same with --resume goes on" in log.read_text()
@@ -142,11 +142,11 @@ def test_an_executor_that_is_killed_loses_nothing(tmp_path: Path, etcd: Path) ->
     run, log = tmp_path / "run", tmp_path / "log"
     words = ("snapshot", etcd, "--out", run, "--span-rows", 50, "--request-seconds", 30)
     with _started(_kip30(*words, "--master", "local-cluster[2,1,1024]"), log) as process:
-        eventually(lambda: "spans, " in log.read_text(), within=SECONDS / TIME_SCALE)
+        eventually(lambda: "spans, " in log.read_text(), within=SECONDS)
         executor, *_ = _executors(process)
         executor.kill()
         assert process.poll() is None
-        assert process.wait(SECONDS) == 0, log.read_text()
+        assert process.wait(SECONDS * time_scale()) == 0, log.read_text()
     assert _digest(run).rows == KEYS
 
 

@@ -27,7 +27,7 @@ from kip30.pipeline.progress import FeedProgress, NoProgress
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.wakeup import Wakeup
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 from .feeding import Rows, changes_of, gaps, repeated, states, storage_of, version_of
 from .stores import STORES, Stores, contents, fill, stores_in
@@ -122,7 +122,7 @@ def following(
         yield reports
     finally:
         stop.set()
-        thread.join(60 * TIME_SCALE)
+        thread.join(60 * time_scale())
     assert len(reports) == 1
 
 
@@ -301,7 +301,7 @@ def test_p21_killed_after_a_batch(  # noqa: PLR0913, PLR0917  fixtures
     run = tmp_path / "run"
     fill(source, VALUES)
     with child(source, goal, run, point) as process:
-        assert process.wait(90 * TIME_SCALE) == -signal.SIGKILL
+        assert process.wait(90 * time_scale()) == -signal.SIGKILL
     written = read_manifest(run).counts.get("written", 0)
     with storage_of(source) as storage:
         storage.set("n0/k000", b"changed")
@@ -323,7 +323,7 @@ def test_p22_a_batch_that_comes_again(
 ) -> None:
     fill(source, VALUES)
     with child(source, target, tmp_path / "run", "written") as process:
-        assert process.wait(90 * TIME_SCALE) == -signal.SIGKILL
+        assert process.wait(90 * time_scale()) == -signal.SIGKILL
     with storage_of(target) as storage:
         before = {key: version_of(storage, key) for key in VALUES}
     once(spark, source, tmp_path / "run", target=target)
@@ -467,7 +467,7 @@ def test_ctrl_c_ends_it_and_resume_goes_on(
     with child(source, None, run, "none") as process:
         eventually(lambda: list(run.glob("out/day=*/batch=*")), within=60)
         os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(60 * TIME_SCALE) == -signal.SIGINT
+        assert process.wait(60 * time_scale()) == -signal.SIGINT
     counts = read_manifest(run).counts
     assert counts["changes"] == len(VALUES)
     fill(source, {"n/late": b"late"})

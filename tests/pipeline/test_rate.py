@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from kip30.pipeline import snapshot
 from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
 from kip30.pipeline.run_directory import read_manifest
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from tests.unit.pipeline.test_rate_limit import most_in_a_second
 
 from .odd_stores import times_beside
@@ -43,7 +43,7 @@ def test_no_second_has_more_than_the_rate(taken: Path, tmp_path: Path, slots: in
     file = write_properties(tmp_path / "target.properties", settings)
     words = ["restore", taken, file, "--out", tmp_path / "run", "--rate", _RATE]
     call = [sys.executable, "-m", "kip30", "pipeline", *words, "--master", f"local[{slots}]"]
-    subprocess.run(list(map(str, call)), check=True, timeout=120 * TIME_SCALE)
+    subprocess.run(list(map(str, call)), check=True, timeout=120 * time_scale())
     times = times_beside(target)
     assert len(times) == _KEYS
     assert most_in_a_second(times) <= 1.1 * _RATE

@@ -20,7 +20,7 @@ from kip30.pipeline.endpoints import (
 )
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import read_manifest
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 from .stores import contents, fill
 
@@ -194,7 +194,7 @@ def test_a_killed_driver_is_resumed(
     try:
         eventually(
             lambda: len(contents(target, list(VALUES))) > 5,
-            within=60 * TIME_SCALE,
+            within=60 * time_scale(),
             what="some keys are there",
         )
     finally:

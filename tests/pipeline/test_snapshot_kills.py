@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from kip30 import UsageError
 from kip30.pipeline.report import JobEnding
 from kip30.pipeline.run_directory import read_manifest
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 from .snapshots import take, values_of
 from .stores import Stores, fill, stores_in
@@ -83,7 +83,7 @@ def test_a_killed_driver_is_resumed(
         [sys.executable, "-c", KILLED, str(config), str(out), point],
         check=False,
         capture_output=True,
-        timeout=120 * TIME_SCALE,
+        timeout=120 * time_scale(),
         start_new_session=True,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2_000:]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble, Link, Node
 
-PATIENCE = 5.0 * TIME_SCALE
+PATIENCE = 5.0
 SILENCE = 0.3
 QUESTION = b"GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n"
 
@@ -18,12 +18,12 @@ class Talk:
     """One connection to etcd, held over several questions."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE * time_scale())
 
     def ask(self) -> None:
         self._socket.sendall(QUESTION)
 
-    def hear(self, seconds: float = PATIENCE) -> bytes:
+    def hear(self, seconds: float = PATIENCE * time_scale()) -> bytes:
         self._socket.settimeout(seconds)
         return self._socket.recv(65_536)
 
@@ -49,7 +49,7 @@ def talk(link: Link, node: int = 0) -> Iterator[Talk]:
 
 
 def _posted(port: int, path: str, **content: Any) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE * time_scale())
     with closing(connection):
         connection.request("POST", path, json.dumps(content))
         return json.loads(connection.getresponse().read())

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, Node
 from kip30_conformance.servers.certificates import Authority
 from kip30_conformance.servers.needing import needed
@@ -36,7 +36,7 @@ def trio() -> Iterator[Ensemble]:
 
 
 def asked(port: int, method: str, path: str, content: str = "", token: str = "") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE * time_scale())
     with closing(connection):
         connection.request(method, path, content, {"X-Consul-Token": token})
         answer = connection.getresponse()

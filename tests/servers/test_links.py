@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Counts, Ensemble, Link, Node
 
 from .talking import PATIENCE, QUESTION, SILENCE, talk
@@ -118,7 +118,7 @@ def test_refused_by_the_kernel(link: Link) -> None:
         with pytest.raises(ConnectionResetError):
             connection.hear()
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", link.ports[0]), PATIENCE)
+        socket.create_connection(("127.0.0.1", link.ports[0]), PATIENCE * time_scale())
     link.heal()
     with talk(link) as connection:
         assert connection.is_answered()
@@ -156,7 +156,7 @@ def test_delay_there_and_back(link: Link) -> None:
         link.heal()
         started = time.monotonic()
         assert connection.is_answered()
-        assert time.monotonic() - started < PATIENCE
+        assert time.monotonic() - started < PATIENCE * time_scale()
 
 
 def test_bandwidth(link: Link) -> None:
@@ -201,7 +201,7 @@ def test_links_are_separate_and_end(etcd: Ensemble, link: Link) -> None:
         port = other.ports[0]
     assert etcd.open_links() == before
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port), PATIENCE)
+        socket.create_connection(("127.0.0.1", port), PATIENCE * time_scale())
 
 
 def test_a_stopped_node_is_silent(etcd: Ensemble, link: Link) -> None:

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 
 def run_in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> int:
@@ -26,7 +26,7 @@ def run_in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) 
 
 def exit_status(child: int) -> int:
     """Wait for *child* and return its exit status; kill it if it hangs."""
-    deadline = time.monotonic() + 20 * TIME_SCALE
+    deadline = time.monotonic() + 20 * time_scale()
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)

@@ -7,12 +7,12 @@ from typing import Protocol
 
 from kip30 import PluginLocator
 from kip30.config import Written
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
 
 PATIENT: dict[str, Written] = {
-    "plugin.session.timeout.ms": round(20_000 * TIME_SCALE),
-    "plugin.operation.timeout.ms": round(10_000 * TIME_SCALE),
+    "plugin.session.timeout.ms": round(20_000 * time_scale()),
+    "plugin.operation.timeout.ms": round(10_000 * time_scale()),
 }
 """For clients that have much to do, however slow the machine is."""
 

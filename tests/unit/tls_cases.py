@@ -18,12 +18,12 @@ import pytest
 
 from kip30 import ConfigError, DefiniteError, Kip30Error, PluginLocator
 from kip30.config import Written
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority, Signed
 from tests.unit.children import run_in_child
 
-CONNECT_MS = round(4000 * TIME_SCALE)
+CONNECT_MS = round(4000 * time_scale())
 _OPEN = """
 import sys
 from kip30 import Kip30Error, PluginLocator
@@ -207,7 +207,7 @@ class TlsCases(ABC):
     def test_replaced_certificates(
         self, mine: dict[str, Written], servers: Ensemble, files: Files, stranger: Authority
     ) -> None:
-        mine["plugin.operation.timeout.ms"] = round(2000 * TIME_SCALE)
+        mine["plugin.operation.timeout.ms"] = round(2000 * time_scale())
         with _open(mine) as client:
             storage = client.storage()
             storage.put("rotated/key", "v")
@@ -279,7 +279,7 @@ def _at_a_terminal(properties: Mapping[str, Written]) -> tuple[str, str]:
         text=True,
         start_new_session=True,
     ) as process:
-        said, _ = process.communicate(timeout=60 * TIME_SCALE)
+        said, _ = process.communicate(timeout=60 * time_scale())
     os.close(end)
     os.set_blocking(terminal, False)
     try:
@@ -313,6 +313,6 @@ def _shake_hands(listening: socket.socket, context: ssl.SSLContext) -> None:
         except OSError:
             return
         with connected, suppress(OSError):
-            connected.settimeout(10 * TIME_SCALE)
+            connected.settimeout(10 * time_scale())
             with context.wrap_socket(connected, server_side=True) as encrypted:
                 encrypted.recv(1)

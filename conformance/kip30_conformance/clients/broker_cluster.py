@@ -16,7 +16,7 @@ from typing_extensions import override
 from kip30.config import Written
 from kip30.driver.closeable import Closeable
 from kip30_conformance.clients import controller, ends_with_parent
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.settings_memfd import PrivateSettings
 
 _END_SECONDS = 30.0
@@ -80,7 +80,7 @@ class BrokerProcess:
     def ended_by(self, number: int) -> int:
         """Send it a signal, wait until it has ended, and return its exit status."""
         self._process.send_signal(number)
-        return self._process.wait(_END_SECONDS * TIME_SCALE)
+        return self._process.wait(_END_SECONDS * time_scale())
 
     def end(self) -> None:
         """Kill it, if it has not ended, and wait until it is gone."""

@@ -27,6 +27,7 @@ from kip30_conformance.clients.forked_child import (
     Properties,
     lead,
 )
+from kip30_conformance.polling import time_scale
 
 _KEY = "busy/key"
 _PARENT_SERVICE = "parent"
@@ -81,7 +82,7 @@ class Busy:
     def _fetch(self) -> None:
         done = threading.Event()
         self._storage.fetch(_KEY).add_done_callback(lambda _: done.set())
-        done.wait(EVENT_SECONDS)
+        done.wait(EVENT_SECONDS * time_scale())
 
     def _listen(self) -> None:
         registry = self._client.listener_registry()
@@ -149,7 +150,7 @@ def _epoch(election: LeaderElection[str]) -> int | None:
 
 
 def _await(probe: Callable[[], bool]) -> None:
-    until = time.monotonic() + EVENT_SECONDS
+    until = time.monotonic() + EVENT_SECONDS * time_scale()
     while not probe() and time.monotonic() < until:
         time.sleep(0.01)
 
@@ -171,7 +172,7 @@ def stand_by(properties: Properties) -> None:
 
 def _be_idle() -> None:
     """Live until killed, but no longer than any check takes."""
-    signal.alarm(int(6 * CHILD_SECONDS))
+    signal.alarm(int(6 * CHILD_SECONDS * time_scale()))
     for stream in (0, 1):
         os.close(stream)
     while True:

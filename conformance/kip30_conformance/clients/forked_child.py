@@ -12,12 +12,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from kip30 import Fence, PluginLocator
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
-CHILD_SECONDS = 20.0 * TIME_SCALE
-EVENT_SECONDS = 10.0 * TIME_SCALE
+CHILD_SECONDS = 20.0
+EVENT_SECONDS = 10.0
 TERM_SECONDS = 0.02
-_EXIT_SECONDS = 5.0 * TIME_SCALE
+_EXIT_SECONDS = 5.0
 _SERVICE = "forks"
 
 Properties = dict[str, str]
@@ -49,8 +49,8 @@ def use_fully(properties: Properties, number: int, report: ChildReport) -> None:
             key, lambda change: heard.set() if change.value else None
         )
         storage.update(key, "2")
-        assert storage.fetch(key).result(EVENT_SECONDS) == "2"
-        assert heard.wait(EVENT_SECONDS), "a listener was not called"
+        assert storage.fetch(key).result(EVENT_SECONDS * time_scale()) == "2"
+        assert heard.wait(EVENT_SECONDS * time_scale()), "a listener was not called"
         report.tell("listened", value=True)
         lead(own, f"child-{number}", report)
     report.tell("closed", value=True)
@@ -59,7 +59,7 @@ def use_fully(properties: Properties, number: int, report: ChildReport) -> None:
 def lead(own: PluginLocator, name: str, report: ChildReport) -> None:
     """Lead for a moment, with a fenced write."""
     election, storage = own.leader_election(_SERVICE), own.storage()
-    with election.lead(name, "", timeout_seconds=EVENT_SECONDS) as term:
+    with election.lead(name, "", timeout_seconds=EVENT_SECONDS * time_scale()) as term:
         first = last = now = time.monotonic()
         while now < first + TERM_SECONDS and term.is_valid():
             # Read before the request, so that the answer covers all up to it.
@@ -107,7 +107,7 @@ class Child:
     def _read_output(self) -> bytes:
         """Read until the child closes its end, or takes too long, or is to be killed."""
         output = b""
-        until = self._begun + CHILD_SECONDS
+        until = self._begun + CHILD_SECONDS * time_scale()
         with os.fdopen(self._reading, "rb", buffering=0) as reading:
             while (left := until - time.monotonic()) > 0:
                 if select.select([reading], [], [], left)[0]:
@@ -120,10 +120,10 @@ class Child:
 
     def _is_gone(self) -> bool:
         if self._process is not None:
-            self._process.join(_EXIT_SECONDS)
+            self._process.join(_EXIT_SECONDS * time_scale())
             self._status = self._process.exitcode
             return self._status is not None
-        until = time.monotonic() + _EXIT_SECONDS
+        until = time.monotonic() + _EXIT_SECONDS * time_scale()
         while time.monotonic() < until:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             if ended:

@@ -21,7 +21,7 @@ from kip30 import (
 from kip30_conformance.clients.background_load import Load
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.rivals import Rivals
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.server_suite import Linked, OpenLinked, ServerSuite
 
 _BEAT = "life/beat"
@@ -131,7 +131,7 @@ class MixedWorkload:
             "all listeners are notified": partial(self._is_heard, self._beat(within)),
         }
         for what, holds in conditions.items():
-            left = within - (time.monotonic() - begun) / TIME_SCALE
+            left = within - (time.monotonic() - begun) / time_scale()
             eventually(partial(_certainly, holds), within=left, what=what)
 
     def _beat(self, within: float) -> Version:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kip30 import OutcomeUnknownError, UnavailableError
 from kip30.config import Written
-from kip30_conformance.polling import TIME_SCALE, is_readable
+from kip30_conformance.polling import is_readable, time_scale
 
 _ANSWER_SECONDS = 30.0
 _UNSETTLED = {UnavailableError.__name__, OutcomeUnknownError.__name__}
@@ -91,7 +91,7 @@ class Peer:
         stdout = self._process.stdout
         assert stdout is not None
         while b"\n" not in self._unread:
-            if not is_readable(stdout.fileno(), _ANSWER_SECONDS * max(1.0, TIME_SCALE)):
+            if not is_readable(stdout.fileno(), _ANSWER_SECONDS * max(1.0, time_scale())):
                 raise PeerError("NoAnswer", f"peer {self.pid} does not answer")
             chunk = os.read(stdout.fileno(), 65536)
             if not chunk:
@@ -120,7 +120,7 @@ class Peer:
     def ended_by(self, number: int) -> int:
         """Send a signal, wait until the process has ended, and return its exit status."""
         self._process.send_signal(number)
-        return self._process.wait(_ANSWER_SECONDS * max(1.0, TIME_SCALE))
+        return self._process.wait(_ANSWER_SECONDS * max(1.0, time_scale()))
 
     def kill(self) -> None:
         """Kill the process with -9 and wait until it is gone."""

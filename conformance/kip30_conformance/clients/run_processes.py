@@ -15,7 +15,7 @@ import psutil
 
 from kip30.config import Written
 from kip30_conformance.clients import ends_with_parent, ticker
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.settings_memfd import PrivateSettings
 
 SERVICE = "s"
@@ -90,7 +90,7 @@ class Runner:
 
     def wait(self) -> int:
         """Wait until it has ended and return its exit status."""
-        return self._process.wait(_END_SECONDS * TIME_SCALE)
+        return self._process.wait(_END_SECONDS * time_scale())
 
     def kill_guard(self) -> int:
         """Kill the guard at work, else one that waits; return its process id.

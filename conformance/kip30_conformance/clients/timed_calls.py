@@ -8,7 +8,7 @@ from typing import NamedTuple
 from kip30 import Kip30Error, PartialWriteError, PluginLocator, UnsupportedError
 from kip30_conformance.clients.crowd import together
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.stall_detector import StallDetector
 
 _BUSY_SECONDS = 0.2
@@ -102,7 +102,7 @@ def make(calls: Mapping[str, Call]) -> dict[str, Ended]:
 
 def late(ended: Mapping[str, Ended], harness: Harness) -> dict[str, float]:
     """Return the calls that took longer than the operation timeout and a tenth of it."""
-    longest = 1.1 * harness.operation_seconds + _BUSY_SECONDS * TIME_SCALE
+    longest = 1.1 * harness.operation_seconds + _BUSY_SECONDS * time_scale()
     return {name: one.seconds for name, one in ended.items() if one.seconds > longest}
 
 

@@ -13,7 +13,7 @@ from kip30.driver import Backend, Capability
 from kip30.driver.records import Condition, new_nonce
 from kip30.driver.records import Write as DriverWrite
 from kip30.names import Key
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.server_suite import Linked, OpenLinked, ServerSuite
 from kip30_conformance.suite import Evidence
 
@@ -34,16 +34,16 @@ _UNANSWERED: dict[str, Callable[[Backend], Future[Any]]] = {
     "nominate": lambda backend: backend.election.claim("s", "c", new_nonce(), b""),
 }
 _PATIENT: dict[str, Any] = {
-    "plugin.operation.timeout.ms": round(8000 * TIME_SCALE),
-    "plugin.session.timeout.ms": round(10_000 * TIME_SCALE),
+    "plugin.operation.timeout.ms": round(8000 * time_scale()),
+    "plugin.session.timeout.ms": round(10_000 * time_scale()),
 }
 _BRIEF: dict[str, Any] = {
-    "plugin.operation.timeout.ms": round(1500 * TIME_SCALE),
-    "plugin.session.timeout.ms": round(10_000 * TIME_SCALE),
+    "plugin.operation.timeout.ms": round(1500 * time_scale()),
+    "plugin.session.timeout.ms": round(10_000 * time_scale()),
 }
 _IN_A_HURRY: dict[str, Any] = {
-    "plugin.operation.timeout.ms": round(3000 * TIME_SCALE),
-    "plugin.session.timeout.ms": round(10_000 * TIME_SCALE),
+    "plugin.operation.timeout.ms": round(3000 * time_scale()),
+    "plugin.session.timeout.ms": round(10_000 * time_scale()),
 }
 
 

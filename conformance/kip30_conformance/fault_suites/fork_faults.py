@@ -20,7 +20,7 @@ import pytest
 from kip30 import PluginLocator
 from kip30.driver import Capability
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import Evidence, OpenClient, Suite
 
 _ENDS = ("exit at once", "exit", "raise", "process")
@@ -56,7 +56,7 @@ class Forker:
         """Return its next line; it must not take longer than *within* seconds."""
         stdout = self._process.stdout
         assert stdout is not None
-        ready = select.select([stdout], [], [], within * TIME_SCALE)[0]
+        ready = select.select([stdout], [], [], within * time_scale())[0]
         line = stdout.readline() if ready else b""
         assert line, f"the forking program {'ended' if ready else 'hangs'}"
         answer: dict[str, Any] = json.loads(line)
@@ -82,7 +82,7 @@ class ForkTests(Suite):
     @pytest.fixture
     def properties(self, harness: Harness, root: str) -> Mapping[str, str]:
         """Return the timeouts of a parent and its children: patient ones."""
-        connect = {"plugin.connect.timeout.ms": round(_CONNECT_SECONDS * TIME_SCALE * 1000)}
+        connect = {"plugin.connect.timeout.ms": round(_CONNECT_SECONDS * time_scale() * 1000)}
         every = harness.properties(root, **{**harness.patient, **connect})
         return {key: str(value) for key, value in every.items()}
 
@@ -166,7 +166,7 @@ class ForkTests(Suite):
         lines = [*seen["parent"], *(line for child in seen["children"] for line in child["lines"])]
         acknowledged = [value for what, value in lines if what == "acknowledged"]
         evidence.saw("acknowledged writes", len(acknowledged))
-        found = client.storage().fetch_many(acknowledged).result(60 * TIME_SCALE)
+        found = client.storage().fetch_many(acknowledged).result(60 * time_scale())
         assert [key for key in acknowledged if found.get(key) is None] == []
         terms = sorted((value for what, value in lines if what == "led"), key=lambda term: term[1])
         evidence.saw("terms", len(terms))
@@ -198,7 +198,7 @@ def _require_full_use(child: Mapping[str, Any]) -> None:
     did = [what for what, _ in child["lines"]]
     assert not child["hung"], f"hangs: {child}"
     assert did == ["started", "acknowledged", "listened", "led", "acknowledged", "closed"], child
-    assert dict(child["lines"])["started"] <= _CONNECT_SECONDS * TIME_SCALE
+    assert dict(child["lines"])["started"] <= _CONNECT_SECONDS * time_scale()
 
 
 def _require_refusal(child: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloa
 from kip30_conformance.clients.rivals import Rivals
 from kip30_conformance.clients.timed_calls import WRITTEN_KEYS, Caller, Ended, late, make
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.server_suite import Linked, can_read, connected_node, recovery_seconds
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.link import Side
@@ -103,7 +103,7 @@ class FrozenServerTests(MixedWorkloadSuite):
 def _seconds_until_nobody_leads(rivals: Rivals, harness: Harness) -> float:
     """Wait until no candidate leads, and return the time at which one last did."""
     begun = last = now = time.monotonic()
-    until = begun + 2 * harness.session_seconds * TIME_SCALE
+    until = begun + 2 * harness.session_seconds * time_scale()
     while rivals.leading():
         assert now < until, "it leads for ever"
         # Read before the check, so that the term was valid until then at least.

@@ -7,10 +7,10 @@ import pytest
 from kip30 import OutcomeUnknownError
 from kip30_conformance.clients.elector_log import BECOMING, RESIGNING, ElectorLog
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 
-_SECONDS = 10 * TIME_SCALE
+_SECONDS = 10
 
 
 @pytest.mark.fault
@@ -41,7 +41,7 @@ class ElectorFaultTests(Suite):
 
         def take_over() -> None:
             entered.set()
-            gate.wait(_SECONDS)
+            gate.wait(_SECONDS * time_scale())
 
         def fail() -> None:
             raise RuntimeError("flush failed")
@@ -49,7 +49,7 @@ class ElectorFaultTests(Suite):
         log = ElectorLog(client, becoming=take_over, resigning=fail)
         try:
             with log.adapter as adapter:
-                assert entered.wait(_SECONDS)
+                assert entered.wait(_SECONDS * time_scale())
                 first = adapter.leadership
                 supported(faults.expire_session)
                 eventually(lambda: not first.is_valid(), what="the first term ends")

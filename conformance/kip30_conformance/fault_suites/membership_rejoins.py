@@ -23,7 +23,7 @@ from kip30_conformance.client_faults import ClientFaults
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.work_share import Share
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 
 _SESSIONS = 20
@@ -90,7 +90,7 @@ class MembershipRejoinTests(Suite):
                 _call(client, group, ended)
         else:
             _call(client, group, ended)
-        allowed = harness.operation_seconds * (TIME_SCALE if ended == "locator" else 0.5)
+        allowed = harness.operation_seconds * (time_scale() if ended == "locator" else 0.5)
         assert time.monotonic() - began < allowed
 
     def test_M26_rejoined_after_lost(
@@ -142,7 +142,7 @@ class MembershipRejoinTests(Suite):
         )
         supported(faults.expire_session)
         evidence.saw("expired session", faults.counted())
-        updated.expect_count(1, within=2 * harness.session_seconds * TIME_SCALE)
+        updated.expect_count(1, within=2 * harness.session_seconds * time_scale())
         assert other.membership() == {"m": "sick"}
 
     def test_M27_update_overtakes_a_rejoin(
@@ -155,7 +155,7 @@ class MembershipRejoinTests(Suite):
         story.join("healthy")
         faults.delay("membership.claim", 0.7)
         supported(faults.expire_session)
-        story.expect("lost", within=2 * harness.session_seconds * TIME_SCALE)
+        story.expect("lost", within=2 * harness.session_seconds * time_scale())
         eventually(lambda: faults.counted() >= 2, what="the re-join is under way")
         group.update("m", "sick")
         assert other.membership() == {"m": "sick"}
@@ -243,7 +243,7 @@ class MembershipRejoinTests(Suite):
             act_on_lost, act_on_rejoined = (act, None) if callback == "lost" else (None, act)
             member = group.join("m", "", on_lost=act_on_lost, on_rejoined=act_on_rejoined)
             supported(harness.faults(client).expire_session)
-        assert done.wait(10 * TIME_SCALE)
+        assert done.wait(10 * time_scale())
         evidence.saw("lost session", member.lost.is_set())
 
 

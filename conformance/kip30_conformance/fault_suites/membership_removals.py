@@ -5,7 +5,7 @@ import pytest
 from kip30 import GroupMembership, Member, MemberExistsError
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 
 _LATE = 8
@@ -25,7 +25,7 @@ class MembershipRemovalTests(Suite):
         lost, rejoined = Recorder[Member](), Recorder[Member]()
         first = group.join("m", "data", on_lost=lost, on_rejoined=rejoined)
         if age == "settled":
-            throughout(first.is_valid, seconds=0.5 * harness.session_seconds * TIME_SCALE)
+            throughout(first.is_valid, seconds=0.5 * harness.session_seconds * time_scale())
         members = [first]
         for times in (1, 2, 3):
             supported(harness.delete_member, root, "g", "m")
@@ -49,7 +49,7 @@ class MembershipRemovalTests(Suite):
         lost, evicted = Recorder[Member](), Recorder[Member]()
         first = group.join("m", "first", on_lost=lost, on_evicted=evicted)
         if age == "settled":
-            throughout(first.is_valid, seconds=0.5 * harness.session_seconds * TIME_SCALE)
+            throughout(first.is_valid, seconds=0.5 * harness.session_seconds * time_scale())
         faults = harness.faults(client)
         faults.fail("membership.claim", times=_LATE)
         supported(harness.delete_member, root, "g", "m")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kip30 import PluginLocator, SessionLost, UnsupportedError
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import supported
 
 MEMBERS_IN_A_GROUP = 25
@@ -137,7 +137,7 @@ def election_seconds(harness: Harness) -> float:
     """Return how long the servers may take to elect a leader, if there is more than one."""
     with suppress(UnsupportedError):
         if len(harness.servers().nodes) > 1:
-            return _ELECTION_SECONDS * TIME_SCALE
+            return _ELECTION_SECONDS * time_scale()
     return 0.0
 
 
@@ -148,7 +148,9 @@ def _seconds_until_held(claims: MixedClaims) -> float:
     """
     begun = last = time.monotonic()
     while (now := time.monotonic()) < last + 1.5 * claims.session_seconds:
-        assert now < begun + _LIMIT_SECONDS * TIME_SCALE, f"{claims.held()} of {claims.count} held"
+        assert now < begun + _LIMIT_SECONDS * time_scale(), (
+            f"{claims.held()} of {claims.count} held"
+        )
         if not claims.are_held():
             last = time.monotonic()
         time.sleep(_POLL_SECONDS)

@@ -12,7 +12,7 @@ from kip30 import Kip30Error, MembershipChange, PluginLocator, Storage, Version
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloadSuite
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.server_suite import (
     ROLES,
     Linked,
@@ -142,7 +142,7 @@ class NodeFaultTests(MixedWorkloadSuite):
         (begun, ended), *_ = life.load.silences()
         evidence.saw("longest time without an acknowledged write", f"{ended - begun:.2f} s")
         # The servers may elect twice: without the one that was killed, and when it is back.
-        assert ended - begun < 2 * recovery_seconds(harness) * TIME_SCALE
+        assert ended - begun < 2 * recovery_seconds(harness) * time_scale()
 
     def test_G04_partial_endpoints(
         self,

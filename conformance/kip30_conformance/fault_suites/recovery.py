@@ -24,7 +24,7 @@ from kip30_conformance.fault_suites.mixed_claims import (
     recover,
 )
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
 
 _MORE_THREADS = 24
@@ -91,7 +91,7 @@ class RecoveryTests(Suite):
         allowed = 2 * fresh + _session_seconds(harness) + election_seconds(harness)
         eventually(
             lambda: all(one.are_held() for one in peers),
-            within=allowed / TIME_SCALE,
+            within=allowed / time_scale(),
             what="all are held again",
         )
         evidence.saw("claims that were lost", sum(one.lost() for one in peers))
@@ -226,4 +226,4 @@ class _Write:
 
 def _session_seconds(harness: Harness) -> float:
     """Return the session timeout of `Harness.patient`."""
-    return harness.session_seconds * TIME_SCALE
+    return harness.session_seconds * time_scale()

@@ -21,7 +21,7 @@ from kip30.driver import Capability
 from kip30_conformance.clients.crowd import at_once
 from kip30_conformance.clients.peer import Peer, PeerError
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import (
     Evidence,
     OpenClient,
@@ -234,7 +234,7 @@ def _expect_honest(errors: Sequence[object], storage: Storage[str]) -> None:
 
 
 def _longest(harness: Harness) -> float:
-    return (1.1 * harness.operation_seconds + 0.5) * TIME_SCALE
+    return (1.1 * harness.operation_seconds + 0.5) * time_scale()
 
 
 def _only_cause(error: object) -> object:

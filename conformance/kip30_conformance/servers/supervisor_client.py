@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any
 
-from kip30_conformance.polling import TIME_SCALE, is_readable
+from kip30_conformance.polling import is_readable, time_scale
 
 _ANSWER_SECONDS = 30.0
 
@@ -62,7 +62,7 @@ class SupervisorClient:
             for stream in (self._process.stdin, self._process.stdout):
                 if stream is not None:
                     stream.close()
-            self._process.wait(_ANSWER_SECONDS * TIME_SCALE)
+            self._process.wait(_ANSWER_SECONDS * time_scale())
 
     def _send(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -73,7 +73,7 @@ class SupervisorClient:
         stdout = self._process.stdout
         assert stdout is not None
         while b"\n" not in self._unread:
-            if not is_readable(stdout.fileno(), _ANSWER_SECONDS * TIME_SCALE):
+            if not is_readable(stdout.fileno(), _ANSWER_SECONDS * time_scale()):
                 raise SupervisorError(f"supervisor {self.pid} does not answer")
             chunk = os.read(stdout.fileno(), 65_536)
             if not chunk:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from itertools import takewhile
 from random import Random
 
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.storm.clients import Clients
 from kip30_conformance.storm.display import Display
 from kip30_conformance.storm.fault_kinds import KINDS
@@ -16,7 +16,7 @@ from kip30_conformance.storm.storm_history import InjectedFault, Window
 from kip30_conformance.storm.timing import Timing
 
 _PAUSE_SECONDS = 0.05
-_READY_SECONDS = 60.0 * TIME_SCALE
+_READY_SECONDS = 60.0
 
 
 class FaultLoop:
@@ -33,7 +33,11 @@ class FaultLoop:
 
     def inject(self, episodes: Iterable[Episode], seconds: float) -> None:
         """Run *episodes*, as many as begin within *seconds*; Ctrl-C ends that early."""
-        self._until(lambda: self._clients.have_said("ready"), _READY_SECONDS, "the clients start")
+        self._until(
+            lambda: self._clients.have_said("ready"),
+            _READY_SECONDS * time_scale(),
+            "the clients start",
+        )
         self._display.begin(seconds)
         over = time.monotonic() + seconds
         try:
@@ -80,9 +84,9 @@ class FaultLoop:
         finally:
             for planned, fault in begun:
                 struck.append(_ended(planned, fault))
-        self._until(self._all_serve, _READY_SECONDS, "the servers find each other")
+        self._until(self._all_serve, _READY_SECONDS * time_scale(), "the servers find each other")
         # How long a new client's interpreter takes to start says nothing about the store.
-        self._until(self._all_run, _READY_SECONDS, "the clients' processes start")
+        self._until(self._all_run, _READY_SECONDS * time_scale(), "the clients' processes start")
         self._calm(begin, tuple(struck))
 
     def _all_serve(self) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kip30 import ConfigError, __version__
 from kip30.config.extras import how_to_install
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble, start
 from kip30_conformance.storm import (
     fault_evidence,
@@ -206,7 +206,7 @@ def _environment(timing: Timing) -> dict[str, str]:
         "Python": platform.python_version(),
         "system": platform.platform(),
         "processors": str(os.cpu_count()),
-        "time scale": f"{TIME_SCALE:g}",
+        "time scale": f"{time_scale():g}",
     }
 
 

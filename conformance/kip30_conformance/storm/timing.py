@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class Timing:
     operation: float = 2.0
     slice: float = 5.0
     look: float = 3.0
-    look_up: float = 0.3 * TIME_SCALE
-    busy: float = 0.5 * TIME_SCALE
+    look_up: float = 0.3 * time_scale()
+    busy: float = 0.5 * time_scale()
 
     @property
     def limit(self) -> float:
@@ -34,7 +34,7 @@ class Timing:
     @property
     def grace(self) -> float:
         """How long after the end of a fault all must work again."""
-        return self.session + 3.0 * TIME_SCALE
+        return self.session + 3.0 * time_scale()
 
     @property
     def calm(self) -> float:

@@ -38,7 +38,7 @@ from kip30.driver.records import (
 from kip30.names import Key
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, needing, supported
 
 _MANY = 10_321
@@ -246,7 +246,7 @@ class DriverTests(Suite):
                 future.done()
             future.cancel()
         answered = _CALLS[call](client.backend, "kept")
-        assert answered.exception(_ANSWER_SECONDS * TIME_SCALE) is None
+        assert answered.exception(_ANSWER_SECONDS * time_scale()) is None
 
     @pytest.mark.fault
     def test_M34_crash_after_update(
@@ -326,7 +326,7 @@ def _put_by(driver: StorageDriver, data: bytes = b"v") -> Callable[[str], Versio
 
     def put(key: str) -> Version:
         write = Write(Key("n", key.removeprefix("n/")), new_nonce(), data, Condition.ABSENT)
-        return driver.write(write).result(_ANSWER_SECONDS * TIME_SCALE)
+        return driver.write(write).result(_ANSWER_SECONDS * time_scale())
 
     return put
 

@@ -15,7 +15,7 @@ from kip30.aio import AsyncLeadership, AsyncPluginLocator
 from kip30.config import Written
 from kip30_conformance.client_faults import hook
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.process_resources import expect_no_more_than, resources_held, thread_names
 from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 
@@ -93,7 +93,7 @@ class EventLoopTests(Suite):
                         terms.append(leadership)
                         _expire_session(locator)
                         evidence.saw("expired session of epoch", leadership.epoch)
-                        await asyncio.sleep(harness.crash_patience * TIME_SCALE)
+                        await asyncio.sleep(harness.crash_patience * time_scale())
                         pytest.fail("goes on without the leadership")
 
                 with pytest.raises(LeadershipLostError):
@@ -102,7 +102,7 @@ class EventLoopTests(Suite):
                 assert not terms[0].is_valid()
                 assert election.leadership("c") is None
                 await election.nominate("c", "")
-                assert await election.wait_elected("c", harness.crash_patience * TIME_SCALE)
+                assert await election.wait_elected("c", harness.crash_patience * time_scale())
 
         asyncio.run(main())
 
@@ -207,7 +207,7 @@ class EventLoopTests(Suite):
                     for end in ended
                 )
                 limit = float(str(timeouts["plugin.operation.timeout.ms"])) / 1000
-                assert took < 1.5 * limit + TIME_SCALE
+                assert took < 1.5 * limit + time_scale()
                 assert heart.longest_gap < limit / 2
 
         asyncio.run(main())
@@ -302,11 +302,11 @@ async def _until(
 ) -> None:
     """Poll *probe*, without blocking the loop."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(within * TIME_SCALE):
+        async with asyncio.timeout(within * time_scale()):
             while not probe():  # noqa: ASYNC110  what is polled are threads and other tasks
                 await asyncio.sleep(0.005)
     assert probe(), f"not within {within:g} s: {what if isinstance(what, str) else what()}"
 
 
 async def _soon(awaitable: Awaitable[T], seconds: float) -> T:
-    return await asyncio.wait_for(awaitable, seconds * TIME_SCALE)
+    return await asyncio.wait_for(awaitable, seconds * time_scale())

@@ -24,7 +24,7 @@ from kip30 import (
 from kip30.driver import Capability
 from kip30_conformance.clients.guarded_writer import set_until_refused
 from kip30_conformance.clients.peer import Peer
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import OpenClient, OpenPeer, Suite
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ def _race(storage: Storage[str], writers: Sequence[Writer], writes: int) -> None
                 _await_writes(storage, keys, writing, (number, enough))
                 _change(storage, deletes=bool(number % 2))
                 seen = _values(storage, keys)
-                written += sum(one.result(_SECONDS * TIME_SCALE) for one in writing)
+                written += sum(one.result(_SECONDS * time_scale()) for one in writing)
                 assert _values(storage, keys) == seen, f"written after change {number}"
         finally:
             _retried(partial(storage.set, _GUARD, "which ends all writers"))

@@ -14,10 +14,10 @@ from kip30.kafka_elector import NOBODY, LeaderElectorAdapter
 from kip30_conformance.clients.elector_log import BECOMING, RESIGNING, SERVICE, ElectorLog
 from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.hypothesis_settings import searching
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import OpenClient, Suite
 
-_SECONDS = 10 * TIME_SCALE
+_SECONDS = 10
 
 
 class ElectorTests(Suite):
@@ -69,7 +69,7 @@ class ElectorTests(Suite):
 
         log = ElectorLog(client, becoming=close)
         log.adapter.startup()
-        assert closed.wait(_SECONDS)
+        assert closed.wait(_SECONDS * time_scale())
         log.expect(BECOMING, RESIGNING)
         assert client.leader_election(SERVICE).get_leader() is None
 
@@ -126,7 +126,7 @@ class ElectorTests(Suite):
             closing.start()
             eventually(lambda: not log.adapter.am_i_leader(), what="the broker leads no more")
             release()
-            closing.join(_SECONDS)
+            closing.join(_SECONDS * time_scale())
             assert not closing.is_alive()
             assert log.calls == [BECOMING, RESIGNING]
 
@@ -210,7 +210,7 @@ def _blocked(client: PluginLocator) -> Generator[tuple[ElectorLog, Callable[[], 
     """Yield a broker whose first callback does not return, and an event that lets it return."""
     gate = threading.Event()
     try:
-        yield ElectorLog(client, becoming=lambda: gate.wait(_SECONDS)), gate.set
+        yield ElectorLog(client, becoming=lambda: gate.wait(_SECONDS * time_scale())), gate.set
     finally:
         gate.set()
 

@@ -16,7 +16,7 @@ from kip30.recipes.barrier import barrier_group
 from kip30.recipes.read_write_lock import read_write_lock_group
 from kip30.recipes.semaphore import semaphore_group
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import OpenClient, Suite, needing
 
 A = TypeVar("A")
@@ -29,7 +29,7 @@ _INSIDE = 0.002
 _PERMITS = 5
 _PARTIES = 4
 _ROUNDS = 5
-_PATIENCE = 60 * TIME_SCALE
+_PATIENCE = 60
 _ADDS = 200
 _BY = 10
 
@@ -43,9 +43,9 @@ class LineRecipeTests(Suite):
         with first.read(), second.read() as read:
             with pytest.raises(NotAcquiredError):
                 third.write(A_MOMENT)
-            with third.read(_PATIENCE):
+            with third.read(_PATIENCE * time_scale()):
                 read.check()
-        with third.write(_PATIENCE) as write:
+        with third.write(_PATIENCE * time_scale()) as write:
             assert write.token > read.token
             for one in (first, second):
                 with pytest.raises(NotAcquiredError):
@@ -54,7 +54,7 @@ class LineRecipeTests(Suite):
                     one.write(0)
         assert not write.is_valid()
         assert write.lost.is_set()
-        first.read(_PATIENCE).release()
+        first.read(_PATIENCE * time_scale()).release()
 
     @pytest.mark.timeout(600)
     def test_Q08_readers_and_writers(self, open_client: OpenClient) -> None:
@@ -64,7 +64,11 @@ class LineRecipeTests(Suite):
 
         def contend(number: int) -> None:
             lock, is_writer = locks[number % _CLIENTS], number % 3 == 0
-            with lock.write(_PATIENCE) if is_writer else lock.read(_PATIENCE):
+            with (
+                lock.write(_PATIENCE * time_scale())
+                if is_writer
+                else lock.read(_PATIENCE * time_scale())
+            ):
                 inside.enter(_CLIENTS * _EACH if is_writer else 1)
 
         _all_done(contend, range(_CLIENTS * _EACH))
@@ -75,13 +79,13 @@ class LineRecipeTests(Suite):
         """A reader that comes after a writer waits for it, though it could read with others."""
         first, second, third = (ReadWriteLock(open_client(), "x") for _ in range(3))
         line = _line(open_client(), read_write_lock_group("x"))
-        read = first.read(_PATIENCE)
+        read = first.read(_PATIENCE * time_scale())
         with ThreadPoolExecutor(2) as pool:
-            write = pool.submit(second.write, _PATIENCE)
+            write = pool.submit(second.write, _PATIENCE * time_scale())
             _wait_in_line(line, 2)
             with pytest.raises(NotAcquiredError):
                 third.read(0)
-            later = pool.submit(third.read, _PATIENCE)
+            later = pool.submit(third.read, _PATIENCE * time_scale())
             _wait_in_line(line, 3)
             throughout(lambda: not write.done() and not later.done(), seconds=A_MOMENT)
             read.release()
@@ -98,7 +102,7 @@ class LineRecipeTests(Suite):
 
         def contend(number: int) -> None:
             wanted = 1 + number % 3
-            with semaphores[number % _CLIENTS].acquire(wanted, _PATIENCE):
+            with semaphores[number % _CLIENTS].acquire(wanted, _PATIENCE * time_scale()):
                 inside.enter(wanted)
 
         _all_done(contend, range(_CLIENTS * _EACH))
@@ -108,23 +112,26 @@ class LineRecipeTests(Suite):
     def test_Q10_all_permits(self, open_client: OpenClient) -> None:
         """All permits can be held, by one caller or several, and then no more."""
         first, second = (Semaphore(open_client(), "x", 3) for _ in range(2))
-        with first.acquire(3, _PATIENCE):
+        with first.acquire(3, _PATIENCE * time_scale()):
             assert second.try_acquire() is None
-        with first.acquire(2, _PATIENCE) as two, second.acquire(1, _PATIENCE) as one:
+        with (
+            first.acquire(2, _PATIENCE * time_scale()) as two,
+            second.acquire(1, _PATIENCE * time_scale()) as one,
+        ):
             assert first.try_acquire() is None
             two.release()
             assert first.try_acquire(3) is None
-            first.acquire(2, _PATIENCE).release()
+            first.acquire(2, _PATIENCE * time_scale()).release()
             one.check()
-        second.acquire(3, _PATIENCE).release()
+        second.acquire(3, _PATIENCE * time_scale()).release()
 
     @pytest.mark.parametrize("released", [0, 1], ids=["earlier holder", "later holder"])
     def test_Q10_any_release_counts(self, open_client: OpenClient, released: int) -> None:
         """A caller that waits for one permit gets it, whichever holder releases its own."""
         semaphores = [Semaphore(open_client(), "x", 2) for _ in range(3)]
-        grips = [one.acquire(1, _PATIENCE) for one in semaphores[:2]]
+        grips = [one.acquire(1, _PATIENCE * time_scale()) for one in semaphores[:2]]
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(semaphores[2].acquire, 1, _PATIENCE)
+            waiting = pool.submit(semaphores[2].acquire, 1, _PATIENCE * time_scale())
             _wait_in_line(_line(open_client(), semaphore_group("x")), 3)
             throughout(lambda: not waiting.done(), seconds=A_MOMENT)
             grips.pop(released).release()
@@ -135,9 +142,9 @@ class LineRecipeTests(Suite):
         """A caller that waits for many permits is not passed by one that wants few."""
         first, second, third = (Semaphore(open_client(), "x", 3) for _ in range(3))
         line = _line(open_client(), semaphore_group("x"))
-        grip = first.acquire(1, _PATIENCE)
+        grip = first.acquire(1, _PATIENCE * time_scale())
         with ThreadPoolExecutor(1) as pool:
-            many = pool.submit(second.acquire, 3, _PATIENCE)
+            many = pool.submit(second.acquire, 3, _PATIENCE * time_scale())
             _wait_in_line(line, 2)
             assert third.try_acquire() is None
             assert not many.done()
@@ -145,17 +152,17 @@ class LineRecipeTests(Suite):
             held = many.result()
             assert held.token > grip.token
             held.release()
-        third.acquire(1, _PATIENCE).release()
+        third.acquire(1, _PATIENCE * time_scale()).release()
 
     def test_Q11_permits_disagree(self, open_client: OpenClient) -> None:
         """A client that names another number of permits is refused, and holds nothing."""
         first, second = open_client(), open_client()
-        grip = Semaphore(first, "x", 2).acquire(1, _PATIENCE)
+        grip = Semaphore(first, "x", 2).acquire(1, _PATIENCE * time_scale())
         for other in (1, 3):
             with pytest.raises(UsageError, match="same number"):
                 Semaphore(second, "x", other).acquire()
         assert len(_line(first, semaphore_group("x")).membership_list()) == 1
-        Semaphore(second, "x", 2).acquire(1, _PATIENCE).release()
+        Semaphore(second, "x", 2).acquire(1, _PATIENCE * time_scale()).release()
         grip.check()
 
     @pytest.mark.parametrize("permits", [0, -1, 3, True, 1.0])
@@ -176,7 +183,7 @@ class LineRecipeTests(Suite):
                 places = list[int]()
                 for round_ in arrived:
                     next(round_)
-                    places.append(barrier.wait(_PATIENCE))
+                    places.append(barrier.wait(_PATIENCE * time_scale()))
                     assert next(round_) >= _PARTIES
                 return places
 
@@ -194,10 +201,10 @@ class LineRecipeTests(Suite):
                 with pytest.raises(NotAcquiredError):
                     first.wait(seconds)
             with ThreadPoolExecutor(1) as pool:
-                waiting = pool.submit(second.wait, _PATIENCE)
+                waiting = pool.submit(second.wait, _PATIENCE * time_scale())
                 _wait_in_line(_line(clients[0], barrier_group("x")), 1)
                 throughout(lambda: not waiting.done(), seconds=A_MOMENT)
-                assert third.wait(_PATIENCE) == 1
+                assert third.wait(_PATIENCE * time_scale()) == 1
                 assert waiting.result() == 0
 
     def test_Q12_barrier_closed(self, open_client: OpenClient) -> None:
@@ -206,7 +213,7 @@ class LineRecipeTests(Suite):
         with needing(clients[0], Capability.COMPARE_AND_SET):
             first, second = (Barrier(client, "x", 2) for client in clients)
             with ThreadPoolExecutor(1) as pool:
-                waiting = pool.submit(first.wait, _PATIENCE)
+                waiting = pool.submit(first.wait, _PATIENCE * time_scale())
                 line = _line(clients[1], barrier_group("x"))
                 _wait_in_line(line, 1)
                 first.close()
@@ -220,7 +227,7 @@ class LineRecipeTests(Suite):
         """A client that names another number of parties is refused."""
         first, second = open_client(), open_client()
         with needing(first, Capability.COMPARE_AND_SET):
-            assert Barrier(first, "x", 1).wait(_PATIENCE) == 0
+            assert Barrier(first, "x", 1).wait(_PATIENCE * time_scale()) == 0
             with pytest.raises(UsageError, match="same number"):
                 Barrier(second, "x", 2).wait()
 

@@ -25,7 +25,7 @@ from kip30.recipes import Holder, Lock
 from kip30.recipes.aio import AsyncFencedGrip, AsyncLock
 from kip30.recipes.lock import lock_service
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import OpenClient, Suite
 
 A_MOMENT = 0.2
@@ -206,7 +206,7 @@ class RecipeTests(Suite):
                 await asyncio.wait(waiting)
                 assert all(one.cancelled() for one in waiting)
                 await asyncio.to_thread(grip.release)
-                await _held_for_a_moment(await asyncio.wait_for(last, 10 * TIME_SCALE), ours)
+                await _held_for_a_moment(await asyncio.wait_for(last, 10 * time_scale()), ours)
                 assert await ours.holder() is None
 
         asyncio.run(main())
@@ -228,6 +228,6 @@ async def _held_for_a_moment(grip: AsyncFencedGrip, lock: AsyncLock) -> None:
 
 async def _until(probe: Callable[[], bool]) -> None:
     """Call *probe*, on another thread, until it is true."""
-    async with asyncio.timeout(20 * TIME_SCALE):
+    async with asyncio.timeout(20 * time_scale()):
         while not await asyncio.to_thread(probe):  # noqa: ASYNC110  the store sets no event
             await asyncio.sleep(0.01)

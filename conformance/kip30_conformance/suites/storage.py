@@ -21,7 +21,7 @@ from kip30 import (
 from kip30.driver import Capability
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.suite import OpenClient, OpenPeer, Suite, needing
 
 
@@ -242,7 +242,7 @@ class StorageTests(Suite):
         values = {f"n/{number}": f"v{number}" for number in range(0, 1000, 2)}
         storage.put_many(values)
         futures = {f"n/{number}": storage.fetch(f"n/{number}") for number in range(1000)}
-        assert not wait(futures.values(), 10 * TIME_SCALE).not_done
+        assert not wait(futures.values(), 10 * time_scale()).not_done
         assert {key: future.result() for key, future in futures.items()} == {
             key: values.get(key) for key in futures
         }
@@ -255,7 +255,7 @@ class StorageTests(Suite):
         future = storage.fetch("k")
         with pytest.raises(TimeoutError):
             future.result(0.01)
-        assert future.result(10 * TIME_SCALE) == "v"
+        assert future.result(10 * time_scale()) == "v"
         assert future.exception() is None
 
     def test_S26_future_callbacks(self, storage: Storage[str]) -> None:
@@ -278,7 +278,7 @@ class StorageTests(Suite):
         first, second = storage.fetch("k"), storage.fetch("k")
         called: Recorder[Future[str | None]] = Recorder()
         unblocked = threading.Event()
-        first.add_done_callback(lambda _: unblocked.wait(60 * TIME_SCALE))
+        first.add_done_callback(lambda _: unblocked.wait(60 * time_scale()))
         second.add_done_callback(called)
         assert called.expect_count(1) == [second]
         assert storage.fetch("k").result() == "v"
@@ -293,7 +293,7 @@ class StorageTests(Suite):
         assert futures[7].cancel()
         others = [(number, one) for number, one in enumerate(futures) if number != 7]
         for number, future in others:
-            assert future.result(10 * TIME_SCALE) == str(number)
+            assert future.result(10 * time_scale()) == str(number)
         assert storage.fetch("n/7").result() == "7"
 
     def test_S27_given_value_changes(self, client: PluginLocator) -> None:

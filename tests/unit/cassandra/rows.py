@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from kip30 import Member
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 from .admin import Admin
 
@@ -28,7 +28,7 @@ def ends(member: Member, nodes: Sequence[Admin], namespace: str) -> tuple[float,
     The member is asked after the nodes: if it still believes when a row is gone, it never ended.
     """
     ended = float("inf")
-    until = time.monotonic() + 3 * ROW_SECONDS * TIME_SCALE
+    until = time.monotonic() + 3 * ROW_SECONDS * time_scale()
     while time.monotonic() < until:
         is_there = all(row(node, namespace) for node in nodes)
         now = time.monotonic()

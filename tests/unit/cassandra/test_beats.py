@@ -9,13 +9,13 @@ from kip30.driver.records import Claim, new_nonce
 from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.client.connections import Row
 from kip30_backends.cassandra.errors import Failure
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.clients import Open
 
 Send = Callable[..., None]
 Make = Callable[[CassandraBackend], Sequence[Claim]]
 
-WITHIN = 10 * TIME_SCALE
+WITHIN = 10
 MEMBERS = 3
 
 
@@ -43,15 +43,15 @@ def members(backend: CassandraBackend) -> Sequence[Claim]:
     joining = [
         backend.membership.claim("g", f"m{number}", new_nonce(), b"") for number in range(MEMBERS)
     ]
-    return [one.result(WITHIN) for one in joining]
+    return [one.result(WITHIN * time_scale()) for one in joining]
 
 
 def member(backend: CassandraBackend) -> Sequence[Claim]:
-    return [backend.membership.claim("g", "m", new_nonce(), b"").result(WITHIN)]
+    return [backend.membership.claim("g", "m", new_nonce(), b"").result(WITHIN * time_scale())]
 
 
 def leader(backend: CassandraBackend) -> Sequence[Claim]:
-    claim = backend.election.claim("s", "c", new_nonce(), b"").result(WITHIN)
+    claim = backend.election.claim("s", "c", new_nonce(), b"").result(WITHIN * time_scale())
     assert isinstance(claim, Claim)
     return [claim]
 

@@ -11,9 +11,9 @@ from kip30.driver.kit.timer import Timer
 from kip30_backends.cassandra.calls import Answer, Ask, Call, ClusterNodes, RequestContext
 from kip30_backends.cassandra.client.connections import Row
 from kip30_backends.cassandra.errors import Failure
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
-SECONDS = 5 * TIME_SCALE
+SECONDS = 5
 DONE: Row = {"[applied]": True}
 
 
@@ -70,7 +70,7 @@ def test_what_a_node_gave_up_is_not_done_later(
     connections.attempts[0].failed(Failure(kind, ""))
     eventually(lambda: len(connections.attempts) == 2, what="it is sent again")
     connections.attempts[1].answered([DONE])
-    answer = call.result(SECONDS)
+    answer = call.result(SECONDS * time_scale())
     assert not answer.is_sure
     assert answer.is_last == is_last
 
@@ -81,7 +81,7 @@ def test_what_is_closed_before_it_is_sent_is_not_sent(
     call = _call(context)
     connections.before_each = call.close
     call.start()
-    assert type(call.exception(SECONDS)) is ClosedError
+    assert type(call.exception(SECONDS * time_scale())) is ClosedError
     assert not connections.attempts
 
 
@@ -91,7 +91,7 @@ def test_what_is_given_up_before_it_is_sent_is_not_sent(
     call = _call(context)
     connections.before_each = lambda: call._give_up_if(0)
     call.start()
-    assert type(call.exception(SECONDS)) is UnavailableError
+    assert type(call.exception(SECONDS * time_scale())) is UnavailableError
     assert not connections.attempts
 
 
@@ -103,7 +103,7 @@ def test_what_is_sent_is_not_given_up_with_what_was_before(
     call._give_up_if(0)
     assert not call.done()
     connections.attempts[0].answered([DONE])
-    assert call.result(SECONDS).applied
+    assert call.result(SECONDS * time_scale()).applied
 
 
 def test_what_is_answered_while_it_is_sent_leaves_no_timer(
@@ -112,7 +112,7 @@ def test_what_is_answered_while_it_is_sent_leaves_no_timer(
     connections.on_each = lambda attempt: attempt.answered([DONE])
     call = _call(context)
     call.start()
-    assert call.result(SECONDS).applied
+    assert call.result(SECONDS * time_scale()).applied
     assert not _timers(context)
 
 
@@ -130,20 +130,20 @@ def test_what_fails_while_it_is_sent_leaves_the_timer_of_the_next_attempt(
     assert len(connections.attempts) == 2
     assert len(_timers(context)) == 1
     connections.attempts[1].answered([DONE])
-    assert call.result(SECONDS).applied
+    assert call.result(SECONDS * time_scale()).applied
     assert not _timers(context)
 
 
 def test_what_is_refused_to_the_end_is_not_made_unknown_by_a_last_attempt(
     context: RequestContext, connections: ByHand
 ) -> None:
-    seconds = 2 * TIME_SCALE
+    seconds = 2 * time_scale()
     connections.on_each = lambda attempt: context.timer.after(
         0.08 * seconds, lambda: attempt.failed(Failure("NeverSent", "down"))
     )
     call = _call(context, seconds)
     call.start()
-    assert type(call.exception(SECONDS)) is UnavailableError
+    assert type(call.exception(SECONDS * time_scale())) is UnavailableError
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_a_close_says_goes_by_what_was_sent(
     call.start()
     connections.before_each = call.close
     connections.attempts[0].failed(Failure(kind, ""))
-    assert type(call.exception(SECONDS)) is error
+    assert type(call.exception(SECONDS * time_scale())) is error
     assert len(connections.attempts) == 1
 
 
@@ -164,6 +164,6 @@ def _timers(context: RequestContext) -> list[object]:
     return [due for _, _, due in list(context.timer._due) if due.action is not None]
 
 
-def _call(context: RequestContext, seconds: float = SECONDS) -> Call[Answer]:
+def _call(context: RequestContext, seconds: float = SECONDS * time_scale()) -> Call[Answer]:
     ask = Ask[Answer]("statement", lambda answer: answer, writes=True)
     return Call(context, ask, time.monotonic() + seconds)

@@ -9,7 +9,7 @@ from kip30 import ClosedError, OutcomeUnknownError
 from kip30.driver import Backend
 from kip30.driver.records import Condition, Version, Write, new_nonce
 from kip30.names import Key
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Link
 from tests.unit.clients import Open
 
@@ -17,7 +17,7 @@ from .admin import Admin
 from .conftest import OPERATION_SECONDS
 from .test_lost_answers import PATIENT
 
-WITHIN = 5 * TIME_SCALE
+WITHIN = 5
 SECONDS = 2.0
 A_MOMENT = 0.3
 
@@ -31,27 +31,27 @@ def test_nobody_knows_what_became_of_a_write(
     backend: Backend, link: Link, open_client: Open
 ) -> None:
     other = open_client().storage()
-    _put(backend, "before").result(WITHIN)
+    _put(backend, "before").result(WITHIN * time_scale())
     link.swallow_answers()
     sent, waits = _put(backend, "k"), _put(backend, "waits")
     read = backend.storage.read([Key("elsewhere", "k")])
     eventually(lambda: other.get("n/k"), what="it is done")
     backend.close()
-    assert type(sent.exception(WITHIN)) is OutcomeUnknownError
-    assert type(waits.exception(WITHIN)) is ClosedError
-    assert type(read.exception(WITHIN)) is ClosedError
+    assert type(sent.exception(WITHIN * time_scale())) is OutcomeUnknownError
+    assert type(waits.exception(WITHIN * time_scale())) is ClosedError
+    assert type(read.exception(WITHIN * time_scale())) is ClosedError
 
 
 def test_a_member_that_is_about_to_be_is_given_up(
     backend: Backend, link: Link, admin: Admin, namespace: str
 ) -> None:
-    backend.membership.claim("g", "first", new_nonce(), b"").result(WITHIN)
+    backend.membership.claim("g", "first", new_nonce(), b"").result(WITHIN * time_scale())
     link.delay(SECONDS)
     joins = backend.membership.claim("g", "m", new_nonce(), b"")
     eventually(lambda: len(_held(admin, namespace)) == 2, what="it is there")
     backend.close()
     assert not _held(admin, namespace)
-    assert type(joins.exception(WITHIN)) is ClosedError
+    assert type(joins.exception(WITHIN * time_scale())) is ClosedError
 
 
 def test_a_leader_that_is_about_to_be_is_given_up(
@@ -62,7 +62,7 @@ def test_a_leader_that_is_about_to_be_is_given_up(
     eventually(lambda: _held(admin, namespace), what="it is there")
     backend.close()
     assert not _held(admin, namespace)
-    assert type(leads.exception(WITHIN)) is ClosedError
+    assert type(leads.exception(WITHIN * time_scale())) is ClosedError
 
 
 def test_claims_that_nobody_answers_do_not_hold_up_the_end(link: Link, open_client: Open) -> None:
@@ -72,9 +72,9 @@ def test_claims_that_nobody_answers_do_not_hold_up_the_end(link: Link, open_clie
     late = [backend.membership.claim("g", f"m{n}", new_nonce(), b"") for n in range(3)]
     begun = time.monotonic()
     backend.close()
-    assert time.monotonic() - begun < OPERATION_SECONDS + A_MOMENT * TIME_SCALE
-    assert type(joins.exception(WITHIN)) is OutcomeUnknownError
-    assert {type(one.exception(WITHIN)) for one in late} == {ClosedError}
+    assert time.monotonic() - begun < OPERATION_SECONDS + A_MOMENT * time_scale()
+    assert type(joins.exception(WITHIN * time_scale())) is OutcomeUnknownError
+    assert {type(one.exception(WITHIN * time_scale())) for one in late} == {ClosedError}
 
 
 def _put(backend: Backend, name: str) -> Future[Version]:

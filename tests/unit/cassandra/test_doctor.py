@@ -8,7 +8,7 @@ import pytest
 from kip30.config import Written, build, load
 from kip30_backends.cassandra import CassandraSettings
 from kip30_backends.cassandra.schema import ddl
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
 
 from .admin import Admin
@@ -16,7 +16,7 @@ from .doctor import diagnosis, visit
 
 QUICK: dict[str, Written] = {
     "plugin.backend": "cassandra",
-    "plugin.connect.timeout.ms": round(4000 * TIME_SCALE),
+    "plugin.connect.timeout.ms": round(4000 * time_scale()),
 }
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from kip30 import DefiniteError, PluginLocator
 from kip30.config import Written
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority
 from kip30_conformance.servers.needing import needed
 
 from .doctor import diagnosis
 
-CONNECT_MS = round(4000 * TIME_SCALE)
+CONNECT_MS = round(4000 * time_scale())
 _FACTORY = "org.apache.cassandra.security.PEMBasedSslContextFactory"
 
 

@@ -12,13 +12,13 @@ from kip30.driver.records import Claim, Condition, Entry, Fence, Write, new_nonc
 from kip30.names import Key
 from kip30_backends.cassandra import CassandraBackend
 from kip30_backends.cassandra.session import Holding, Session, Sessions
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.clients import Open
 
 from .admin import Admin
 from .rows import row
 
-WITHIN = 10 * TIME_SCALE
+WITHIN = 10
 _DELETE = "DELETE FROM kip30.members WHERE root = %s AND in_group = 'g' AND id = %s IF EXISTS"
 _UPDATE = (
     "UPDATE kip30.members USING TTL 4 SET nonce = %s, data = 0x"
@@ -42,7 +42,7 @@ def test_a_term_whose_answer_came_late_has_its_fences(
 ) -> None:
     first = _led(backend, "a")
     _write(backend, first)
-    backend.election.release("s", first).result(WITHIN)
+    backend.election.release("s", first).result(WITHIN * time_scale())
     sessions = backend._resources.claims.sessions
     monkeypatch.setattr(sessions, "holds", _after_rounds(sessions, 2))
     second = _led(backend, "b")
@@ -59,7 +59,7 @@ def test_an_update_that_arrives_after_a_renewal_is_ours(
     _renewed(claim)
     _overwrite(admin, namespace, claim.entry.nonce, late.nonce)
     _renewed(claim)
-    backend.membership.release("g", claim).result(WITHIN)
+    backend.membership.release("g", claim).result(WITHIN * time_scale())
     assert row(admin, namespace) is None
     _joined(backend, "m")
 
@@ -105,13 +105,13 @@ def test_a_join_that_is_tried_again_holds_up_nothing_else_of_the_group(
     joining = membership.claim("g", "m", new_nonce(), b"")
     renewed = backend._resources.claims.in_turn(("members", "g"), renew)
     refused.set_result(None)
-    renewed.result(WITHIN)
-    joining.result(WITHIN)
+    renewed.result(WITHIN * time_scale())
+    joining.result(WITHIN * time_scale())
     assert done[:3] == ["join", "renew", "join"]
 
 
 def _joined(backend: CassandraBackend, member_id: str) -> Claim:
-    return backend.membership.claim("g", member_id, new_nonce(), b"").result(WITHIN)
+    return backend.membership.claim("g", member_id, new_nonce(), b"").result(WITHIN * time_scale())
 
 
 def _renewed(claim: Claim) -> None:
@@ -140,7 +140,7 @@ def _after_rounds(sessions: Sessions, rounds: int) -> Callable[[Session, Holding
 
 
 def _led(backend: CassandraBackend, candidate: str) -> Claim:
-    claim = backend.election.claim("s", candidate, new_nonce(), b"").result(WITHIN)
+    claim = backend.election.claim("s", candidate, new_nonce(), b"").result(WITHIN * time_scale())
     assert isinstance(claim, Claim)
     return claim
 
@@ -149,4 +149,4 @@ def _write(backend: CassandraBackend, claim: Claim) -> None:
     """Write as who leads by *claim*."""
     fence = Fence("s", claim.entry.version.major)
     write = Write(Key("n", "k"), new_nonce(), b"", Condition.ANY, fence)
-    backend.storage.write(write).result(WITHIN)
+    backend.storage.write(write).result(WITHIN * time_scale())

@@ -8,15 +8,15 @@ import pytest
 
 from kip30 import KeyMissingError, Storage, Version
 from kip30.config import Written
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, Link
 from tests.unit.clients import Open
 
 T = TypeVar("T")
 
 PATIENT: dict[str, Written] = {
-    "plugin.operation.timeout.ms": round(8000 * TIME_SCALE),
-    "plugin.session.timeout.ms": round(10_000 * TIME_SCALE),
+    "plugin.operation.timeout.ms": round(8000 * time_scale()),
+    "plugin.session.timeout.ms": round(10_000 * time_scale()),
 }
 
 

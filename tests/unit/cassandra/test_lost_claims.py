@@ -7,13 +7,13 @@ import pytest
 from kip30 import OutcomeUnknownError
 from kip30.driver import Backend
 from kip30.driver.records import Claim, Held, new_nonce
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Link
 from tests.unit.clients import Open
 
 from .test_lost_answers import PATIENT
 
-WITHIN = 10 * TIME_SCALE
+WITHIN = 10
 
 
 @pytest.fixture
@@ -29,17 +29,17 @@ def other(open_client: Open) -> Backend:
 def test_a_term_that_may_come_once_the_leader_resigns(
     deaf: Backend, link: Link, other: Backend
 ) -> None:
-    assert isinstance(_claim(other).result(WITHIN), Claim)
-    assert isinstance(_claim(deaf).result(WITHIN), Held)
+    assert isinstance(_claim(other).result(WITHIN * time_scale()), Claim)
+    assert isinstance(_claim(deaf).result(WITHIN * time_scale()), Held)
     claiming = _with_lost_answer(deaf, link)
-    assert type(claiming.exception(WITHIN)) is OutcomeUnknownError
-    assert isinstance(_claim(deaf).result(WITHIN), Held)
+    assert type(claiming.exception(WITHIN * time_scale())) is OutcomeUnknownError
+    assert isinstance(_claim(deaf).result(WITHIN * time_scale()), Held)
 
 
 def test_a_term_that_another_one_has(deaf: Backend, link: Link, other: Backend) -> None:
-    assert isinstance(_claim(other).result(WITHIN), Claim)
+    assert isinstance(_claim(other).result(WITHIN * time_scale()), Claim)
     claiming = _with_lost_answer(deaf, link)
-    assert isinstance(claiming.result(WITHIN), Held)
+    assert isinstance(claiming.result(WITHIN * time_scale()), Held)
 
 
 def _with_lost_answer(deaf: Backend, link: Link) -> Future[Claim | Held]:

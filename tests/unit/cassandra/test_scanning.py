@@ -9,7 +9,7 @@ from kip30 import BYTES, ClosedError, PositionLostError, Version
 from kip30.driver.scanning import Layout, PageSize, View
 from kip30_backends.cassandra import scan_partitions
 from kip30_backends.cassandra.client.connections import walk
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
@@ -161,7 +161,7 @@ def test_claims_of_many_groups_and_of_services_without_a_leader(
     led, left = client.leader_election("led"), client.leader_election("left")
     for election in (led, left):
         election.nominate("c", "")
-        assert election.wait_elected("c", 20 * TIME_SCALE)
+        assert election.wait_elected("c", 20 * time_scale())
     left.resign("c")
     claims = View(layout=Layout.CLAIMS)
 

@@ -14,10 +14,9 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from kip30.cli.program import program
-from kip30_conformance.polling import is_readable
+from kip30_conformance.polling import is_readable, time_scale
 
-SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
-PATIENCE_SECONDS = 20 * SCALE
+PATIENCE_SECONDS = 20
 _WITHOUT = """
 import sys
 sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
@@ -25,7 +24,7 @@ sys.argv = ["kip30", *sys.argv[2:]]
 from kip30_command import main
 main()
 """
-SESSION_SECONDS = 2 * SCALE
+SESSION_SECONDS = 2
 
 
 class Shell:
@@ -42,7 +41,7 @@ class Shell:
             {
                 "plugin.backend": "embedded",
                 "plugin.embedded.directory": self.folder / "store",
-                "plugin.session.timeout.ms": round(SESSION_SECONDS * 1000),
+                "plugin.session.timeout.ms": round(SESSION_SECONDS * time_scale() * 1000),
                 **{key.replace("_", "."): value for key, value in settings.items()},
             }
         )
@@ -77,7 +76,7 @@ class Shell:
     def finish(self, *words: str, **more: Any) -> "subprocess.CompletedProcess[bytes]":
         """Run a command in a process of its own to its end."""
         with ended(self.start(*words, **more)) as process:
-            out, err = process.communicate(timeout=PATIENCE_SECONDS)
+            out, err = process.communicate(timeout=PATIENCE_SECONDS * time_scale())
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
@@ -94,7 +93,7 @@ def ended(process: "subprocess.Popen[bytes]") -> Iterator["subprocess.Popen[byte
 
 def eventually(happens: Callable[[], bool]) -> None:
     """Wait until something happens, and fail if it does not."""
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + PATIENCE_SECONDS * time_scale()
     while not happens():
         assert time.monotonic() < until, "it did not happen in time"
         time.sleep(0.01)
@@ -102,7 +101,7 @@ def eventually(happens: Callable[[], bool]) -> None:
 
 def line_of(stream: Any) -> str:
     """Return the next line of a process's output, and fail if there is none in time."""
-    assert is_readable(stream.fileno(), PATIENCE_SECONDS), "no line in time"
+    assert is_readable(stream.fileno(), PATIENCE_SECONDS * time_scale()), "no line in time"
     line: bytes = stream.readline()
     return line.decode().rstrip("\n")
 
@@ -114,6 +113,6 @@ def without(modules: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
         [sys.executable, "-c", _WITHOUT, modules, *words],
         capture_output=True,
         check=False,
-        timeout=PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS * time_scale(),
         env=environment,
     )

@@ -1,10 +1,11 @@
 import pytest
 
 from kip30.cli._exit_codes import Status
+from kip30_conformance.polling import time_scale
 
 from .shell import SESSION_SECONDS, Shell
 
-SESSION_MS = round(SESSION_SECONDS * 1000)
+SESSION_MS = round(SESSION_SECONDS * time_scale() * 1000)
 
 VAULT = """
 from dataclasses import dataclass

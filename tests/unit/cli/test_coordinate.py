@@ -9,6 +9,7 @@ from kip30 import PluginLocator
 from kip30.cli._exit_codes import Status
 from kip30.coordinator import ShareGuard, describe_group, parse_guard
 from kip30.names import escape
+from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
 
@@ -43,7 +44,7 @@ def test_a_command_that_ends_is_run_again_if_asked_for(shell: Shell) -> None:
         runs = shell.folder / "runs"
         eventually(lambda: runs.exists() and runs.read_text() == "\n\n")
         runner.terminate()
-        assert runner.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+        assert runner.wait(PATIENCE_SECONDS * time_scale()) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_a_group_without_members_can_be_deleted(shell: Shell) -> None:
         assert "group 'g' has members: nothing was deleted" in refused.stderr
         assert "end its processes first" in refused.stderr
         runner.terminate()
-        runner.wait(PATIENCE_SECONDS)
+        runner.wait(PATIENCE_SECONDS * time_scale())
     assert shell("kv", "list", "kip30.group/g").stdout == "kip30.group/g/state\n"
     assert shell("coordinate-delete", "g").exit_code == Status.OK
     assert shell("kv", "list", "kip30.group/g").stdout == ""
@@ -126,7 +127,7 @@ def test_each_item_has_a_command_of_its_own(shell: Shell) -> None:
         for _ in range(4):
             await_line(runner, "ended with status 0")
         runner.terminate()
-        assert runner.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+        assert runner.wait(PATIENCE_SECONDS * time_scale()) == 128 + signal.SIGTERM
     notes = {
         parse_guard(file.name.removeprefix("note-")).place: file.read_bytes()
         for file in shell.folder.glob("note-*")
@@ -205,7 +206,7 @@ def test_a_guarded_write_passes_until_the_share_is_anothers(shell: Shell) -> Non
         assert written(shell, guard, "1") == Status.OK
         assert shell("kv", "get", "kip30.group/g/d.position").stdout == "1"
         first.terminate()
-        first.wait(PATIENCE_SECONDS)
+        first.wait(PATIENCE_SECONDS * time_scale())
     with ended(shell.start(*coordinate("--shards=1", "sh", "-c", say))) as second:
         newer = line_of(second.stdout)
         assert written(shell, guard, "2") == Status.REFUSED

@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from kip30.cli._exit_codes import Status
+from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
 
@@ -14,7 +15,7 @@ def test_a_signal_ends_a_watch_quietly(shell: Shell, number: signal.Signals) -> 
     with ended(shell.start("kv", "watch", "a")) as watch:
         assert line_of(watch.stdout) == "-"
         watch.send_signal(number)
-        out, err = watch.communicate(timeout=PATIENCE_SECONDS)
+        out, err = watch.communicate(timeout=PATIENCE_SECONDS * time_scale())
     assert (watch.returncode, out, err) == (128 + number, b"", b"")
 
 
@@ -33,7 +34,7 @@ def test_a_watch_ends_when_nobody_reads_though_nothing_happens(shell: Shell) -> 
         assert line_of(watch.stdout) == "-"
         assert watch.stdout is not None
         watch.stdout.close()
-        assert watch.wait(PATIENCE_SECONDS) == Status.OK
+        assert watch.wait(PATIENCE_SECONDS * time_scale()) == Status.OK
         assert watch.stderr is not None
         assert watch.stderr.read() == b""
 

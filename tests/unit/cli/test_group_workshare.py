@@ -8,6 +8,7 @@ from kip30.config import load
 from kip30.runner.group_items import GroupItem, GroupItems
 from kip30.runner.group_member import GroupHandle, GroupShare, WorkList
 from kip30.runner.group_workshare import GroupWorkshare
+from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, Shell, eventually
 
@@ -29,7 +30,7 @@ def work(name: str) -> WorkList:
 
 
 def gained(handle: Handle) -> GroupShare:
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + PATIENCE_SECONDS * time_scale()
     while (share := handle.wait(0.1)) is None:
         assert time.monotonic() < until
     return share

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from kip30_conformance.polling import time_scale
+
 from .shell import PATIENCE_SECONDS, Shell, ended, line_of
 
 STRUCK = """
@@ -59,7 +61,7 @@ def strike(module: str, *words: str) -> "subprocess.CompletedProcess[bytes]":
         [sys.executable, "-c", STRUCK, module, *words],
         capture_output=True,
         check=False,
-        timeout=PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS * time_scale(),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
 
@@ -82,7 +84,11 @@ def test_a_signal_that_is_ignored_stays_so(shell: Shell) -> None:
     script = ["sh", "-c", ignoring, "sh", sys.executable, "-c", STRUCK, "stevedore", "kv", "list"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     result = subprocess.run(
-        script, capture_output=True, check=False, timeout=PATIENCE_SECONDS, env=environment
+        script,
+        capture_output=True,
+        check=False,
+        timeout=PATIENCE_SECONDS * time_scale(),
+        env=environment,
     )
     assert (result.returncode, result.stderr) == (0, b"")
     assert (shell.folder / "store").exists()
@@ -102,7 +108,7 @@ def test_an_interrupt_at_any_moment_is_no_traceback_of_kip30(shell: Shell) -> No
             assert line_of(process.stdout) == ""
             time.sleep(number / 100)
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=PATIENCE_SECONDS)
+            _, err = process.communicate(timeout=PATIENCE_SECONDS * time_scale())
         codes.add(process.returncode)
         assert b"Traceback" not in err, (number, err.decode())
     assert codes <= {0, -signal.SIGINT, 128 + signal.SIGINT}

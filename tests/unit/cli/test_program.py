@@ -10,6 +10,7 @@ import pytest
 from kip30 import __version__
 from kip30.cli._exit_codes import Status
 from kip30.cli.program import COMMANDS, program
+from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
 
@@ -142,7 +143,7 @@ def test_a_signal_ends_what_waits_for_the_store(shell: Shell) -> None:
     with shell.locked_store(), ended(shell.start("doctor")) as doctor:
         eventually(lambda: catches(doctor.pid, signal.SIGTERM))
         doctor.terminate()
-        out, err = doctor.communicate(timeout=PATIENCE_SECONDS)
+        out, err = doctor.communicate(timeout=PATIENCE_SECONDS * time_scale())
     assert (doctor.returncode, out, err) == (128 + signal.SIGTERM, b"", b"")
 
 
@@ -153,5 +154,5 @@ def test_the_end_by_a_signal_takes_the_session_along(shell: Shell) -> None:
             assert line_of(watch.stdout).startswith("+\tm")
             watch.terminate()
         member.terminate()
-        member.wait(PATIENCE_SECONDS)
+        member.wait(PATIENCE_SECONDS * time_scale())
     assert shell("group", "list", "g").stdout == ""

@@ -6,10 +6,11 @@ import pytest
 
 from kip30.cli._exit_codes import Status
 from kip30.runner import LOST_STATUS
+from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
 
-MUCH_LATER = round(10_000 * PATIENCE_SECONDS)
+MUCH_LATER = round(10_000 * PATIENCE_SECONDS * time_scale())
 SHOW_ENVIRONMENT = 'echo "$KIP30_SERVICE $KIP30_CANDIDATE $KIP30_EPOCH"'
 
 
@@ -28,7 +29,7 @@ def test_the_command_needs_no_dashes_before_it_and_keeps_its_options(shell: Shel
 
 def test_stdin_is_the_commands(shell: Shell) -> None:
     with ended(shell.start(*run("cat"), stdin=subprocess.PIPE)) as runner:
-        out, _ = runner.communicate(b"\x00\xff", PATIENCE_SECONDS)
+        out, _ = runner.communicate(b"\x00\xff", PATIENCE_SECONDS * time_scale())
     assert out == b"\x00\xff"
 
 
@@ -90,7 +91,7 @@ def test_a_clean_end_hands_over_at_once(shell: Shell) -> None:
         eventually(lambda: shell("leader", "s").exit_code == Status.OK)
         with ended(shell.start("run", "--service", "s", "sh", "-c", SHOW_ENVIRONMENT)) as second:
             assert line_of(second.stderr).startswith("kip30: waiting to lead s")
-            first.communicate(b"\n", PATIENCE_SECONDS)
+            first.communicate(b"\n", PATIENCE_SECONDS * time_scale())
             assert line_of(second.stdout).endswith(" 2")
 
 
@@ -102,7 +103,7 @@ def test_a_signal_reaches_the_command_and_its_status_counts(
     with ended(shell.start(*run("sh", "-c", command))) as runner:
         assert line_of(runner.stdout) == "ready"
         runner.send_signal(number)
-        assert runner.wait(PATIENCE_SECONDS) == 9
+        assert runner.wait(PATIENCE_SECONDS * time_scale()) == 9
     assert shell("leader", "s").exit_code == Status.REFUSED
 
 
@@ -110,7 +111,7 @@ def test_a_leadership_that_is_lost_ends_the_command(shell: Shell) -> None:
     with ended(shell.start(*run("--once", "sh", "-c", "echo ready; exec sleep 60"))) as runner:
         assert line_of(runner.stdout) == "ready"
         with shell.locked_store():
-            assert runner.wait(PATIENCE_SECONDS) == LOST_STATUS == Status.LOST
+            assert runner.wait(PATIENCE_SECONDS * time_scale()) == LOST_STATUS == Status.LOST
 
 
 def test_a_store_out_of_reach_is_waited_for(shell: Shell) -> None:
@@ -134,7 +135,7 @@ def test_a_signal_ends_the_wait_for_a_store_out_of_reach(shell: Shell) -> None:
     with shell.locked_store(), ended(shell.start(*run("true"))) as runner:
         assert line_of(runner.stderr).startswith("kip30: waiting to lead")
         runner.terminate()
-        assert runner.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+        assert runner.wait(PATIENCE_SECONDS * time_scale()) == 128 + signal.SIGTERM
 
 
 def test_no_wait_at_all_is_still_an_attempt(shell: Shell) -> None:
@@ -184,7 +185,7 @@ def test_no_grace_at_all_ends_a_stubborn_command(shell: Shell) -> None:
     with ended(shell.start(*run("--grace", "0", "sh", "-c", command))) as runner:
         assert line_of(runner.stdout) == "ready"
         runner.terminate()
-        assert runner.wait(PATIENCE_SECONDS) == 128 + signal.SIGKILL
+        assert runner.wait(PATIENCE_SECONDS * time_scale()) == 128 + signal.SIGKILL
 
 
 @pytest.mark.parametrize("written", ["nan", "inf", "0", "-1"])

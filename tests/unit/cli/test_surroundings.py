@@ -10,6 +10,7 @@ import pytest
 from kip30.cli._exit_codes import Status
 from kip30.errors import ConfigError
 from kip30_backends.embedded.settings import default_directory
+from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, Shell, without
 
@@ -22,7 +23,7 @@ def redirected(shell: Shell, words: str) -> "subprocess.CompletedProcess[bytes]"
         ["sh", "-c", words.replace("kip30", f"{sys.executable} -m kip30")],
         capture_output=True,
         check=False,
-        timeout=PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS * time_scale(),
         cwd=shell.folder,
     )
 
@@ -81,7 +82,7 @@ def homeless(shell: Shell, *words: str, **variables: str) -> "subprocess.Complet
         [sys.executable, "-m", "kip30", *words],
         capture_output=True,
         check=False,
-        timeout=PATIENCE_SECONDS,
+        timeout=PATIENCE_SECONDS * time_scale(),
         cwd=shell.folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path), **variables},
         preexec_fn=lose_name,

@@ -48,7 +48,7 @@ def test_two_runs_at_once_are_an_overlap(arena: SharingArena, member: str, since
 def test_a_tick_of_a_dying_command_is_no_next_run(
     arena: SharingArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kip30_conformance.polling.TIME_SCALE", 0.002)
+    monkeypatch.setenv("KIP30_TIME_SCALE", "0.002")
     write(arena, (1, "a", 1, 1, ITEMS))
     struck = arena.newest()[0]
     write(arena, (1e12, "a", 1, 1, "tick"))

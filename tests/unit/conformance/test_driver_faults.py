@@ -17,7 +17,7 @@ from kip30.errors import ClosedError, OutcomeUnknownError, UnavailableError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 from kip30_conformance.driver_faults import ALL, DriverFault, Effect
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from tests.embedded_faults import faults_of
 
 KEY = Key("ns", "key")
@@ -50,10 +50,10 @@ def open_backend(tmp_path: Path) -> Iterator[Callable[[], EmbeddedBackend]]:
     context = Context(
         clock=SystemClock(),
         namespace="root",
-        session_timeout_seconds=3 * TIME_SCALE,
-        operation_timeout_seconds=2 * TIME_SCALE,
-        connect_timeout_seconds=2 * TIME_SCALE,
-        margin_seconds=0.3 * TIME_SCALE,
+        session_timeout_seconds=3 * time_scale(),
+        operation_timeout_seconds=2 * time_scale(),
+        connect_timeout_seconds=2 * time_scale(),
+        margin_seconds=0.3 * time_scale(),
     )
     with ExitStack() as opened:
         yield lambda: opened.enter_context(closing(EmbeddedBackend(context, settings)))

@@ -11,7 +11,7 @@ from kip30_conformance.process_resources import expect_no_more_than, resources_h
 
 
 def test_what_is_left_behind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "TIME_SCALE", 0.01)
+    monkeypatch.setenv("KIP30_TIME_SCALE", "0.01")
     before, end = resources_held(), threading.Event()
     thread = threading.Thread(target=end.wait, name="lost-thread")
     thread.start()
@@ -32,7 +32,7 @@ def test_what_is_left_behind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_descriptor_is_not_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "TIME_SCALE", 0.01)
+    monkeypatch.setenv("KIP30_TIME_SCALE", "0.01")
     old = os.open(os.devnull, os.O_RDONLY)
     before = resources_held()
     new = os.open("/", os.O_RDONLY)
@@ -46,7 +46,7 @@ def test_another_descriptor_is_not_one_more(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_wait_in_vain_ends_with_what_was_logged_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(polling, "TIME_SCALE", 0.01)
+    monkeypatch.setenv("KIP30_TIME_SCALE", "0.01")
     campaign, other = logging.getLogger("kip30.runtime.campaign"), logging.getLogger("kazoo")
     before = list(logging.getLogger().handlers)
     campaign.warning("before the wait")

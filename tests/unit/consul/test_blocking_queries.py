@@ -21,14 +21,14 @@ from kip30_backends.consul.client.endpoints import Agent, Endpoints
 from kip30_backends.consul.client.http import Answer
 from kip30_backends.consul.errors import RequestFailedError
 from kip30_backends.consul.transactions import index_of, target
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble
 
 from .admin import Admin
 
 SECONDS = 5.0
-SOON = SECONDS * TIME_SCALE
-PATIENCE = QueryWait(wait=20 * SOON, answer=4 * SOON)
+SOON = SECONDS
+PATIENCE = QueryWait(wait=20 * SOON * time_scale(), answer=4 * SOON * time_scale())
 NAME = "slow.invalid"
 
 
@@ -45,7 +45,7 @@ class Resolver:
             if more.get("flags", 0) & socket.AI_NUMERICHOST:
                 raise socket.gaierror("a name")
             self.asked.set()
-            self.may_answer.wait(2 * SOON)
+            self.may_answer.wait(2 * SOON * time_scale())
             host = "127.0.0.1"
         return self._look(host, port, *arguments, **more)
 
@@ -61,7 +61,9 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
 def endpoints(ensemble: Ensemble) -> Iterator[Endpoints]:
     """Yield a server under two names, of which the first is resolved slowly."""
     addresses = [Address(host, ensemble.nodes[0].port) for host in (NAME, "127.0.0.1")]
-    one = Endpoints([Agent(address, ConsulSettings(), SOON) for address in addresses])
+    one = Endpoints(
+        [Agent(address, ConsulSettings(), SOON * time_scale()) for address in addresses]
+    )
     yield one
     one.close()
 
@@ -86,7 +88,7 @@ def _asking(connection: QueryConnection, wanted: str) -> Iterator[Future[Answer]
 
 
 def _fails_soon(future: Future[Answer]) -> None:
-    assert type(future.exception(SOON)) is RequestFailedError
+    assert type(future.exception(SOON * time_scale())) is RequestFailedError
 
 
 def _open(endpoints: Endpoints) -> int:
@@ -98,7 +100,7 @@ def test_an_interruption_while_it_connects(
 ) -> None:
     connection = QueryConnection(endpoints)
     with _asking(connection, waiting) as future:
-        assert resolver.asked.wait(SOON)
+        assert resolver.asked.wait(SOON * time_scale())
         connection.interrupt()
         resolver.may_answer.set()
         _fails_soon(future)
@@ -136,7 +138,7 @@ def test_there_and_back_while_it_connects(
     endpoints.leave(plain)
     endpoints.on_move = connection.move
     with _asking(connection, waiting) as future:
-        assert resolver.asked.wait(SOON)
+        assert resolver.asked.wait(SOON * time_scale())
         endpoints.leave(slow)
         assert endpoints.current is plain
         resolver.may_answer.set()
@@ -151,7 +153,7 @@ def _following(endpoints: Endpoints, url: str, hear: AnswerCallback) -> Iterator
         yield one
     finally:
         one.close()
-        one.thread.join(SOON)
+        one.thread.join(SOON * time_scale())
         assert not one.thread.is_alive()
 
 
@@ -161,7 +163,7 @@ def test_a_follower_is_closed_while_it_connects(
     heard: list[Answer] = []
     with _following(endpoints, target(f"{namespace}/k"), heard.append) as query:
         query.thread.start()
-        assert resolver.asked.wait(SOON)
+        assert resolver.asked.wait(SOON * time_scale())
         query.close()
         resolver.may_answer.set()
     assert not heard

@@ -12,14 +12,14 @@ from kip30.names import Key
 from kip30_backends.consul import ConsulBackend
 from kip30_backends.consul.client.operation_requests import OperationRequests
 from kip30_backends.consul.session import Session
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
 
 from .admin import Admin
 
 NONCE = "00" * 16
-SOON = 5 * TIME_SCALE
+SOON = 5
 TIMES = 5
 """More often than there are threads to be had."""
 
@@ -54,7 +54,7 @@ def test_a_pool_without_threads_says_so_and_has_them_later() -> None:
 
 def test_a_pool_with_one_thread_does_all_with_it() -> None:
     pool, go, done = ThreadPool("pool"), threading.Event(), threading.Semaphore(0)
-    pool.do(lambda: go.wait(SOON))
+    pool.do(lambda: go.wait(SOON * time_scale()))
     with no_threads():
         for _ in range(TIMES):
             pool.do(done.release)
@@ -138,7 +138,7 @@ def test_a_listener_goes_on_after_what_nobody_thought_of(
             raise ValueError("of no kind")
 
     backend.observe.watch(Target(Kind.VALUE, "threads", "k"), hear)
-    eventually(lambda: len(heard) == 2, within=2 * SOON)
+    eventually(lambda: len(heard) == 2, within=2 * SOON * time_scale())
     (told,) = [one for one in caplog.records if one.levelno == logging.ERROR]
     assert told.exc_info is not None
     assert "the watch of" in told.getMessage()

@@ -21,7 +21,7 @@ from kip30_conformance.clients.members import (
     poll_until_generation,
     poll_until_shared,
 )
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suites.coordinator_rounds import held_call
 
 from .conftest import OpenClient
@@ -176,7 +176,7 @@ def test_a_member_that_does_not_poll_loses_its_share_and_leaves(
 def test_the_first_round_waits_for_more_members(
     client: PluginLocator, members: MemberFactory
 ) -> None:
-    delay = 0.5 * TIME_SCALE
+    delay = 0.5 * time_scale()
     config = {"initial_delay_seconds": delay, "rebalance_timeout_seconds": 2 + 5 * delay}
     three = list[ItemCoordinator]()
     for _ in range(3):

@@ -26,7 +26,7 @@ from kip30.coordinator.aio import (
     AsyncWorkerCoordinator,
 )
 from kip30_conformance.clients.item_coordinator import balanced
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.core.loops import PATIENCE, faults_of, properties, until
 
 CONFIG = GroupConfig(
@@ -100,7 +100,7 @@ def in_loop(main: Any) -> None:
     before = {*threading.enumerate()}
 
     async def timed() -> None:
-        async with asyncio.timeout(PATIENCE * 2):
+        async with asyncio.timeout(PATIENCE * time_scale() * 2):
             await main
 
     asyncio.run(timed())

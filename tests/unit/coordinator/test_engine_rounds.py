@@ -19,7 +19,7 @@ from kip30_conformance.clients.members import MemberFactory, poll_until_shared
 from kip30_conformance.driver_faults import DriverFault, Effect, Interposition
 from kip30_conformance.neighbour.base import leader as leader_of
 from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suites.coordinator_rounds import held_call
 
 from .conftest import OpenClient
@@ -135,7 +135,7 @@ def test_a_round_waits_for_the_greatest_rebalance_timeout(
     open_client: OpenClient, members: MemberFactory
 ) -> None:
     hasty: dict[str, Any] = {"rebalance_timeout_seconds": 1.5}
-    slow = {"rebalance_timeout_seconds": 30.0 * TIME_SCALE, "eligible": False}
+    slow = {"rebalance_timeout_seconds": 30.0 * time_scale(), "eligible": False}
     first = members.started(open_client(), config=hasty)
     second = members.started(open_client(), config=slow)
     await_shared(first, second)
@@ -174,7 +174,7 @@ def test_newcomers_cannot_put_the_first_round_off_for_ever(
 def test_a_group_with_members_begins_a_round_without_the_initial_delay(
     client: PluginLocator, members: MemberFactory
 ) -> None:
-    delay = 1.5 * TIME_SCALE
+    delay = 1.5 * time_scale()
     patient = {"initial_delay_seconds": delay, "rebalance_timeout_seconds": 3 * delay}
     first = members.started(client, config=patient)
     await_shared(first)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from kip30.aio import AsyncPluginLocator
 from kip30.config import Written
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from tests import embedded_faults
 from tests.embedded_faults import EmbeddedFaults
 
-PATIENCE = 20 * TIME_SCALE
+PATIENCE = 20
 
 
 def properties(tmp_path: Path, **more: Written) -> dict[str, Written]:
@@ -44,7 +44,7 @@ def threads() -> Counter[str]:
 
 async def until(probe: Callable[[], object], what: str = "") -> None:
     """Poll *probe* without blocking the loop."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(PATIENCE * time_scale()):
         while not probe():  # noqa: ASYNC110  what is polled are threads and other tasks
             await asyncio.sleep(0.005)
     assert probe(), what

@@ -9,7 +9,7 @@ import pytest
 from kip30 import OutcomeUnknownError
 from kip30.aio import AsyncPluginLocator
 from kip30.config import Written
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 from .loops import PATIENCE, faults_of, occupy, properties, until
 from .trouble import has_arrived
@@ -30,7 +30,7 @@ def test_a_join_that_was_given_up_is_undone(tmp_path: Path, end: str) -> None:
                 locator._bridge._seconds = _DELAY / 5
                 with pytest.raises(OutcomeUnknownError):
                     await group.join("m", "given up")
-                locator._bridge._seconds = PATIENCE
+                locator._bridge._seconds = PATIENCE * time_scale()
             else:
                 joining = asyncio.create_task(group.join("m", "given up"))
                 await until(lambda: faults_of(locator).counted() == 1)
@@ -39,7 +39,7 @@ def test_a_join_that_was_given_up_is_undone(tmp_path: Path, end: str) -> None:
                     await joining
             assert group.member("m") is None
             await until(has_arrived, "the claim has arrived")
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE * time_scale()):
                 while await group.membership_list():  # noqa: ASYNC110  the store is polled
                     await asyncio.sleep(0.01)
             assert (await group.join("m", "again")).is_valid()
@@ -70,7 +70,7 @@ def test_a_nomination_takes_one_operation_timeout_with_its_time_in_the_queue(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
-        seconds = 2 * TIME_SCALE
+        seconds = 2 * time_scale()
         more: dict[str, Written] = {
             "plugin.operation.timeout.ms": round(1000 * seconds),
             "plugin.session.timeout.ms": round(5000 * seconds),

@@ -20,6 +20,7 @@ from kip30.aio import AsyncLeadership, AsyncMember, AsyncPluginLocator
 from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
 from kip30.driver.records import Claim, Entry
+from kip30_conformance.polling import time_scale
 from tests.unit.clients import PATIENT
 
 from .loops import PATIENCE, faults_of, properties, threads, until
@@ -34,7 +35,7 @@ def test_the_block_is_cancelled_when_leadership_is_lost(tmp_path: Path) -> None:
                 async with locator.leader_election("s").lead("a", "") as leadership:
                     faults_of(locator).expire_session()
                     try:
-                        await asyncio.sleep(PATIENCE)
+                        await asyncio.sleep(PATIENCE * time_scale())
                     except asyncio.CancelledError:
                         assert not leadership.is_valid()
                         ended.append("cancelled")
@@ -60,7 +61,7 @@ def test_a_cancellation_from_elsewhere_stays_one(tmp_path: Path) -> None:
             async def lead() -> None:
                 async with locator.leader_election("s").lead("a", ""):
                     entered.set()
-                    await asyncio.sleep(PATIENCE)
+                    await asyncio.sleep(PATIENCE * time_scale())
 
             task = asyncio.create_task(lead())
             await entered.wait()
@@ -81,9 +82,9 @@ def test_of_two_cancellations_the_foreign_one_wins(tmp_path: Path) -> None:
                 async with locator.leader_election("s").lead("a", "") as leadership:
                     entered.set()
                     with suppress(asyncio.CancelledError):
-                        await asyncio.sleep(PATIENCE)
+                        await asyncio.sleep(PATIENCE * time_scale())
                     await leadership.lost.wait()
-                    await asyncio.sleep(PATIENCE)
+                    await asyncio.sleep(PATIENCE * time_scale())
 
             task = asyncio.create_task(lead())
             await entered.wait()
@@ -91,7 +92,7 @@ def test_of_two_cancellations_the_foreign_one_wins(tmp_path: Path) -> None:
             await asyncio.sleep(0)
             faults_of(locator).expire_session()
             with pytest.raises(asyncio.CancelledError):
-                await asyncio.wait_for(asyncio.shield(task), PATIENCE)
+                await asyncio.wait_for(asyncio.shield(task), PATIENCE * time_scale())
 
     asyncio.run(main())
 
@@ -104,7 +105,7 @@ def test_an_error_of_the_block_is_not_replaced(tmp_path: Path) -> None:
                 async with locator.leader_election("s").lead("a", ""):
                     faults_of(locator).expire_session()
                     try:
-                        await asyncio.sleep(PATIENCE)
+                        await asyncio.sleep(PATIENCE * time_scale())
                     finally:
                         raise ValueError("of the block")
 
@@ -124,7 +125,7 @@ def test_the_clock_alone_cancels_the_block(tmp_path: Path) -> None:
                 async with locator.leader_election("s").lead("a", ""):
                     faults_of(locator).renewals_paused = True
                     clock.advance(1.9)
-                    await asyncio.sleep(PATIENCE)
+                    await asyncio.sleep(PATIENCE * time_scale())
 
             with pytest.raises(LeadershipLostError, match="not renewed in time"):
                 await lead()
@@ -144,7 +145,7 @@ def test_without_any_event_the_deadline_sets_lost(tmp_path: Path) -> None:
             leadership = AsyncLeadership(election._bridge, term)
             assert not leadership.lost.is_set()
             clock.advance(0.25)
-            await asyncio.wait_for(leadership.lost.wait(), PATIENCE)
+            await asyncio.wait_for(leadership.lost.wait(), PATIENCE * time_scale())
             assert lease.ended is None
             with pytest.raises(LeadershipLostError):
                 leadership.check()
@@ -179,7 +180,7 @@ def test_callbacks_of_a_candidate_run_in_the_loop_one_at_a_time(tmp_path: Path) 
             assert first is not None
             faults_of(locator).expire_session()
             await until(lambda: len(seen) == 3)
-            second = await election.wait_elected("a", PATIENCE)
+            second = await election.wait_elected("a", PATIENCE * time_scale())
             assert second is not None
             assert second.epoch > first.epoch
             assert [term for name, term in seen if name == "elected"] == [first, second]
@@ -226,8 +227,8 @@ def test_a_member_learns_that_it_is_lost(tmp_path: Path) -> None:
             assert group.member("m") is member
             assert member.id == "m"
             faults_of(locator).expire_session()
-            await asyncio.wait_for(member.lost.wait(), PATIENCE)
-            assert await asyncio.wait_for(lost.get(), PATIENCE) is member
+            await asyncio.wait_for(member.lost.wait(), PATIENCE * time_scale())
+            assert await asyncio.wait_for(lost.get(), PATIENCE * time_scale()) is member
             await until(lambda: group.member("m"))
             again = group.member("m")
             assert again is not None
@@ -250,10 +251,10 @@ def test_who_took_the_id_evicts_the_member(tmp_path: Path) -> None:
                             rival.join("m", "2")
                         return rival.member("m") is not None
 
-                    async with asyncio.timeout(PATIENCE):
+                    async with asyncio.timeout(PATIENCE * time_scale()):
                         while not await asyncio.to_thread(has_joined):
                             pass
-                assert await asyncio.wait_for(evicted.get(), PATIENCE) is member
+                assert await asyncio.wait_for(evicted.get(), PATIENCE * time_scale()) is member
 
     asyncio.run(main())
 
@@ -305,7 +306,7 @@ def test_thousands_wait_and_hold_no_thread(tmp_path: Path) -> None:
 
             async def listen(number: int) -> None:
                 async def hear(_: object) -> None:
-                    await asyncio.sleep(PATIENCE)
+                    await asyncio.sleep(PATIENCE * time_scale())
 
                 if number % 3 == 0:
                     registry = locator.listener_registry()
@@ -321,14 +322,16 @@ def test_thousands_wait_and_hold_no_thread(tmp_path: Path) -> None:
             await locator.group_membership("g").join("m", "")
             led = locator.leader_election("led")
             await led.nominate("a", "")
-            assert await led.wait_elected("a", PATIENCE)
+            assert await led.wait_elected("a", PATIENCE * time_scale())
             await until(lambda: threads().total() <= few)
             await locator.leader_election("s0").get_leader()
             await locator.group_membership("g").membership()
             assert not any(task.done() for task in waiting)
             for task in waiting:
                 task.cancel()
-            await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), PATIENCE)
+            await asyncio.wait_for(
+                asyncio.gather(*waiting, return_exceptions=True), PATIENCE * time_scale()
+            )
             assert all(task.cancelled() for task in waiting)
             other.leader_election("s0").close()
 

@@ -32,7 +32,7 @@ from kip30.aio import (
 from kip30.aio.workers import Workers
 from kip30.driver.records import Version, Write
 from kip30_conformance.clients.fork_calls import in_forked_child
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 
 from .loops import PATIENCE, faults_of, occupy, properties, threads, until
 
@@ -224,7 +224,7 @@ def test_calls_end_in_time_although_all_workers_are_busy(tmp_path: Path) -> None
                 assert await locator.leader_election("s").get_leader() is None
                 assert not writing.done()
                 ended = await writing
-            assert time.monotonic() - started < PATIENCE / 2
+            assert time.monotonic() - started < PATIENCE * time_scale() / 2
             assert all(isinstance(end, UnavailableError | OutcomeUnknownError) for end in ended)
             assert any("no thread was free" in str(end) for end in ended)
             assert threads()["kip30-aio"] <= 8
@@ -260,7 +260,9 @@ def test_closing_ends_calls_that_wait_for_the_store(tmp_path: Path) -> None:
             faults_of(locator).delay("storage.write", 60, times=None)
             calls = [asyncio.create_task(storage.update("k", "w")) for _ in range(20)]
             await asyncio.sleep(0.1)
-        ended = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), PATIENCE)
+        ended = await asyncio.wait_for(
+            asyncio.gather(*calls, return_exceptions=True), PATIENCE * time_scale()
+        )
         assert all(isinstance(end, Kip30Error) for end in ended)
 
     asyncio.run(main())
@@ -292,13 +294,13 @@ def test_workers_are_few_and_go_away() -> None:
     calls = [workers.submit(gate.wait) for _ in range(3 * MOST)]
     assert threads()["kip30-aio"] == MOST
     gate.set()
-    assert all(call.result(PATIENCE) for call in calls)
+    assert all(call.result(PATIENCE * time_scale()) for call in calls)
     eventually(lambda: not threads()["kip30-aio"])
-    assert workers.submit(lambda: 7).result(PATIENCE) == 7
-    workers.close(PATIENCE)
+    assert workers.submit(lambda: 7).result(PATIENCE * time_scale()) == 7
+    workers.close(PATIENCE * time_scale())
     assert not threads()["kip30-aio"]
     with pytest.raises(ClosedError):
-        workers.submit(gate.wait).result(PATIENCE)
+        workers.submit(gate.wait).result(PATIENCE * time_scale())
 
 
 def test_without_a_thread_to_spare_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,9 +311,9 @@ def test_without_a_thread_to_spare_calls_are_refused(monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(UnavailableError, match="no thread to spare"):
-            workers.submit(lambda: 7).result(PATIENCE)
-    assert workers.submit(lambda: 7).result(PATIENCE) == 7
-    workers.close(PATIENCE)
+            workers.submit(lambda: 7).result(PATIENCE * time_scale())
+    assert workers.submit(lambda: 7).result(PATIENCE * time_scale()) == 7
+    workers.close(PATIENCE * time_scale())
 
 
 def test_what_a_worker_did_is_not_kept_alive() -> None:
@@ -328,9 +330,9 @@ def test_what_a_worker_did_is_not_kept_alive() -> None:
             pass
 
     workers = Workers(MOST)
-    workers.submit(Big().call).result(PATIENCE)
+    workers.submit(Big().call).result(PATIENCE * time_scale())
     eventually(lambda: Big.alive == 0, within=1)
-    workers.close(PATIENCE)
+    workers.close(PATIENCE * time_scale())
 
 
 def test_a_write_whose_outcome_nobody_could_look_up_is_unknown(

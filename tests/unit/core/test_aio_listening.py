@@ -15,7 +15,7 @@ import pytest
 
 from kip30 import InvalidNameError, PluginLocator, SessionLost, ValueChange
 from kip30.aio import AsyncPluginLocator
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 from .loops import PATIENCE, faults_of, occupy, properties, threads, until
 
@@ -119,7 +119,7 @@ def test_a_listener_may_remove_itself_and_use_everything(tmp_path: Path) -> None
 
             await registry.add_value_change_listener("k", hear)
             await storage.put("k", "1")
-            await asyncio.wait_for(removed.wait(), PATIENCE)
+            await asyncio.wait_for(removed.wait(), PATIENCE * time_scale())
             await storage.update("k", "2")
             assert seen == ["1"]
 
@@ -137,7 +137,7 @@ def test_a_listener_may_close_the_locator(tmp_path: Path) -> None:
 
             await locator.listener_registry().add_value_change_listener("k", hear)
             await locator.storage().put("k", "1")
-            await asyncio.wait_for(closed.wait(), PATIENCE)
+            await asyncio.wait_for(closed.wait(), PATIENCE * time_scale())
 
     asyncio.run(main())
 
@@ -150,7 +150,7 @@ def test_closing_cancels_the_listeners_that_are_under_way(tmp_path: Path) -> Non
         async def hear(_: ValueChange[str]) -> None:
             entered.set()
             try:
-                await asyncio.sleep(PATIENCE)
+                await asyncio.sleep(PATIENCE * time_scale())
             finally:
                 ended.append("cancelled")
 
@@ -186,7 +186,7 @@ def test_a_registration_that_is_cancelled_or_fails_leaves_nothing(tmp_path: Path
             await storage.put("k", "1")
             heard = asyncio.Event()
             await registry.add_value_change_listener("k", lambda _: heard.set(), initial=True)
-            await asyncio.wait_for(heard.wait(), PATIENCE)
+            await asyncio.wait_for(heard.wait(), PATIENCE * time_scale())
             assert seen == []
             await registry.add_value_change_listener("k", seen.append, initial=True)
             await until(lambda: seen)
@@ -309,7 +309,7 @@ def test_a_loop_that_is_gone_neither_hangs_nor_complains(tmp_path: Path) -> None
         [sys.executable, "-W", "error", "-c", _LEAVES_EVERYTHING, tmp_path / "state"],
         capture_output=True,
         text=True,
-        timeout=20 * TIME_SCALE,
+        timeout=20 * time_scale(),
         env=environment,
         check=False,
     )

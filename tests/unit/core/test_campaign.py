@@ -21,12 +21,12 @@ from kip30.driver.clock import ManualClock
 from kip30.runtime import campaign
 from kip30.runtime.candidacy import Candidacy
 from kip30_conformance.driver_faults import DriverFault, Effect
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
 
-PATIENCE = 10 * TIME_SCALE
+PATIENCE = 10
 
 
 def test_a_claim_whose_answer_is_lost_is_found_again(client: PluginLocator) -> None:
@@ -48,7 +48,7 @@ def test_a_callback_that_closes_the_locator_fails_no_nomination(
 
     def won_slowly(*claimed: Any) -> None:
         won(*claimed)
-        assert closed.wait(PATIENCE)
+        assert closed.wait(PATIENCE * time_scale())
 
     def close_one(candidacy: Candidacy) -> None:
         close(candidacy)

@@ -6,7 +6,7 @@ from kip30 import PluginLocator
 from kip30.names import MAX_NAME_BYTES
 from kip30.runtime import vacancies
 from kip30.runtime.candidate_line import CandidateLine, line_group
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
@@ -81,7 +81,7 @@ def test_a_request_for_a_place_that_arrives_after_its_end_leaves_no_place_behind
     client, other = open_client(), open_client()
     waits = client.leader_election("s")
     other.leader_election("s").nominate("a", "")
-    faults(client).arrive_late("membership.claim", 2.0 * TIME_SCALE)
+    faults(client).arrive_late("membership.claim", 2.0 * time_scale())
     waits.nominate("b", "")
     eventually(lambda: _in_line(other) == 1)
     waits.resign("b")

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
-SOON = 10 * TIME_SCALE
+SOON = 10
 OWN = "own"
 
 
@@ -23,14 +23,14 @@ def test_one_of_many_does_it_and_all_wait(ending: CloseOnce) -> None:
 
     def end() -> None:
         begun.set()
-        ended.append(may_end.wait(SOON))
+        ended.append(may_end.wait(SOON * time_scale()))
 
     with ThreadPoolExecutor(8) as pool:
         calls = [pool.submit(ending.once, end) for _ in range(8)]
-        assert begun.wait(SOON)
+        assert begun.wait(SOON * time_scale())
         assert not any(call.done() for call in calls)
         may_end.set()
-        assert all(call.result(SOON) is None for call in calls)
+        assert all(call.result(SOON * time_scale()) is None for call in calls)
     assert ended == [True]
 
 
@@ -38,7 +38,7 @@ def test_who_is_waited_for_does_not_wait(ending: CloseOnce) -> None:
     def end() -> None:
         own = threading.Thread(target=ending.once, args=(end,), name=f"{OWN}-1")
         own.start()
-        own.join(SOON)
+        own.join(SOON * time_scale())
         assert not own.is_alive()
 
     ending.once(end)

@@ -9,14 +9,14 @@ import pytest
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.fork_safety import Uninterrupted
 from kip30_conformance.clients.fork_calls import in_forked_child
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
-SOON = 10 * TIME_SCALE
+SOON = 10
 
 
 @pytest.fixture(scope="module")
 def section() -> Uninterrupted:
-    return Uninterrupted(SOON)
+    return Uninterrupted(SOON * time_scale())
 
 
 @pytest.fixture(scope="module")
@@ -31,11 +31,11 @@ def _inside(section: Uninterrupted, until: threading.Event) -> threading.Thread:
     def stay() -> None:
         with section:
             entered.set()
-            until.wait(SOON)
+            until.wait(SOON * time_scale())
 
     thread = threading.Thread(target=stay)
     thread.start()
-    assert entered.wait(SOON)
+    assert entered.wait(SOON * time_scale())
     return thread
 
 
@@ -62,7 +62,7 @@ def test_a_fork_from_inside_waits_for_nobody_and_leaves_child_and_parent_inside(
     started = time.monotonic()
     with section, section:
         assert in_forked_child(lambda: _enters(section)) == "True"
-    assert time.monotonic() - started < SOON / 2
+    assert time.monotonic() - started < SOON * time_scale() / 2
     assert in_forked_child(lambda: _enters(section)) == "True"
 
 
@@ -86,7 +86,7 @@ def test_threads_that_enter_all_the_time_do_not_keep_a_fork_waiting(
     started = time.monotonic()
     for _ in range(10):
         assert in_forked_child(lambda: _enters(section)) == "True"
-    assert time.monotonic() - started < SOON
+    assert time.monotonic() - started < SOON * time_scale()
     stopped.set()
     for thread in threads:
         thread.join()
@@ -120,4 +120,4 @@ def _enters(section: Uninterrupted) -> bool:
 
     thread = threading.Thread(target=enter, daemon=True)
     thread.start()
-    return entered.wait(SOON / 2)
+    return entered.wait(SOON * time_scale() / 2)

@@ -20,7 +20,7 @@ from kip30.driver.kit.futures import failed
 from kip30.driver.records import Claim
 from kip30.runtime.member_phases import Phase
 from kip30.runtime.own_record_watch import OwnRecordWatch
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 from .conftest import OpenClient
 from .trouble import faults
@@ -128,7 +128,7 @@ def test_a_rejoin_that_ends_while_the_handle_is_closed_is_released(
     lifecycle = group._lifecycles["m"]
     lost = lifecycle.member
     assert lost is not None
-    faults(client).delay("membership.claim", 0.5 * TIME_SCALE)
+    faults(client).delay("membership.claim", 0.5 * time_scale())
     faults(client).expire_session()
     eventually(lambda: not faults(client).armed, what="the re-join is under way")
     busy: Any = lifecycle._busy
@@ -137,7 +137,7 @@ def test_a_rejoin_that_ends_while_the_handle_is_closed_is_released(
         def acquire(self, *, blocking: bool) -> bool:
             eventually(lambda: lifecycle.member is not lost)
             lifecycle._busy = busy
-            return bool(busy.acquire(timeout=10 * TIME_SCALE)) or blocking
+            return bool(busy.acquire(timeout=10 * time_scale())) or blocking
 
         def release(self) -> None:
             busy.release()
@@ -158,7 +158,7 @@ def test_an_update_under_way_does_not_keep_its_member(client: PluginLocator) -> 
     group = client.group_membership("g")
     group.join("m", "0")
     group.join("n", "0")
-    faults(client).delay("membership.replace", 0.2 * TIME_SCALE)  # less than `close` waits
+    faults(client).delay("membership.replace", 0.2 * time_scale())  # less than `close` waits
     update = threading.Thread(target=group.update, args=("m", "1"))
     update.start()
     eventually(lambda: not faults(client).armed, what="the update is under way")

@@ -25,7 +25,7 @@ from kip30.recipes.barrier import barrier_group
 from kip30.recipes.counter import counter_key
 from kip30.recipes.read_write_lock import read_write_lock_group
 from kip30.recipes.semaphore import semaphore_group
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 
 from .conftest import OpenClient
 from .trouble import faults
@@ -298,7 +298,7 @@ def test_a_round_opens_once_all_that_passed_before_have_noticed(open_client: Ope
         slow = pool.submit(Barrier(first, "x", 2).wait, None)
         eventually(lambda: _waiting(second))
         # So that its first look is over: a read that has begun is not struck.
-        throughout(lambda: bool(_waiting(second)), seconds=0.3 * TIME_SCALE)
+        throughout(lambda: bool(_waiting(second)), seconds=0.3 * time_scale())
         faults(first).fail("storage.read", times=None)
         barrier = Barrier(second, "x", 2)
         assert barrier.wait(10) == 1

@@ -13,7 +13,7 @@ import pytest
 from kip30 import Member, PluginLocator, UnavailableError
 from kip30.driver.records import Kind, Target
 from kip30.runtime.own_record_watch import OwnRecordWatch
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 
 from .conftest import OpenClient
 from .trouble import faults
@@ -84,7 +84,7 @@ def test_an_evicted_member_learns_of_its_successor(
     with other.group_membership("g") as successor:
         successor.join("m", "new")
         faults(client).watches_paused = False
-        assert evicted.wait(10 * TIME_SCALE)
+        assert evicted.wait(10 * time_scale())
         assert successor.membership() == {"m": "new"}
     eventually(lambda: not watched(client))
 
@@ -161,7 +161,7 @@ def test_a_watch_that_cannot_begin_is_tried_again(
     client.group_membership("g").join("m", "x", on_lost=lambda _: lost.set())
     eventually(lambda: watched(client))
     operator.remove()
-    assert lost.wait(10 * TIME_SCALE)
+    assert lost.wait(10 * time_scale())
 
 
 def test_closed_watches_begin_no_more(client: PluginLocator) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from kip30 import PluginLocator, UsageError, close_on_signals
 from kip30_conformance.clients.default_signals import heeded
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
-_END_SECONDS = 30 * TIME_SCALE
+_END_SECONDS = 30
 _PROGRAM = """
 import asyncio, os, signal, sys, threading, time
 from kip30 import ClosedError, PluginLocator, close_on_signals
@@ -218,7 +218,7 @@ def test_without_it_a_signal_leaves_the_session_open(store: Store) -> None:
     body = "with PluginLocator().startup(config) as locator:\n    claim(locator)\n"
     with store.running(body, _SLEEPING) as process:
         process.terminate()
-        process.wait(_END_SECONDS)
+        process.wait(_END_SECONDS * time_scale())
     assert not store.has_no_session()
 
 
@@ -231,7 +231,7 @@ def test_without_it_a_signal_leaves_the_session_open(store: Store) -> None:
 def test_a_signal_closes_and_ends_the_process_with_its_own_status(store: Store, work: str) -> None:
     with store.running(_BLOCK, work) as process:
         process.terminate()
-        output = process.communicate(timeout=_END_SECONDS)
+        output = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, *output) == (-signal.SIGTERM, "", "")
     assert store.has_no_session()
 
@@ -241,7 +241,9 @@ def test_a_signal_closes_while_the_main_thread_runs_no_python(store: Store) -> N
     with store.running(_BLOCK, _IN_C) as process:
         process.terminate()
         eventually(
-            store.has_no_session, within=_END_SECONDS / TIME_SCALE, what="the session is closed"
+            store.has_no_session,
+            within=_END_SECONDS * time_scale() / time_scale(),
+            what="the session is closed",
         )
         assert process.poll() is None
 
@@ -250,14 +252,14 @@ def test_a_signal_closes_while_the_main_thread_runs_no_python(store: Store) -> N
 @pytest.mark.parametrize("flood", [_FLOODED, _FLOODED_BY_CHILD], ids=["own", "child"])
 def test_a_signal_among_many_others_is_not_lost(store: Store, flood: str) -> None:
     with store.running(_BLOCK, flood) as process:
-        output = process.communicate(timeout=_END_SECONDS)
+        output = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, *output) == (-signal.SIGTERM, "", "")
     assert store.has_no_session()
 
 
 def test_a_block_ends_among_many_signals(store: Store) -> None:
     with store.running(_BLOCK, _LEAVING_FLOODED) as process:
-        output, errors = process.communicate(timeout=_END_SECONDS)
+        output, errors = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, output) == (0, "left\n"), errors
 
 
@@ -267,7 +269,7 @@ def test_a_second_signal_does_not_cut_the_close_short(store: Store, second: sign
     with store.running(_BLOCK, _SLEEPING) as process:
         process.terminate()
         process.send_signal(second)
-        assert process.wait(_END_SECONDS) in {-signal.SIGTERM, -second}
+        assert process.wait(_END_SECONDS * time_scale()) in {-signal.SIGTERM, -second}
     assert store.has_no_session()
 
 
@@ -276,7 +278,7 @@ def test_a_signal_that_is_ignored_stays_ignored(store: Store) -> None:
     with store.running(_BLOCK, _SLEEPING, shell="trap '' HUP;") as process:
         process.send_signal(signal.SIGHUP)
         process.terminate()
-        assert process.wait(_END_SECONDS) == -signal.SIGTERM
+        assert process.wait(_END_SECONDS * time_scale()) == -signal.SIGTERM
     assert store.has_no_session()
 
 
@@ -284,7 +286,7 @@ def test_a_signal_that_is_ignored_stays_ignored(store: Store) -> None:
 def test_a_former_handler_gets_the_signal_after_the_close(store: Store) -> None:
     with store.running(_FORMER_ENDS, _BLOCK, _SLEEPING) as process:
         process.terminate()
-        output, _ = process.communicate(timeout=_END_SECONDS)
+        output, _ = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, output) == (9, f"former {signal.SIGTERM:d}\n")
     assert store.has_no_session()
 
@@ -293,7 +295,7 @@ def test_a_former_handler_gets_the_signal_after_the_close(store: Store) -> None:
 def test_a_former_handler_gets_the_signal_once(store: Store) -> None:
     with store.running(_FORMER_GOES_ON, _BLOCK, _GOING_ON) as process:
         process.terminate()
-        output, errors = process.communicate(timeout=_END_SECONDS)
+        output, errors = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, output) == (0, f"former {signal.SIGTERM:d}\nwent on\n"), errors
     assert store.has_no_session()
 
@@ -301,7 +303,7 @@ def test_a_former_handler_gets_the_signal_once(store: Store) -> None:
 @pytest.mark.case("W13")
 def test_forked_children_leave_the_locator_of_their_parent_open(store: Store) -> None:
     with store.running(_BLOCK, _FORKING) as process:
-        output, errors = process.communicate(timeout=_END_SECONDS)
+        output, errors = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, output) == (0, f"{-signal.SIGTERM:d}\n5\nm\n"), errors
 
 
@@ -309,7 +311,7 @@ def test_forked_children_leave_the_locator_of_their_parent_open(store: Store) ->
 def test_a_loop_that_handles_the_signal_leaves_the_block(store: Store) -> None:
     with store.running(_ASYNCIO) as process:
         process.terminate()
-        output = process.communicate(timeout=_END_SECONDS)
+        output = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, *output) == (0, "", "")
     assert store.has_no_session()
 

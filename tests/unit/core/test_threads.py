@@ -9,10 +9,10 @@ from kip30.driver.clock import SystemClock
 from kip30.driver.kit.thread_start import start_eventually, started
 from kip30.driver.kit.timer import Timer
 from kip30.runtime.dispatcher import Dispatcher
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.threads import no_threads
 
-SOON = 5 * TIME_SCALE
+SOON = 5
 LONG = 3600.0
 
 
@@ -23,7 +23,7 @@ def test_what_cannot_be_started_is_started_after_the_next_thread() -> None:
             start_eventually(threading.Thread(target=one.set))
     assert not any(one.is_set() for one in done)
     assert started(threading.Thread(target=print))
-    assert all(one.wait(SOON) for one in done)
+    assert all(one.wait(SOON * time_scale()) for one in done)
 
 
 def test_a_lack_of_threads_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -70,7 +70,7 @@ def test_an_action_that_raises_does_not_end_a_timer() -> None:
 
     timer.after(0.0, fail)
     timer.after(0.01, called.set)
-    assert called.wait(SOON)
+    assert called.wait(SOON * time_scale())
     timer.stop()
 
 
@@ -79,12 +79,12 @@ def test_a_task_that_was_woken_without_a_thread_to_spare_runs_later() -> None:
     dispatcher.start()
     with no_threads():
         dispatcher.task(ran.set, "a task").wake()
-    assert ran.wait(SOON)
-    dispatcher.close(SOON)
+    assert ran.wait(SOON * time_scale())
+    dispatcher.close(SOON * time_scale())
 
 
 def test_a_dispatcher_says_that_it_cannot_be_started() -> None:
     dispatcher = Dispatcher(SystemClock())
     with no_threads(), pytest.raises(UnavailableError, match="no thread to spare"):
         dispatcher.start()
-    dispatcher.close(SOON)
+    dispatcher.close(SOON * time_scale())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kip30.driver.kit.timer import Timer
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.threads import no_threads
 
 LONG = 3600.0
@@ -23,7 +23,7 @@ def timer() -> Iterator[Timer]:
 
 def test_actions_are_called_in_the_order_in_which_they_are_due(timer: Timer) -> None:
     called: list[str] = []
-    timer.after(0.5 * TIME_SCALE, lambda: called.append("later"))
+    timer.after(0.5 * time_scale(), lambda: called.append("later"))
     timer.after(0.0, lambda: called.append("sooner"))
     eventually(lambda: called == ["sooner", "later"], what="both were called")
 

@@ -22,20 +22,20 @@ from kip30.driver.clock import ManualClock
 from kip30.driver.records import Claim
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.driver_faults import DriverFault, Effect
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 
 from .conftest import OpenClient
 from .loops import faults_of, properties
 from .trouble import faults, has_arrived
 
 ROUNDS = 20
-PATIENCE = 10 * TIME_SCALE
+PATIENCE = 10
 
 
 def lose_session(client: PluginLocator, member: Member) -> None:
     """End the session of *member*, and wait until it has noticed."""
     faults(client).expire_session()
-    assert member.lost.wait(PATIENCE)
+    assert member.lost.wait(PATIENCE * time_scale())
 
 
 def are_closed(client: PluginLocator) -> bool:
@@ -95,13 +95,13 @@ def test_updates_and_the_loss_at_once(open_client: OpenClient) -> None:
             updating = threads.submit(update_until_over, group, number)
             lose_session(client, member)
             with pytest.raises(NotMemberError):
-                updating.result(PATIENCE)
+                updating.result(PATIENCE * time_scale())
         assert view.membership_list() == frozenset()
     assert group.member("m") is None
 
 
 def update_until_over(group: GroupMembership[str], number: int) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + PATIENCE * time_scale()
     while time.monotonic() < until:
         group.update("m", str(number))
 
@@ -135,7 +135,7 @@ def test_leaving_and_the_loss_at_once(open_client: OpenClient) -> None:
             expiring = threads.submit(faults(client).expire_session)
             with suppress(NotMemberError):
                 group.leave("m")
-            expiring.result(PATIENCE)
+            expiring.result(PATIENCE * time_scale())
         assert not member.is_valid()
         eventually(lambda: not other.group_membership("g").membership_list())
         with pytest.raises(NotMemberError):
@@ -157,7 +157,7 @@ def test_an_update_without_an_answer_stays_unknown(open_client: OpenClient) -> N
         eventually(lambda: faults(client).counted() == 1, what="the update is under way")
         lose_session(client, member)
         with pytest.raises(OutcomeUnknownError):
-            updating.result(PATIENCE)
+            updating.result(PATIENCE * time_scale())
     faults(client).clear()
     eventually(lambda: not group.membership_list())
 
@@ -206,14 +206,14 @@ def test_leaving_and_closing_do_not_wait_for_the_release(open_client: OpenClient
     )
     group = client.group_membership("g")
     member = group.join("m", "", rejoin=False)
-    faults(client).delay("membership.release", 2 * TIME_SCALE)
+    faults(client).delay("membership.release", 2 * time_scale())
     lose_session(client, member)
     eventually(lambda: faults(client).counted() == 2, what="the release is under way")
     began = time.monotonic()
     with pytest.raises(NotMemberError):
         group.leave("m")
     group.close()
-    assert time.monotonic() - began < TIME_SCALE
+    assert time.monotonic() - began < time_scale()
 
 
 def test_a_callback_may_call_anything(open_client: OpenClient) -> None:
@@ -228,7 +228,7 @@ def test_a_callback_may_call_anything(open_client: OpenClient) -> None:
 
     group.join("m", "", rejoin=False, on_lost=act)
     faults(client).expire_session()
-    assert done.wait(PATIENCE)
+    assert done.wait(PATIENCE * time_scale())
 
 
 def test_asyncio(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_asyncio(tmp_path: Path) -> None:
                 "n": stays.incarnation,
             }
             faults_of(locator).expire_session()
-            assert await asyncio.wait_for(lost.get(), PATIENCE) is member
+            assert await asyncio.wait_for(lost.get(), PATIENCE * time_scale()) is member
             for call in (group.update("m", "2"), group.leave("m")):
                 with pytest.raises(NotMemberError):
                     await call
@@ -259,7 +259,9 @@ def test_it_does_not_come_back(open_client: OpenClient) -> None:
     group = client.group_membership("g")
     members = [group.join(f"m{number}", "", rejoin=bool(number % 2)) for number in range(20)]
     for member in members:
-        lose_session(client, member) if member is members[0] else member.lost.wait(PATIENCE)
+        lose_session(client, member) if member is members[0] else member.lost.wait(
+            PATIENCE * time_scale()
+        )
     expected = frozenset(f"m{number}" for number in range(1, 20, 2))
     eventually(lambda: other.group_membership("g").membership_list() == expected)
     throughout(lambda: other.group_membership("g").membership_list() == expected, seconds=1)

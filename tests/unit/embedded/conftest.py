@@ -15,9 +15,9 @@ import pytest
 from kip30.driver import Context
 from kip30.driver.clock import SystemClock
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
+from kip30_conformance.polling import time_scale
 from tests.unit.children import run_in_child
 
-SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 CHILD = Path(__file__).with_name("child.py")
 
 
@@ -78,7 +78,7 @@ def took() -> Callable[[Callable[[], object]], float]:
     def seconds(work: Callable[[], object]) -> float:
         start = time.monotonic()
         work()
-        return (time.monotonic() - start) / SCALE
+        return (time.monotonic() - start) / time_scale()
 
     return seconds
 
@@ -93,10 +93,10 @@ def open_backend(directory: Path) -> Iterator[Open]:
         context = Context(
             clock=SystemClock(),
             namespace=namespace,
-            session_timeout_seconds=session * SCALE,
-            operation_timeout_seconds=operation * SCALE,
-            connect_timeout_seconds=operation * SCALE,
-            margin_seconds=session * SCALE / 10,
+            session_timeout_seconds=session * time_scale(),
+            operation_timeout_seconds=operation * time_scale(),
+            connect_timeout_seconds=operation * time_scale(),
+            margin_seconds=session * time_scale() / 10,
         )
         backend = EmbeddedBackend(
             context, EmbeddedSettings(**({"directory": directory} | settings))
@@ -130,7 +130,7 @@ def start_child(directory: Path) -> Iterator[Callable[..., Child]]:
 @pytest.fixture
 def eventually() -> Callable[..., None]:
     def wait(condition: Callable[[], object], seconds: float = 5) -> None:
-        deadline = time.monotonic() + seconds * SCALE
+        deadline = time.monotonic() + seconds * time_scale()
         while not condition():
             assert time.monotonic() < deadline, "did not happen in time"
             time.sleep(0.002)

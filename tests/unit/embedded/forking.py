@@ -20,7 +20,6 @@ from kip30_backends.embedded import fork_safety
 SERVICE = Target(Kind.SERVICE, "s")
 GROUP = Target(Kind.GROUP, "g")
 KEY = Key("", "key")
-SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 
 
 def put(backend: Backend, key: Key = KEY) -> None:

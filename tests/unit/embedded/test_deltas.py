@@ -11,7 +11,7 @@ from kip30.driver.records import Claim, Condition, Delta, Kind, Snapshot, Target
 from kip30.names import Key
 from kip30.runtime.subscriptions import Deltas
 from kip30_backends.embedded import EmbeddedBackend
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from tests.embedded_faults import faults_of
 
 NAMESPACE, GROUP = Target(Kind.NAMESPACE, "ns"), Target(Kind.GROUP, "g")
@@ -145,7 +145,7 @@ def test_watches_that_come_and_go_while_others_write_are_told_the_truth(
     last = Told()
     backend.observe.watch(target, last)
     claims: dict[str, Claim] = {}
-    for number in range(int(400 * TIME_SCALE)):
+    for number in range(int(400 * time_scale())):
         name = chance.choice("abcdefgh")
         if target is NAMESPACE:
             put(writer, name, b"1" if chance.random() < 0.6 else b"2")

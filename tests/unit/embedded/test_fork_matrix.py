@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 import pytest
 
+from kip30_conformance.polling import time_scale
+
 _log = logging.getLogger(__name__)
 
-SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 SCRIPT = Path(__file__).with_name("fork_actors.py")
 
 ACTIVITIES = ("idle", "reading", "writing", "leading", "startup")
@@ -80,7 +81,7 @@ class Round:
         (self.directory / file).touch()
 
     def wait(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20 * SCALE
+        deadline = time.monotonic() + 20 * time_scale()
         while not condition():
             assert time.monotonic() < deadline, f"hangs: {self.lines[-20:]}"
             time.sleep(0.002)

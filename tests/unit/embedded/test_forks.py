@@ -14,10 +14,10 @@ import pytest
 
 from kip30.driver.records import Claim, Condition, Held, Kind, Target, Write
 from kip30_backends.embedded import liveness_locks
+from kip30_conformance.polling import time_scale
 
 from .forking import (
     KEY,
-    SCALE,
     SERVICE,
     database_descriptors,
     fork_in_c,
@@ -181,12 +181,13 @@ def test_a_fork_does_not_wait_for_a_thread_whose_database_is_locked(
     assert writer.is_alive()
     locker.communicate(b"end")
     writer.join()
-    assert time.monotonic() - started < 15 * SCALE
+    assert time.monotonic() - started < 15 * time_scale()
     assert in_child(lambda: works(open_backend)) == 0
 
 
 LOCKER = """
 import sqlite3, sys
+from kip30_conformance.polling import time_scale
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("BEGIN IMMEDIATE")
 print("locked", flush=True)

@@ -23,7 +23,7 @@ from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, fork_safety
 from kip30_backends.embedded.database import Turn, WriteQueue
 from kip30_backends.embedded.liveness_locks import held_off
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 from .interrupting import Interrupted, interrupted_for, points, time_limit
 
@@ -33,7 +33,7 @@ OTHER = Key("", "other")
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 CHANCE = random.Random(1)  # noqa: S311  when alarms ring
-SHORT = 1.0 * TIME_SCALE
+SHORT = 1.0
 """Far below the operation timeout, and far above what a call takes that meets no lock."""
 
 
@@ -61,10 +61,10 @@ def in_thread(work: Callable[[], object]) -> None:
     thread = threading.Thread(target=run, daemon=True)
     begun = time.monotonic()
     thread.start()
-    thread.join(SHORT)
+    thread.join(SHORT * time_scale())
     assert not thread.is_alive(), "it waits for a lock"
     assert not errors, errors
-    assert time.monotonic() - begun < SHORT
+    assert time.monotonic() - begun < SHORT * time_scale()
 
 
 @contextmanager
@@ -272,7 +272,7 @@ def test_threads_that_wait_go_on_after_an_interrupted_leave() -> None:
     lost.over = True  # and no `leave`
     begun = time.monotonic()
     for thread in threads:
-        thread.join(max(0.0, begun + SHORT - time.monotonic()))
+        thread.join(max(0.0, begun + SHORT * time_scale() - time.monotonic()))
     assert ended == list(range(30))
 
 
@@ -305,7 +305,7 @@ def test_real_alarms_leave_leadership_and_writers_alone(open_backend: Any, unloc
     claim = backend.election.claim("s", "me", "n", b"").result()
     put(backend)
     alarms = interrupted_for(
-        2.5 * TIME_SCALE, lambda: put(backend), lambda: CHANCE.uniform(0.00005, 0.0006)
+        2.5 * time_scale(), lambda: put(backend), lambda: CHANCE.uniform(0.00005, 0.0006)
     )
     assert alarms > 100
     unlocked(backend)

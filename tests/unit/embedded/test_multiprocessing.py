@@ -1,7 +1,6 @@
 """Pools and processes of `multiprocessing` that fork while the store is open."""
 
 import multiprocessing
-import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager
@@ -10,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from kip30 import PluginLocator
+from kip30_conformance.polling import time_scale
 
 # Python 3.12 and newer warn of forks with threads, which is what is tried here.
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-
-SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 
 
 def use_store(directory: str, key: str) -> str:
@@ -46,7 +44,7 @@ def test_a_pool_of_forked_workers_loses_nothing(directory: Path) -> None:
         with multiprocessing.get_context("fork").Pool(4) as pool:
             todo = pool.starmap_async(use_store, [(str(directory), key) for key in keys])
             locator.storage().put("mine", "x")
-            assert todo.get(60 * SCALE) == keys
+            assert todo.get(60 * time_scale()) == keys
             pool.close()
             pool.join()
         assert locator.storage().get("config") is not None
@@ -63,6 +61,6 @@ def test_a_forked_worker_outlives_the_locator_of_its_parent(directory: Path) -> 
             worker.start()
     use_store(str(directory), "later")
     for worker in workers:
-        worker.join(60 * SCALE)
+        worker.join(60 * time_scale())
     assert [worker.exitcode for worker in workers] == [0] * 4
     assert written(directory) == 51

@@ -15,9 +15,9 @@ from kip30.driver import Backend, Watch
 from kip30.driver.records import Condition, Kind, Snapshot, Target, Write
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, change_signal
+from kip30_conformance.polling import time_scale
 from tests.embedded_faults import faults_of
 
-SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
 KEY = Key("ns", "key")
 VALUE = Target(Kind.VALUE, "ns", "key")
 
@@ -153,7 +153,7 @@ def test_a_ring_is_heard_long_before_anyone_would_look(open_backend: Any, eventu
         written = time.monotonic()
         eventually(lambda version=version: version in told)
         delays.append(told[version] - written)
-    assert statistics.median(delays) < 0.05 * SCALE
+    assert statistics.median(delays) < 0.05 * time_scale()
 
 
 def test_a_raising_sink_harms_no_other(

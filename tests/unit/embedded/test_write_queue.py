@@ -17,7 +17,7 @@ from kip30.errors import ClosedError, Kip30Error, LifecycleError, UnavailableErr
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend
 from kip30_backends.embedded.database import Turn, WriteQueue
-from kip30_conformance.polling import TIME_SCALE, eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 
 FOREVER = 60.0
 
@@ -140,7 +140,7 @@ def test_queued_writes_end_by_their_own_deadlines(open_backend: Any, locked: Any
         threads = [_writer(backend, number, ended) for number in range(50)]
         for thread in threads:
             thread.join()
-    assert max(seconds for seconds, _ in ended) < 1.5 * TIME_SCALE
+    assert max(seconds for seconds, _ in ended) < 1.5 * time_scale()
     assert {type(error) for _, error in ended} == {UnavailableError}
     names = [f"k{number}" for number in range(50)]
     assert backend.storage.read([Key("", name) for name in names]).result() == [None] * 50
@@ -181,17 +181,17 @@ def test_a_session_outlives_a_short_lock_with_many_writers_waiting(
     ended: list[tuple[float, Kip30Error | None]] = []
     with locked():
         threads = [_writer(backend, number, ended) for number in range(100)]
-        throughout(claim.lease.is_valid, seconds=1.0 * TIME_SCALE)
+        throughout(claim.lease.is_valid, seconds=1.0 * time_scale())
     for thread in threads:
         thread.join()
     assert {error for _, error in ended} == {None}
-    throughout(claim.lease.is_valid, seconds=2.0 * TIME_SCALE)
+    throughout(claim.lease.is_valid, seconds=2.0 * time_scale())
 
 
 def test_a_session_outlives_writers_that_never_pause(open_backend: Any) -> None:
     backend = open_backend(session=1)
     claim = backend.membership.claim("g", "m", "n", b"").result()
-    until = time.monotonic() + 3 * TIME_SCALE
+    until = time.monotonic() + 3 * time_scale()
     written: list[int] = []
 
     def write(number: int) -> None:
@@ -220,11 +220,11 @@ def test_a_slow_watch_does_not_delay_renewals(open_backend: Any) -> None:
 
     def slow_sink(_: Snapshot) -> None:
         begun.set()
-        time.sleep(2 * TIME_SCALE)
+        time.sleep(2 * time_scale())
 
     watch = backend.observe.watch(Target(Kind.GROUP, "g"), slow_sink)
-    assert begun.wait(5 * TIME_SCALE)
-    throughout(claim.lease.is_valid, seconds=1.5 * TIME_SCALE)
+    assert begun.wait(5 * time_scale())
+    throughout(claim.lease.is_valid, seconds=1.5 * time_scale())
     watch.close()
 
 
@@ -279,7 +279,7 @@ def _status_of_a_write(backend: EmbeddedBackend) -> int:
     with suppress(BaseException):
         answer = backend.storage.write(Write(Key("", "k"), "n", b"", Condition.ANY))
         refused = isinstance(answer.exception(), LifecycleError)
-        return 0 if refused and time.monotonic() - begun < TIME_SCALE else 1
+        return 0 if refused and time.monotonic() - begun < time_scale() else 1
     return 2
 
 

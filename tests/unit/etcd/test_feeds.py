@@ -20,7 +20,7 @@ from kip30.driver.scanning import Change, Layout, Position, ScanDriver, View
 from kip30.runtime.resolution import scanner
 from kip30_backends.etcd import GRPC_OPTIONS, scanning
 from kip30_backends.etcd.scanning import tells_progress
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
@@ -174,7 +174,7 @@ def _error_of_silence(
     iterator = begin()
     next(iterator)
     with ThreadPoolExecutor(1) as thread, ensemble.frozen():
-        error = thread.submit(list, iterator).exception(10 * TIME_SCALE)
+        error = thread.submit(list, iterator).exception(10 * time_scale())
     ensemble.await_ready()
     return error
 

@@ -17,18 +17,18 @@ from kip30_backends.etcd.client.messages import MESSAGES
 from kip30_backends.etcd.client.private_grpc import GRPC
 from kip30_backends.etcd.watch import WatchStream
 from kip30_conformance.clients.callback_recorder import Recorder
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
 
-SOON = 5 * TIME_SCALE
+SOON = 5
 
 
 def _error(future: Future[str | None]) -> BaseException | None:
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
-    assert done.wait(SOON)
+    assert done.wait(SOON * time_scale())
     return future.exception()
 
 
@@ -101,7 +101,7 @@ def test_a_stream_is_served_though_a_call_beside_it_found_no_thread(ensemble: En
 
     def call_in_vain() -> None:
         with no_threads("Thread-"), suppress(NoThreadError):
-            channel.call(STATUS, MESSAGES["StatusRequest"](), SOON, ())
+            channel.call(STATUS, MESSAGES["StatusRequest"](), SOON * time_scale(), ())
 
     channel._starting = _Interrupted(channel._starting, call_in_vain)  # type: ignore[assignment]
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -112,7 +112,7 @@ def test_a_stream_is_served_though_a_call_beside_it_found_no_thread(ensemble: En
         ended.start()
         channel.cancel(stream)
         requests.put(None)
-        ended.join(SOON)
+        ended.join(SOON * time_scale())
         assert not ended.is_alive()
 
 

@@ -11,15 +11,15 @@ from kip30.driver.kit.batch_queue import BatchQueue
 from kip30.driver.kit.blocking_calls import BlockingCalls
 from kip30.driver.kit.gate import Gate
 from kip30.errors import ClosedError, LifecycleError, UnavailableError
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 NAME = "kip30-test-calls"
-SECONDS = 30 * TIME_SCALE
+SECONDS = 30
 
 
 @pytest.fixture
 def calls() -> Iterator[BlockingCalls]:
-    one = BlockingCalls(NAME, seconds=SECONDS)
+    one = BlockingCalls(NAME, seconds=SECONDS * time_scale())
     yield one
     one.close()
 
@@ -35,7 +35,7 @@ def test_a_caller_that_waits_does_the_work(calls: BlockingCalls) -> None:
 
 
 def test_a_caller_with_less_time_than_the_call_leaves_it_to_the_pool(calls: BlockingCalls) -> None:
-    assert calls.on_demand(_thread).result(SECONDS / 2) == NAME
+    assert calls.on_demand(_thread).result(SECONDS * time_scale() / 2) == NAME
 
 
 def test_a_call_that_is_polled_or_has_a_callback_is_done_by_the_pool(calls: BlockingCalls) -> None:
@@ -65,7 +65,11 @@ def test_a_cancelled_call_is_not_begun(calls: BlockingCalls) -> None:
 def test_the_deadline_counts_from_the_call(calls: BlockingCalls) -> None:
     before = time.monotonic()
     call = calls.on_demand(lambda until: until)
-    assert before + SECONDS <= call.result() <= time.monotonic() + SECONDS
+    assert (
+        before + SECONDS * time_scale()
+        <= call.result()
+        <= time.monotonic() + SECONDS * time_scale()
+    )
 
 
 def test_what_the_work_raises_is_the_futures(calls: BlockingCalls) -> None:
@@ -86,21 +90,25 @@ def test_an_interrupted_caller_is_interrupted(calls: BlockingCalls) -> None:
 
 
 def test_close_waits_for_what_has_begun_and_refuses_the_rest() -> None:
-    calls, begun, go = BlockingCalls(NAME, seconds=SECONDS), threading.Event(), threading.Event()
+    calls, begun, go = (
+        BlockingCalls(NAME, seconds=SECONDS * time_scale()),
+        threading.Event(),
+        threading.Event(),
+    )
 
     def hold(_until: float) -> None:
         begun.set()
-        assert go.wait(SECONDS)
+        assert go.wait(SECONDS * time_scale())
 
     waiting = calls.begin(hold)
-    assert begun.wait(SECONDS)
+    assert begun.wait(SECONDS * time_scale())
     closing = threading.Thread(target=calls.close)
     closing.start()
     eventually(lambda: calls.gate.is_closed)
     assert isinstance(calls.on_demand(_thread).exception(), ClosedError)
     assert not waiting.done()
     go.set()
-    closing.join(SECONDS)
+    closing.join(SECONDS * time_scale())
     assert waiting.done()
     assert not _pool_threads()
 

@@ -9,7 +9,7 @@ from kip30.driver.kit.blocking_calls import BlockingCalls
 from kip30.driver.kit.polled_watches import PolledWatches
 from kip30.driver.records import Kind, Snapshot, Target
 from kip30.errors import UnavailableError
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 TARGET = Target(Kind.VALUE, "n", "k")
 NAME = "kip30-test-watches"
@@ -47,7 +47,7 @@ def counter() -> Counter:
 
 @pytest.fixture
 def watches(counter: Counter) -> Iterator[PolledWatches]:
-    calls = BlockingCalls(f"{NAME}-calls", seconds=TIME_SCALE)
+    calls = BlockingCalls(f"{NAME}-calls", seconds=time_scale())
     one = PolledWatches(NAME, calls, read=counter.read, wait=counter.wait)
     yield one
     one.stop()

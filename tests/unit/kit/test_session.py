@@ -14,7 +14,7 @@ from kip30.driver.kit.session import CurrentSession, Renewal
 from kip30.driver.kit.timer import Timer
 from kip30.driver.lease import Lease
 from kip30.errors import ClosedError, UnavailableError
-from kip30_conformance.polling import TIME_SCALE, eventually
+from kip30_conformance.polling import eventually, time_scale
 
 TIMEOUT = 9.0
 
@@ -37,7 +37,7 @@ class Store:
         )
         self._number = 0
 
-    def get(self, seconds: float = 10 * TIME_SCALE) -> Session:
+    def get(self, seconds: float = 10 * time_scale()) -> Session:
         return self.sessions.get(time.monotonic() + seconds)
 
     def _open(self, _until: float) -> Session:
@@ -131,13 +131,13 @@ def test_a_session_that_opens_while_closed_is_ended(store: Store) -> None:
     def slowly(until: float) -> Session:
         session = opened(until)
         granted.set()
-        assert closed.wait(10 * TIME_SCALE)
+        assert closed.wait(10 * time_scale())
         return session
 
     store.sessions._open_one = slowly
     with ThreadPoolExecutor(1) as pool:
         claiming = pool.submit(store.get)
-        assert granted.wait(10 * TIME_SCALE)
+        assert granted.wait(10 * time_scale())
         store.sessions.close()
         closed.set()
         with pytest.raises(ClosedError):
@@ -150,7 +150,7 @@ def test_a_caller_waits_no_longer_than_it_may_for_one_that_opens(store: Store) -
     opened = store.sessions._open_one
 
     def slowly(until: float) -> Session:
-        assert go.wait(10 * TIME_SCALE)
+        assert go.wait(10 * time_scale())
         return opened(until)
 
     store.sessions._open_one = slowly
@@ -176,7 +176,7 @@ class Renewing:
 
     def expect(self, count: int) -> None:
         for _ in range(count):
-            assert self.sent.acquire(timeout=10 * TIME_SCALE)
+            assert self.sent.acquire(timeout=10 * time_scale())
 
     def _renew(self, _session: Session, _seconds: float) -> Future[bool]:
         self.sent.release()
@@ -232,5 +232,5 @@ def test_a_replaced_session_is_renewed_no_more(renewing: Renewing) -> None:
     answer.set_exception(UnavailableError("no answer"))
     past_the_retry = threading.Event()
     renewing.timer.after(0.2, past_the_retry.set)  # which would be due after 0.1 s
-    assert past_the_retry.wait(10 * TIME_SCALE)
+    assert past_the_retry.wait(10 * time_scale())
     assert not renewing.sent.acquire(blocking=False)

@@ -7,7 +7,7 @@ import pytest
 
 from kip30.driver.kit.watch import WatchHandle
 from kip30.driver.records import Kind, Snapshot, Target
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 
 TARGET = Target(Kind.VALUE, "n", "k")
 
@@ -39,13 +39,13 @@ def test_close_returns_after_the_sink() -> None:
 
     def sink(_state: Snapshot) -> None:
         called.set()
-        assert go.wait(10 * TIME_SCALE)
+        assert go.wait(10 * time_scale())
         ended.set()
 
     watch = WatchHandle(TARGET, sink, lambda _: None)
     with ThreadPoolExecutor(2) as pool:
         delivered = pool.submit(watch.deliver, _state(1))
-        assert called.wait(10 * TIME_SCALE)
+        assert called.wait(10 * time_scale())
         closed = pool.submit(watch.close)
         assert not closed.done()
         go.set()

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from kip30_conformance.polling import time_scale
+
 from .tiny_runner import Record, Register
 
-SCALE = float(os.environ.get("KIP30_TIME_SCALE", "1"))
-TIMEOUT = 1.0 * SCALE
-PATIENCE = 20 * SCALE
+TIMEOUT = 1.0
+PATIENCE = 20
 HERE = Path(__file__).parent
 
 # Writes "epoch pid time" every 2 ms without starting a process.
@@ -60,7 +61,7 @@ class Tick:
     time: float
 
 
-def eventually(find: Callable[[], T | None], seconds: float = PATIENCE) -> T:
+def eventually(find: Callable[[], T | None], seconds: float = PATIENCE * time_scale()) -> T:
     end = time.monotonic() + seconds
     while not (found := find()):
         assert time.monotonic() < end, f"not within {seconds} s: {find}"
@@ -109,10 +110,10 @@ class Started:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        return self.process.wait(PATIENCE)
+        return self.process.wait(PATIENCE * time_scale())
 
     def output(self) -> tuple[str, str]:
-        return self.process.communicate(timeout=PATIENCE)
+        return self.process.communicate(timeout=PATIENCE * time_scale())
 
 
 class Field:
@@ -140,7 +141,7 @@ class Field:
         self,
         *command: object,
         options: tuple[str, ...] = (),
-        timeout: float = TIMEOUT,
+        timeout: float = TIMEOUT * time_scale(),
         descriptors: tuple[int, ...] = (),
     ) -> Started:
         """Start a runner that inherits *descriptors*; without *command* it runs a ticker."""

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from kip30_conformance.polling import time_scale
+
 from .field import HERE, TIMEOUT, Started, children, eventually, is_running
 
 NO_LOOK = 1e6  # so long a timeout that a runner would first look in an hour
@@ -74,7 +76,10 @@ class ShareField:
         fresh.rename(self.folder / "share")
 
     def start(
-        self, *command: object, options: tuple[str, ...] = (), timeout: float = TIMEOUT
+        self,
+        *command: object,
+        options: tuple[str, ...] = (),
+        timeout: float = TIMEOUT * time_scale(),
     ) -> Started:
         """Start a runner; without *command* it runs a worker."""
         words = [str(word) for word in command or (self.worker,)]

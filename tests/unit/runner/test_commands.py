@@ -11,12 +11,13 @@ import pytest
 
 from kip30.cli._exit_codes import Status
 from kip30.runner import LOST_STATUS, WAITED_STATUS
+from kip30_conformance.polling import time_scale
 
-from .field import PATIENCE, SCALE, TIMEOUT, Field, eventually, is_running
+from .field import PATIENCE, TIMEOUT, Field, eventually, is_running
 
 SH = ("sh", "-c")
-LONG = 100 * TIMEOUT
-CLEANING = round(400_000 * SCALE)  # microseconds
+LONG = 100 * TIMEOUT * time_scale()
+CLEANING = round(400_000 * time_scale())  # microseconds
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 
 
@@ -62,7 +63,7 @@ def test_what_fails_to_execute_takes_one_term_only(field: Field, content: str, s
 
 def test_a_command_gets_the_standard_streams_and_nothing_else(field: Field) -> None:
     runner = field.start(*SH, "cat; ls /proc/self/fd; echo said >&2")
-    output, errors = runner.process.communicate("heard ", timeout=PATIENCE)
+    output, errors = runner.process.communicate("heard ", timeout=PATIENCE * time_scale())
     assert output.split() == ["heard", "0", "1", "2", "3"]  # 3 is the folder that ls reads
     assert "said\n" in errors
 
@@ -121,7 +122,7 @@ def test_the_next_command_waits_for_the_end_of_the_first(field: Field) -> None:
     second = field.start("cat", "/proc/uptime", timeout=LONG)
     second.await_line("waiting to lead")
     assert second.process.poll() is None
-    first.process.communicate("go\n", timeout=PATIENCE)
+    first.process.communicate("go\n", timeout=PATIENCE * time_scale())
     assert second.wait() == 0
     assert field.record.epoch == 2
 
@@ -153,7 +154,7 @@ def test_a_signal_while_waiting_ends_the_runner(field: Field, number: signal.Sig
 
 @pytest.mark.case("W08")
 def test_a_stubborn_command_is_killed_after_the_grace(field: Field) -> None:
-    grace = 0.5 * SCALE
+    grace = 0.5 * time_scale()
     runner = field.start(field.ticker, "stubborn", options=("--grace", str(grace)), timeout=LONG)
     field.await_epoch(1)
     asked = time.time()

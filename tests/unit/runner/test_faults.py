@@ -17,13 +17,14 @@ from pathlib import Path
 import pytest
 
 from kip30.runner import LOST_STATUS
+from kip30_conformance.polling import time_scale
 
-from .field import SCALE, TIMEOUT, Field, Started, children, eventually, is_running
+from .field import TIMEOUT, Field, Started, children, eventually, is_running
 from .tiny_runner import CLOCK
 
 LOG = logging.getLogger(__name__)
-LONG = 100 * TIMEOUT
-HEAVY = (pytest.mark.heavy, pytest.mark.timeout(600 * SCALE))
+LONG = 100 * TIMEOUT * time_scale()
+HEAVY = (pytest.mark.heavy, pytest.mark.timeout(600 * time_scale()))
 Fault = Callable[[Started], None]
 
 
@@ -43,7 +44,9 @@ def stop_guard(leader: Started) -> None:
     os.kill(leader.guard, signal.SIGSTOP)
 
 
-def fail_over(field: Field, fault: Fault, rounds: int, timeout: float = TIMEOUT) -> list[float]:
+def fail_over(
+    field: Field, fault: Fault, rounds: int, timeout: float = TIMEOUT * time_scale()
+) -> list[float]:
     """Return the seconds from each of *rounds* faults to the first sign of the next command."""
     spent: list[float] = []
     epoch = 0
@@ -73,7 +76,7 @@ def test_a_kill_leads_to_no_overlap_and_costs_no_timeout(
     spent = fail_over(field, fault, rounds, timeout=LONG)
     assert field.overlaps() == []
     median = statistics.median(spent)
-    assert median < 0.5 * SCALE
+    assert median < 0.5 * time_scale()
     LOG.info("to the next command: median %.3f s, max %.3f s", median, max(spent))
 
 
@@ -82,7 +85,7 @@ def test_a_kill_leads_to_no_overlap_and_costs_no_timeout(
 @pytest.mark.parametrize("fault", [stop_runner, stop_guard])
 def test_a_stopped_process_loses_the_command_before_the_lease(field: Field, fault: Fault) -> None:
     spent = fail_over(field, fault, rounds=1)
-    assert spent[0] < 2 * TIMEOUT
+    assert spent[0] < 2 * TIMEOUT * time_scale()
     assert field.overlaps() == []
 
 
@@ -131,7 +134,7 @@ def test_a_leader_that_is_cut_off_ends_its_command_in_time(
     with field.register.mutex():
         deadline = field.record.deadline
         eventually(lambda: not is_running(pid))
-        assert deadline - TIMEOUT / 3 < CLOCK.now() < deadline
+        assert deadline - TIMEOUT * time_scale() / 3 < CLOCK.now() < deadline
     assert runner.wait() == LOST_STATUS
     assert runner.output()[0] == farewell
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from kip30.runner import LOST_STATUS
+from kip30_conformance.polling import time_scale
 
-from .field import SCALE, TIMEOUT, Field, Started, eventually, is_running
+from .field import TIMEOUT, Field, Started, eventually, is_running
 from .tiny_runner import CLOCK
 
 SH = ("sh", "-c")
-LONG = 100 * TIMEOUT
-CLEANING = round(400_000 * SCALE)  # microseconds
+LONG = 100 * TIMEOUT * time_scale()
+CLEANING = round(400_000 * time_scale())  # microseconds
 FOR_EVER = 3_600_000_000
 NEVER_KILL = ("--grace", "3600")
 MANY = 150
@@ -95,7 +96,7 @@ def test_processes_left_behind_are_asked_to_end(field: Field, start: str) -> Non
 def test_a_descendant_that_ignores_the_signal_is_killed_after_the_grace(
     field: Field, *, ends_itself: bool
 ) -> None:
-    grace = 0.5 * SCALE
+    grace = 0.5 * time_scale()
     first = f"until [ -s {field.log} ]; do sleep 0.01; done; exit 5" if ends_itself else "wait"
     script = f"{field.ticker} stubborn &\n{first}"
     runner = field.start(*SH, script, options=("--grace", str(grace)), timeout=LONG)
@@ -151,7 +152,7 @@ def test_a_daemon_started_during_the_grace_is_asked_too(field: Field) -> None:
 @pytest.mark.case("W14")
 def test_a_process_that_restarts_itself_ends_with_the_grace(field: Field) -> None:
     restarting = field.program("restarting", RESTARTING)
-    grace = str(1.0 * SCALE)
+    grace = str(1.0 * time_scale())
     runner = field.start(*SH, f"{restarting} & wait", options=("--grace", grace), timeout=LONG)
     field.await_notes("up")
     runner.send(signal.SIGTERM)

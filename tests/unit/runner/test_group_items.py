@@ -12,6 +12,7 @@ from kip30.config.loading import load
 from kip30.errors import FencedInstanceError
 from kip30.runner.group_items import GroupItem, GroupItems
 from kip30.runner.group_member import WorkList
+from kip30_conformance.polling import time_scale
 
 from .field import TIMEOUT, eventually
 
@@ -28,8 +29,8 @@ def join(tmp_path: Path) -> Generator[Join]:
             properties = {
                 "plugin.backend": "embedded",
                 "plugin.embedded.directory": str(tmp_path),
-                "plugin.session.timeout.ms": str(round(TIMEOUT * 1000)),
-                "plugin.operation.timeout.ms": str(round(TIMEOUT * 1000)),
+                "plugin.session.timeout.ms": str(round(TIMEOUT * time_scale() * 1000)),
+                "plugin.operation.timeout.ms": str(round(TIMEOUT * time_scale() * 1000)),
             }
             work = WorkList(
                 group="g", items=ITEMS, client="n", instance=instance, grace_seconds=0.1
@@ -62,7 +63,7 @@ def test_an_item_moves_once_the_runner_has_given_it_up(join: Join) -> None:
     items = take(first, 4)
     eventually(lambda: second.wait(0.0) or len(wanted(items)) == 2)
     moving = wanted(items)
-    assert second.wait(TIMEOUT / 4) is None
+    assert second.wait(TIMEOUT * time_scale() / 4) is None
     for item in moving:
         first.give_up(item)
     got = take(second, 2)
@@ -102,7 +103,7 @@ def test_a_lost_item_that_comes_again_is_handed_out_after_it_was_given_up(
     one.give_up(items[1])
     again = eventually(lambda: one.wait(0.0))
     assert again.place == 1
-    until = time.monotonic() + TIMEOUT / 2
+    until = time.monotonic() + TIMEOUT * time_scale() / 2
     while time.monotonic() < until:
         assert one.wait(0.01) is None
     for item in (items[0], items[2], items[3]):

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from kip30.runner import WAITED_STATUS
+from kip30_conformance.polling import time_scale
 
-from .field import SCALE, TIMEOUT, Started, children, eventually, is_running, parent, spare_of
+from .field import TIMEOUT, Started, children, eventually, is_running, parent, spare_of
 from .share_field import NO_LOOK, ShareField
 
 SH = ("sh", "-c")
-CLEANING = round(300_000 * SCALE)  # microseconds
-LONG = 100 * TIMEOUT
+CLEANING = round(300_000 * time_scale())  # microseconds
+LONG = 100 * TIMEOUT * time_scale()
 COUNT = 'echo "$KIP30_GENERATION $$ $(date +%s.%N) $KIP30_ITEM" >> "$KIP30_TEST_LOG"; exit 3'
 SHOW = """
 echo "$KIP30_ITEM,$KIP30_GROUP,$KIP30_MEMBER,$KIP30_GENERATION,$KIP30_GUARD"
@@ -147,12 +148,12 @@ def test_a_lost_item_s_command_ends_without_any_grace_and_no_other_one(field: Sh
 
 def test_items_that_are_not_renewed_end_in_time(field: ShareField) -> None:
     field.give_each(a=1, b=1, renewed=False)
-    start(field, field.worker, "tree", timeout=TIMEOUT)
+    start(field, field.worker, "tree", timeout=TIMEOUT * time_scale())
     for item in "ab":
         field.await_item(item, 1)
         await_given_up(field, item, 1)
         times = [work.time for work in field.work() if work.item == item]
-        assert max(times) < min(times) + TIMEOUT
+        assert max(times) < min(times) + TIMEOUT * time_scale()
 
 
 def test_an_item_is_done_when_its_command_has_ended_and_stays(field: ShareField) -> None:

@@ -15,13 +15,14 @@ from kip30.runner import WAITED_STATUS, ShareJob
 from kip30.runner.share_job import MAX_SHARE_BYTES
 from kip30.runner.share_runner import Pauses
 from kip30.runner.spare_guard import SpareGuard
+from kip30_conformance.polling import time_scale
 
-from .field import SCALE, TIMEOUT, children, eventually, is_running, parent, spare_of
+from .field import TIMEOUT, children, eventually, is_running, parent, spare_of
 from .share_field import NO_LOOK, ShareField, Work
 
 SH = ("sh", "-c")
-CLEANING = round(300_000 * SCALE)  # microseconds
-LONG = 100 * TIMEOUT
+CLEANING = round(300_000 * time_scale())  # microseconds
+LONG = 100 * TIMEOUT * time_scale()
 SHOW = """
 echo "$KIP30_GROUP,$KIP30_MEMBER,$KIP30_GENERATION,$KIP30_GUARD,${KIP30_EPOCH-none}"
 echo "${KIP30_SHARE-none}"
@@ -161,7 +162,7 @@ def test_a_share_that_is_not_renewed_ends_its_command_in_time(field: ShareField)
     field.start(field.worker, "tree")
     begin = field.await_work(1, 4)[0].time
     field.await_event("gave-up-1")
-    assert last_of(field.work(), 1).time < begin + TIMEOUT
+    assert last_of(field.work(), 1).time < begin + TIMEOUT * time_scale()
 
 
 def test_a_stopped_runner_s_command_ends_in_time(field: ShareField) -> None:

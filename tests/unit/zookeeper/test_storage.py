@@ -5,7 +5,7 @@ from kip30.driver import Backend
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
 from kip30_backends.zookeeper import ZookeeperBackend
-from kip30_conformance.polling import TIME_SCALE
+from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
 from tests.unit.clients import PATIENT, Open
 
@@ -18,7 +18,7 @@ def test_who_gives_up_takes_no_other_along(open_client: Open, ensemble: Ensemble
         given_up, *others = backend.storage.write_many(writes)
         assert given_up.cancel()
     for other in others:
-        other.result(5 * TIME_SCALE)
+        other.result(5 * time_scale())
 
 
 def test_new_namespaces_are_made_together(open_client: Open) -> None:
