@@ -12,18 +12,21 @@ from kip30.cli._failures import say
 if TYPE_CHECKING:
     from kip30.runner import Job, RunOutcome, ShareJob
 
-_LEAST_WAIT_SECONDS = 1.0
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def runs_command(*, held: str, ends: str) -> Callable[[F], F]:
+def runs_command(*, held: str, least: str, least_seconds: float, ends: str) -> Callable[[F], F]:
     """Give a command the arguments ``wait_seconds``, ``grace_seconds``, ``quiet`` and ``cmd``.
 
     Args:
         held: What it waits for.
+        least: How long it waits at least, in words.
+        least_seconds: The same, in seconds.
         ends: When CMD has less than its grace.
     """
+
+    def wait_seconds(written: str) -> float:
+        return max(_parameters.seconds(written), least_seconds)
 
     def decorate(command: F) -> F:
         options = (
@@ -31,9 +34,8 @@ def runs_command(*, held: str, ends: str) -> Callable[[F], F]:
                 "--wait",
                 "wait_seconds",
                 metavar="SECONDS",
-                type=_wait_seconds,
-                help=f"How long to wait for {held}, each time, but a second at least;"
-                " else for ever.",
+                type=wait_seconds,
+                help=f"How long to wait for {held}, each time, but {least}; else for ever.",
             ),
             click.option(
                 "--grace",
@@ -75,10 +77,6 @@ def status_of(outcome: "RunOutcome", job: "Job | ShareJob", *, missed: str, advi
     if outcome.ending is Ending.WAITED:
         say(f"{missed} in {job.wait_seconds:g} s — {advice}")
     return outcome.status
-
-
-def _wait_seconds(written: str) -> float:
-    return max(_parameters.seconds(written), _LEAST_WAIT_SECONDS)
 
 
 def _say_nothing(_line: str) -> None:

@@ -49,7 +49,9 @@ _MOST_COMMANDS = 100
     type=click.IntRange(min=1),
     help=f"With --each: how many CMDs run at once; further items wait. Default: {_MOST_COMMANDS}.",
 )
-@runs_command(held="a share", ends="the share ends sooner")
+@runs_command(
+    held="a share", least="a second at least", least_seconds=1.0, ends="the share ends sooner"
+)
 @opens_store
 def command(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,

@@ -18,7 +18,12 @@ from kip30.runner.service_election import StoreContest
     help="Id of this candidate; else host and process.",
 )
 @click.option("--once", is_flag=True, help="End when leadership is lost, do not wait for it again.")
-@runs_command(held="leadership", ends="the lease runs out sooner")
+@runs_command(
+    held="leadership",
+    least="until the store has answered once",
+    least_seconds=0.0,
+    ends="the lease runs out sooner",
+)
 @opens_store
 def command(  # noqa: PLR0913  one argument per option
     choice: StoreChoice,

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from typing_extensions import override
 
-from kip30.config import Properties
+from kip30.config import CommonSettings, Properties, build
 from kip30.coordinator import (
     AssignmentMetadata,
     CooperativeStickyAssignor,
@@ -273,6 +273,11 @@ class GroupHandle(Closeable, Generic[S]):
         """
         entered = self._entered = self._entry.result(timeout)
         return None if entered is None else entered.handover.take(entered.member, timeout)
+
+    def has_tried(self) -> bool:
+        """Return whether the store has been opened, or not; see `kip30.runner.Workshare`."""
+        timeouts = build(CommonSettings, self._properties)
+        return self._entry.has_tried(timeouts.operation_timeout_seconds)
 
     def call_on_end(self, notify: Callable[[], None]) -> None:
         """Let *notify* be called when a share is to end; see `kip30.runner.Workshare`."""

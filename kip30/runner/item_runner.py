@@ -108,7 +108,7 @@ class _ItemRunner:
         self._orphans = orphans
         # Has a guard ready for the next item, unless others are being started.
         self._spare = spare
-        self._items = Poller(workshare.wait, interrupts, say)
+        self._items = Poller(workshare.wait, interrupts, say, has_tried=workshare.has_tried)
         workshare.call_on_end(interrupts.wake)
         # What is held: taken from the workshare, and not given up. No item is in it twice.
         self._held: list[ItemRun] = []

@@ -60,6 +60,13 @@ class Contest(Protocol):
         """
         ...
 
+    def has_tried(self) -> bool:
+        """Return whether an attempt to lead has ended, or has lasted for the operation timeout.
+
+        Since the start, or since the last `resign`.
+        """
+        ...
+
     def share_fd(self) -> int | None:
         """Return a descriptor that keeps the lease of the present term while it is open.
 

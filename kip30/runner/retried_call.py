@@ -1,6 +1,8 @@
 """Calls of a runner to a store that may not be available yet."""
 
+import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
@@ -21,11 +23,20 @@ class RetriedCall(Generic[T]):
         """Call nothing before `result`."""
         self._call = call
         self._future: Future[T] | None = None
+        self._has_ended = False
+        self._begun = math.inf
 
     @property
     def is_done(self) -> bool:
         """Whether the call has returned, and its result is not forgotten."""
         return self._future is not None and self._future.done()
+
+    def has_tried(self, seconds: float) -> bool:
+        """Return whether an attempt has returned or raised, or has lasted for *seconds*.
+
+        Since the start, or since `forget`.
+        """
+        return self._has_ended or time.monotonic() > self._begun + seconds
 
     def result(self, timeout: float) -> T | None:
         """Return what the call has returned, None if it takes longer than *timeout* seconds.
@@ -34,9 +45,11 @@ class RetriedCall(Generic[T]):
             Kip30Error: The error of the call; the next `result` retries it.
         """
         if self._future is None:
+            self._begun = min(self._begun, time.monotonic())
             self._future = _in_background(self._call)
         if wait([self._future], timeout).not_done:
             return None
+        self._has_ended = True
         try:
             return self._future.result()
         except Kip30Error:
@@ -46,6 +59,8 @@ class RetriedCall(Generic[T]):
     def forget(self) -> None:
         """Make the call again at the next `result`."""
         self._future = None
+        self._has_ended = False
+        self._begun = math.inf
 
 
 def refuse_overlap(backend: Backend) -> None:

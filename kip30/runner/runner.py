@@ -50,7 +50,7 @@ class _Runner:
         self._say = say
         self._interrupts = interrupts
         self._orphans = orphans
-        self._terms = Poller(contest.wait, interrupts, say)
+        self._terms = Poller(contest.wait, interrupts, say, has_tried=contest.has_tried)
 
     def run(self) -> RunOutcome:
         while True:

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from typing_extensions import override
 
-from kip30.config import Properties
+from kip30.config import CommonSettings, Properties, build
 from kip30.driver.closeable import Closeable
 from kip30.election import LeaderElection
 from kip30.errors import NotNominatedError, UnsupportedError, UsageError
@@ -35,6 +35,11 @@ class StoreContest(Closeable):
         election = self._entry.result(timeout)
         self._term = election.wait_elected(self._candidate, timeout) if election else None
         return self._term
+
+    def has_tried(self) -> bool:
+        """Return whether a nomination has ended; see `kip30.runner.Contest`."""
+        timeouts = build(CommonSettings, self._properties)
+        return self._entry.has_tried(timeouts.operation_timeout_seconds)
 
     def share_fd(self) -> int | None:
         """Return a descriptor that keeps the lease of the present term, if there is such a thing.

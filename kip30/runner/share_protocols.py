@@ -87,6 +87,13 @@ class Workshare(Protocol[S]):
         """
         ...
 
+    def has_tried(self) -> bool:
+        """Return whether an attempt to join has ended, or has lasted for the operation timeout.
+
+        Since the start, or since the last `leave`.
+        """
+        ...
+
     def call_on_end(self, notify: Callable[[], None]) -> None:
         """Let *notify* be called when a share is wanted back or known to be lost.
 

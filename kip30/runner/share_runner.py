@@ -111,7 +111,7 @@ class _ShareRunner:
         # Has a guard ready while the member waits for a share, and while a command runs, which may
         # have to make way for that of the next share.
         self._spare = spare
-        self._shares = Poller(workshare.wait, interrupts, say)
+        self._shares = Poller(workshare.wait, interrupts, say, has_tried=workshare.has_tried)
         workshare.call_on_end(interrupts.wake)
 
     def run(self) -> RunOutcome:

@@ -21,9 +21,21 @@ _TURN_SECONDS = 0.1
 class Poller(Generic[T]):
     """Asks for a term or a share until there is one; an outage of the store is said once."""
 
-    def __init__(self, ask: Callable[[float], T | None], interrupts: Interrupts, say: Say) -> None:
-        """Wait by *ask*, which takes how long it may wait, in seconds."""
+    def __init__(
+        self,
+        ask: Callable[[float], T | None],
+        interrupts: Interrupts,
+        say: Say,
+        *,
+        has_tried: Callable[[], bool],
+    ) -> None:
+        """Wait by *ask*, which takes how long it may wait, in seconds.
+
+        A wait is not over before *has_tried*: before the store has answered one attempt, or has
+        not within its operation timeout.
+        """
         self._ask = ask
+        self._has_tried = has_tried
         self._interrupts = interrupts
         self._say = say
         self._complaint = ""
@@ -34,18 +46,20 @@ class Poller(Generic[T]):
         """Return what was waited for, or how the run ends without it.
 
         Args:
-            wait_seconds: How long to wait at most; None is without limit.
+            wait_seconds: How long to wait at most, but for one attempt; None is without limit.
             goes_on: Asked before each turn; when it is false, None is returned.
         """
         end = math.inf if wait_seconds is None else time.monotonic() + wait_seconds
+        has_tried = False
         while goes_on():
             if self._interrupts.received:
                 return interrupted(self._interrupts)
             left = max(0.0, end - time.monotonic())
-            found = self.ask(min(_TURN_SECONDS, left))
+            found = self.ask(min(_TURN_SECONDS, left) if has_tried else _TURN_SECONDS)
             if found is not None:
                 return found
-            if not left:
+            has_tried = has_tried or self._has_tried()
+            if not left and has_tried:
                 return RunOutcome(Ending.WAITED, WAITED_STATUS)
         return None
 

@@ -126,6 +126,10 @@ class FileContest(Contest):
         return None
 
     @override
+    def has_tried(self) -> bool:
+        return True
+
+    @override
     def share_fd(self) -> int | None:
         return self._session.fileno()
 

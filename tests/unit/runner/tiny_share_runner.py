@@ -167,6 +167,10 @@ class FileWorkshare(Workshare):
         self._notify = notify
 
     @override
+    def has_tried(self) -> bool:
+        return True
+
+    @override
     def share_fd(self) -> int | None:
         return None
 
@@ -226,6 +230,10 @@ class FileItems(ItemWorkshare):
     @override
     def ready(self) -> int:
         return len(self._ready(self._file.read()))
+
+    @override
+    def has_tried(self) -> bool:
+        return True
 
     @override
     def share_fd(self) -> int | None:
