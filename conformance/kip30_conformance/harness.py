@@ -32,6 +32,7 @@ class Harness(ABC):
     session_seconds: float = SESSION_SECONDS
     operation_seconds: float = OPERATION_SECONDS
     crash_seconds: float = 2.0
+    peer_class: type[Peer] = Peer
     _roots = itertools.count()
 
     @cached_property
@@ -56,7 +57,8 @@ class Harness(ABC):
     @property
     def patient(self) -> Mapping[str, Any]:
         """Timeouts for clients that keep both: longer on a slow machine."""
-        return _timeouts(self.session_seconds * time_scale(), self.operation_seconds * time_scale())
+        factor = min(time_scale(), STEADY_SECONDS / self.session_seconds)
+        return _timeouts(factor * self.session_seconds, factor * self.operation_seconds)
 
     @property
     def steady(self) -> Mapping[str, Any]:
@@ -163,7 +165,7 @@ class Harness(ABC):
     @contextmanager
     def peer(self, root: str, **more: Written) -> Generator[Peer]:
         """Run a client of *root* in a process of its own, to be killed or stopped."""
-        peer = Peer(self.properties(root, **more))
+        peer = self.peer_class(self.properties(root, **more))
         try:
             yield peer
         finally:

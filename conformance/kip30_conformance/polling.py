@@ -1,6 +1,7 @@
 """Waiting in suites: by polling with a deadline, all of them scaled by one factor."""
 
 import logging
+import math
 import os
 import select
 import time
@@ -25,8 +26,11 @@ def time_scale() -> float:
 
 
 def raise_time_scale(least: float) -> None:
-    """Make the factor *least* if it is smaller, in this process and in those that it starts."""
-    os.environ[_VARIABLE] = f"{max(least, time_scale()):g}"
+    """Make the factor *least*, rounded up to tenths, if it is smaller.
+
+    In this process, and in those that it starts from now on.
+    """
+    os.environ[_VARIABLE] = f"{max(math.ceil(least * 10) / 10, time_scale()):g}"
 
 
 def eventually(probe: Callable[[], T | None], *, within: float = 10.0, what: str = "") -> T:

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from kip30_conformance.polling import time_scale
 
+# All times of a storm are scaled alike, also if the machine becomes slower.
+_SCALE = time_scale()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -23,8 +26,8 @@ class Timing:
     operation: float = 2.0
     slice: float = 5.0
     look: float = 3.0
-    look_up: float = 0.3 * time_scale()
-    busy: float = 0.5 * time_scale()
+    look_up: float = 0.3 * _SCALE
+    busy: float = 0.5 * _SCALE
 
     @property
     def limit(self) -> float:
@@ -34,7 +37,7 @@ class Timing:
     @property
     def grace(self) -> float:
         """How long after the end of a fault all must work again."""
-        return self.session + 3.0 * time_scale()
+        return self.session + 3.0 * _SCALE
 
     @property
     def calm(self) -> float:
