@@ -19,7 +19,7 @@ COMPARING: dict[str, Mutant] = {
     ),
     "P17-the-second-reading-looks-at-one-side": mutant(
         f"{_DIFF}::test_what_changes_after_it_was_read_is_unsettled",
-        ("settling.py", "if side in readers:", "if side in readers and side == LEFT:"),
+        ("rechecking.py", "if side in readers:", "if side in readers and side == LEFT:"),
     ),
     "P18-what-only-the-right-side-has": mutant(
         f"{_DIFF}::test_snapshots_mirrored_and_whole_values",

@@ -20,7 +20,11 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P21-a-segment-in-the-middle-has-the-last-position": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[embedded-appended]",
-        ("tail.py", "self._flush(replace(mark, order=last))", "self._flush(Mark(at=until))"),
+        (
+            "tail.py",
+            "self._flush(replace(mark, order=last))",
+            "self._flush(JournalPosition(at=until))",
+        ),
     ),
     "P21-the-rest-of-a-log-is-read-from-its-beginning": mutant(
         f"{_TAIL}::test_p21_killed_at_each_point[embedded-appended]",
@@ -53,7 +57,7 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_FEED}::test_p22_a_batch_that_comes_again",
         ("feed.py", "self._run.manifest.run, slots(", "str(time.time()), slots("),
         (
-            "decisions.py",
+            "write_decisions.py",
             "    if found.data == write.data:\n",
             "    if found.data == write.data and write.condition is not Condition.ANY:\n",
         ),
@@ -67,9 +71,9 @@ FOLLOWING: dict[str, Mutant] = {
         ),
         (
             "tail.py",
-            "        self._finish(Mark(at=until, reached=reached))\n",
+            "        self._finish(JournalPosition(at=until, reached=reached))\n",
             (
-                "        self._finish(Mark(at=until, reached=reached))\n"
+                "        self._finish(JournalPosition(at=until, reached=reached))\n"
                 "        self.moved = store.position() != until\n"
             ),
         ),
@@ -80,7 +84,7 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P24-a-gap-is-swallowed": mutant(
         f"{_TAIL}::test_p24_another_store[embedded]",
-        ("tail.py", "[Entry(None, None, None, Kind.GAP)], 0", "[], 0"),
+        ("tail.py", "[JournalRow(None, None, None, JournalRowKind.GAP)], 0", "[], 0"),
     ),
     "P24-a-gap-is-not-repaired": mutant(
         f"{_TAIL}::test_p24_another_store[embedded]",

@@ -31,15 +31,23 @@ READING: dict[str, Mutant] = {
     "P01-empty-values-are-left-out": mutant(
         "tests/pipeline/test_five_stores.py"
         "::test_a_snapshot_of_one_store_is_restored_in_another[embedded-embedded]",
-        ("restore.py", "return rows.select(", 'return rows.where(f.length("value") > 0).select('),
+        (
+            "restore_and_migrate.py",
+            "return rows.select(",
+            'return rows.where(f.length("value") > 0).select(',
+        ),
     ),
     "P03-digest-without-the-key": mutant(
         f"{_SNAPSHOT}::test_digests_tell_values_and_keys_apart",
-        ("frames.py", "else f.xxhash64(key, value)", "else f.xxhash64(value)"),
+        ("record_digests.py", "else f.xxhash64(key, value)", "else f.xxhash64(value)"),
     ),
     "P03-digest-with-the-version": mutant(
         f"{_SNAPSHOT}::test_how_it_is_cut_changes_nothing[7-1]",
-        ("frames.py", "else f.xxhash64(key, value)", 'else f.xxhash64(key, value, "version")'),
+        (
+            "record_digests.py",
+            "else f.xxhash64(key, value)",
+            'else f.xxhash64(key, value, "version")',
+        ),
     ),
     "P03-a-slot-without-spans-loses-them": mutant(
         f"{_SNAPSHOT}::test_how_it_is_cut_changes_nothing[1-16]",

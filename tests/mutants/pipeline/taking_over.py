@@ -20,11 +20,11 @@ TAKING_OVER: dict[str, Mutant] = {
     ),
     "P41-ephemeral-nodes-are-copied": mutant(
         _IMPORT,
-        ("path_mapping.py", "if kind_of(row) is Kind.EPHEMERAL:", "if kind_of(row) is None:"),
+        ("path_mapping.py", "if kind_of(row) is Lifetime.EPHEMERAL:", "if kind_of(row) is None:"),
     ),
     "P41-children-in-other-waves-are-not-seen": mutant(
         _IMPORT,
-        ("restore.py", "mapped(rows, source.rows(), self", "mapped(rows, rows, self"),
+        ("restore_and_migrate.py", "mapped(rows, source.rows(), self", "mapped(rows, rows, self"),
     ),
     "P41-a-part-of-a-snapshot-keeps-its-path": mutant(
         "tests/pipeline/test_import.py::test_a_part_of_a_tree_begins_where_it_is_cut",

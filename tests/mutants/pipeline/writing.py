@@ -12,8 +12,10 @@ _RATE = "tests/pipeline/test_rate.py::test_no_second_has_more_than_the_rate[4]"
 _REPAIR = "tests/pipeline/test_repair.py"
 
 _BY_NONCE = """    if found.nonce == write.nonce and found.data == write.data:
-        return Decision(Outcome.WRITTEN, found.version)
+        return Decision(WriteOutcome.WRITTEN, found.version)
 """
+
+_IN_CONFLICT = 'Decision(WriteOutcome.CONFLICT, None, "it is there")'
 
 WRITING: dict[str, Mutant] = {
     "P08-writes-carry-no-fence": mutant(
@@ -75,9 +77,9 @@ WRITING: dict[str, Mutant] = {
     "P10-same-counts-as-written": mutant(
         f"{_RESTORE}::test_other_values_stay_and_are_named",
         (
-            "decisions.py",
-            "Decision(Outcome.SAME, found.version)",
-            "Decision(Outcome.WRITTEN, found.version)",
+            "write_decisions.py",
+            "Decision(WriteOutcome.SAME, found.version)",
+            "Decision(WriteOutcome.WRITTEN, found.version)",
         ),
     ),
     "P11-the-limit-itself-is-too-large": mutant(
@@ -86,15 +88,19 @@ WRITING: dict[str, Mutant] = {
     ),
     "P11-what-was-rejected-is-no-finding": mutant(
         f"{_WRITES}::test_what_the_target_does_not_take_is_a_finding",
-        ("restore.py", '_TO_LOOK_AT = ("conflict", "rejected")', '_TO_LOOK_AT = ("conflict",)'),
+        (
+            "restore_and_migrate.py",
+            '_TO_LOOK_AT = ("conflict", "rejected")',
+            '_TO_LOOK_AT = ("conflict",)',
+        ),
     ),
     "P11-what-was-rejected-is-written": mutant(
         f"{_WRITES}::test_what_the_target_does_not_take_is_a_finding",
-        ("restore.py", '"rejected").otherwise(skipped)', "None).otherwise(skipped)"),
+        ("restore_and_migrate.py", '"rejected").otherwise(skipped)', "None).otherwise(skipped)"),
     ),
     "P12-what-is-equal-is-never-its-own": mutant(
         f"{_STORES}::test_a_task_that_is_killed_is_counted_right_when_repeated[embedded]",
-        ("decisions.py", _BY_NONCE, ""),
+        ("write_decisions.py", _BY_NONCE, ""),
     ),
     "P12-a-nonce-without-the-version": mutant(
         f"{_APPLIER}::test_nonces_are_of_run_key_and_source",
@@ -120,7 +126,7 @@ WRITING: dict[str, Mutant] = {
         (
             "batch_writer.py",
             "                batch.refused[number] = writes[number]",
-            '                batch.decide(number, Decision(Outcome.CONFLICT, None, "it is there"))',
+            f"                batch.decide(number, {_IN_CONFLICT})",
         ),
     ),
     "P15-each-task-has-the-whole-rate": mutant(
@@ -138,7 +144,7 @@ WRITING: dict[str, Mutant] = {
     "P16-unknown-counts-as-done": mutant(
         f"{_WRITES}::test_writes_without_an_answer_are_decided_again",
         (
-            "restore.py",
+            "restore_and_migrate.py",
             'if counts["unknown"]:',
             'if counts["unknown"] and not sum(counts.values()):',
         ),
