@@ -12,7 +12,10 @@ from kip30_conformance.clients import controller
 from kip30_conformance.report.results import case_id
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 WITH_MARKDOWN = ("backends", "benchmarks", "conformance", "docker", "docs", "kip30", "tests")
 MARKDOWN = [
     *sorted(ROOT.glob("*.md")),

@@ -36,7 +36,7 @@ ACQUITTED = (
 ACCIDENT = re.compile(
     r"\b(Syntax|Indentation|Import|ModuleNotFound|Name|UnboundLocal|Attribute|Type)Error\b"
 )
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(SECONDS * time_scale() + 2 * SLACK)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(SECONDS + 2 * SLACK)]
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -9,6 +9,8 @@ import pytest
 
 from kip30_conformance.polling import time_scale
 
+pytestmark = pytest.mark.large
+
 SOUND = "kip30_backends.embedded:EmbeddedBackend"
 SUITES = Path(__file__).parent / "mutants" / "suites.py"
 
@@ -108,6 +110,7 @@ def verdicts(
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
+            *("-o", "deadlines=given"),
             *(f"--basetemp={folder / 'work'}", *(f"{SUITES}::{case}" for case in cases)),
         ],
         env={

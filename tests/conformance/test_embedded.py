@@ -115,7 +115,7 @@ class EmbeddedPeer(Peer):
             super().stop()
 
     def _keeps_lock(self) -> bool:
-        """Return whether nobody can write for a second, as others do not take as long."""
+        """Return whether the lock stays taken for a second, which no other writer needs."""
         with closing(sqlite3.connect(self._file, timeout=1, isolation_level=None)) as database:
             try:
                 database.execute("BEGIN IMMEDIATE")

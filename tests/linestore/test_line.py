@@ -17,6 +17,8 @@ from kip30_conformance.servers import start
 from kip30_conformance.servers.server_harness import ServerHarness
 from tests.unit.threads import no_threads
 
+pytestmark = pytest.mark.large
+
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

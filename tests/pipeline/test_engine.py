@@ -25,7 +25,7 @@ from .store import embedded, fill, write_properties
 SECONDS = 120.0
 KEYS = 20_000
 heavy = pytest.mark.heavy
-slow = pytest.mark.timeout(3 * SECONDS * time_scale())
+slow = pytest.mark.timeout(3 * SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,7 @@ def test_no_jar_is_resolved(spark: SparkSession) -> None:
     assert context._jsc.sc().listJars().isEmpty()
 
 
+@pytest.mark.large
 @slow
 def test_ctrl_c_ends_every_process_and_leaves_a_run_to_resume(tmp_path: Path) -> None:
     file, run, log = embedded(tmp_path, KEYS), tmp_path / "run", tmp_path / "log"

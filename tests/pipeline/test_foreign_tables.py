@@ -77,7 +77,14 @@ _TABLES = {
 
 
 @pytest.mark.parametrize("table", _TABLES)
-@pytest.mark.parametrize("target", ["embedded", "etcd", "cassandra"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "embedded",
+        pytest.param("etcd", marks=pytest.mark.large),
+        pytest.param("cassandra", marks=pytest.mark.large),
+    ],
+)
 def test_a_table_is_taken_over(  # noqa: PLR0913, PLR0917  fixtures
     spark: SparkSession, stores: Stores, seed: Path, table: str, target: str, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def taken(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / "run"
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("slots", [1, 2, 4])
 def test_no_second_has_more_than_the_rate(taken: Path, tmp_path: Path, slots: int) -> None:
     """P15: `kip30 pipeline restore` with all its waves, tasks and processes."""

@@ -59,7 +59,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
     ("store", "point"),
     [
         ("embedded", "written"),
-        ("etcd", "entered"),
+        pytest.param("etcd", "entered", marks=pytest.mark.large),
         pytest.param("embedded", "planned", marks=pytest.mark.heavy),
         pytest.param("embedded", "entered", marks=pytest.mark.heavy),
         pytest.param("embedded", "read", marks=pytest.mark.heavy),

@@ -72,6 +72,7 @@ def test_everything_is_deleted_between_the_plan_and_the_waves(
     assert values_of(spark, out) == {}
 
 
+@pytest.mark.large
 def test_a_compaction_ends_the_run(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:
     """P06: before the first wave, and between two of them."""
     config = stores.config("etcd", "compacted")

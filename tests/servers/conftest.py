@@ -8,6 +8,11 @@ from kip30_conformance.servers.needing import needed
 
 __all__ = ["pytest_runtest_makereport"]
 
+# Cassandra starts in half a minute, and in these tests again and again.
+EACH_STORE = [
+    pytest.param(name, marks=[pytest.mark.large] * (name == "cassandra")) for name in STORES
+]
+
 
 @pytest.fixture(autouse=True)
 def mended(request: pytest.FixtureRequest) -> Iterator[None]:

@@ -14,7 +14,7 @@ from kip30_conformance.servers.needing import needed
 
 from .talking import others
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.large, pytest.mark.timeout(600)]
 
 ANY = "SELECT key FROM system.local"
 NOTICED_SECONDS = 40

@@ -5,9 +5,10 @@ import pytest
 
 from kip30 import ConfigError
 from kip30_conformance.polling import eventually
-from kip30_conformance.servers import STORES, Ensemble, ServerMissingError, start
+from kip30_conformance.servers import Ensemble, ServerMissingError, start
 from kip30_conformance.servers.needing import needed
 
+from .conftest import EACH_STORE
 from .talking import get, others, put
 
 
@@ -50,7 +51,7 @@ def test_restarted_with_data_and_empty(etcd: Ensemble) -> None:
     assert get(node, "key") is None
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", EACH_STORE)
 def test_comes_back_empty(name: str, tmp_path: Path) -> None:
     with needed(name, folder=tmp_path) as ensemble:
         mark = tmp_path / "node0" / "data" / "mark"

@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from kip30_conformance.polling import eventually
-from kip30_conformance.servers import STORES
 from kip30_conformance.servers.needing import needed
 from kip30_conformance.servers.supervisor_client import SupervisorError
+
+from .conftest import EACH_STORE
 
 _PARENT = """
 import os, sys
@@ -54,7 +55,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", EACH_STORE)
 def test_a_killed_parent_leaves_nothing(name: str) -> None:
     with parent_of(name) as (parent, supervisor, server):
         assert _runs(server)
@@ -63,7 +64,7 @@ def test_a_killed_parent_leaves_nothing(name: str) -> None:
         expect_gone(server, supervisor)
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", EACH_STORE)
 def test_a_killed_warden_leaves_no_server(name: str) -> None:
     with needed(name) as ensemble:
         server = ensemble.nodes[0].pid

@@ -40,6 +40,8 @@ from kip30_conformance.suites.storage_versions import StorageVersionTests
 from kip30_conformance.suites.vacancies import VacancyTests
 from kip30_conformance.suites.write_guards import GuardTests
 
+pytestmark = pytest.mark.large
+
 INSTALLED = os.environ.get("KIP30_TOYSTORE")
 """Where the toy was installed, so that it is found by its entry point; else its source is used."""
 

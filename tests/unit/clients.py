@@ -10,13 +10,22 @@ from kip30.config import Written
 from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble
 
+_SESSION, _OPERATION = "plugin.session.timeout.ms", "plugin.operation.timeout.ms"
 PATIENT: dict[str, Written] = {
-    "plugin.session.timeout.ms": round(20_000 * time_scale()),
-    "plugin.operation.timeout.ms": round(10_000 * time_scale()),
+    _SESSION: round(20_000 * time_scale()),
+    _OPERATION: round(10_000 * time_scale()),
 }
 """For clients that have much to do, however slow the machine is."""
 
 _NAMESPACES = itertools.count()
+_DEFAULT_SESSION_SECONDS = 10.0
+
+
+def timeouts(operation_seconds: float) -> dict[str, Written]:
+    """Return an operation timeout that follows the machine, and a session that outlasts it."""
+    operation = operation_seconds * time_scale()
+    session = max(_DEFAULT_SESSION_SECONDS, 2 * operation)
+    return {_SESSION: round(session * 1000), _OPERATION: round(operation * 1000)}
 
 
 class Open(Protocol):
@@ -39,8 +48,8 @@ def opening(
 
         def open_one(**more: Written) -> PluginLocator:
             properties: dict[str, Written] = {
-                "plugin.session.timeout.ms": session_ms,
-                "plugin.operation.timeout.ms": operation_ms,
+                _SESSION: session_ms,
+                _OPERATION: operation_ms,
                 **ensemble.settings(),
                 "plugin.namespace": namespace,
                 **more,

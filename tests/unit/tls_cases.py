@@ -22,6 +22,7 @@ from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.certificates import Authority, Signed
 from tests.unit.children import run_in_child
+from tests.unit.clients import timeouts
 
 CONNECT_MS = round(4000 * time_scale())
 _OPEN = """
@@ -207,7 +208,7 @@ class TlsCases(ABC):
     def test_replaced_certificates(
         self, mine: dict[str, Written], servers: Ensemble, files: Files, stranger: Authority
     ) -> None:
-        mine["plugin.operation.timeout.ms"] = round(2000 * time_scale())
+        mine |= timeouts(2.0)
         with _open(mine) as client:
             storage = client.storage()
             storage.put("rotated/key", "v")

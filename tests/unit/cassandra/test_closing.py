@@ -18,7 +18,7 @@ from .conftest import OPERATION_SECONDS
 from .test_lost_answers import PATIENT
 
 WITHIN = 5
-SECONDS = 2.0
+SECONDS = 1.0
 A_MOMENT = 0.3
 
 

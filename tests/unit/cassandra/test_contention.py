@@ -21,7 +21,7 @@ PATIENT: dict[str, Written] = {
 }
 """What is so by default, on a machine of the usual speed."""
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.large, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module", params=SIZES, ids=lambda nodes: f"nodes={nodes}")

@@ -3,6 +3,8 @@ import pytest
 from kip30_conformance.servers import Ensemble
 from tests.unit.crowd import expect_recovery, needs_root
 
+pytestmark = pytest.mark.large
+
 
 @needs_root
 @pytest.mark.timeout(300)

@@ -25,6 +25,8 @@ from tests.unit.clients import PATIENT, Open, opening
 
 from .admin import Admin
 
+pytestmark = pytest.mark.large
+
 SCALE = 50
 MOST_DELETIONS = 100_000 // SCALE
 JOBS = 8_000

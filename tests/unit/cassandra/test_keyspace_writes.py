@@ -15,6 +15,8 @@ from tests.unit.clients import PATIENT
 
 from .admin import Admin
 
+pytestmark = pytest.mark.large
+
 OLD = {f"old/{number:02}": "from before the drop" for number in range(20)}
 CLIENTS = 6
 ROUNDS = 3

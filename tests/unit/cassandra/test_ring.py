@@ -12,10 +12,13 @@ from kip30_backends.cassandra import CassandraBackend
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.needing import needed
+from tests.unit.clients import timeouts
 
 from .admin import Admin
 from .conftest import OPERATION_SECONDS
 from .rows import ROW_SECONDS, ends
+
+pytestmark = pytest.mark.large
 
 LAST = 2
 RING_SECONDS = OPERATION_SECONDS
@@ -28,10 +31,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 
 def _open(servers: Ensemble, **more: Written) -> PluginLocator:
-    timeout: dict[str, Written] = {
-        "plugin.operation.timeout.ms": round(RING_SECONDS * time_scale() * 1000)
-    }
-    return PluginLocator().startup({**servers.settings(), **timeout, **more})
+    return PluginLocator().startup({**servers.settings(), **timeouts(RING_SECONDS), **more})
 
 
 def _short_of(namespace: str) -> dict[str, Written]:

@@ -11,6 +11,8 @@ from kip30_backends.cassandra.client.connections import ClusterConnections
 from kip30_conformance.polling import eventually, time_scale
 from tests.unit.clients import PATIENT, Open
 
+pytestmark = pytest.mark.large
+
 MANY = 1000
 SOME = 20
 ALLOWED = 0.3

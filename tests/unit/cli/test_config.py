@@ -1,11 +1,8 @@
 import pytest
 
 from kip30.cli._exit_codes import Status
-from kip30_conformance.polling import time_scale
 
-from .shell import SESSION_SECONDS, Shell
-
-SESSION_MS = round(SESSION_SECONDS * time_scale() * 1000)
+from .shell import Shell
 
 VAULT = """
 from dataclasses import dataclass
@@ -64,8 +61,9 @@ def test_what_holds_is_told_with_its_origin(shell: Shell) -> None:
     assert rows["plugin.namespace"] == ("mine", "--set")
     assert rows["plugin.connect.timeout.ms"] == (10_000, "default")
     assert rows["plugin.backend"] == ("embedded", f"{shell.properties}:1")
-    assert rows["plugin.operation.timeout.ms"][0] == min(5000, SESSION_MS)
-    assert rows["plugin.lease.margin.ms"][0] == SESSION_MS // 10
+    session_ms = rows["plugin.session.timeout.ms"][0]
+    assert rows["plugin.operation.timeout.ms"][0] == min(5000, session_ms)
+    assert rows["plugin.lease.margin.ms"][0] == session_ms // 10
 
 
 def test_the_directory_that_holds_is_told_in_full(

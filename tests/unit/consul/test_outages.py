@@ -10,7 +10,7 @@ from kip30.driver.records import Kind, Target
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import Open
+from tests.unit.clients import Open, timeouts
 
 OPERATION_SECONDS = 1.5
 PATIENT_SECONDS = OPERATION_SECONDS
@@ -23,12 +23,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 
 def _open(servers: Ensemble) -> PluginLocator:
-    return PluginLocator().startup(
-        {
-            **servers.settings(),
-            "plugin.operation.timeout.ms": round(PATIENT_SECONDS * time_scale() * 1000),
-        }
-    )
+    return PluginLocator().startup({**servers.settings(), **timeouts(PATIENT_SECONDS)})
 
 
 def test_a_server_that_comes_back_empty(ensemble: Ensemble, open_client: Open) -> None:
@@ -66,8 +61,11 @@ def test_reads_go_on_while_the_server_in_use_is_frozen(three: Ensemble) -> None:
     leader = three.leader()
     follower = next(node for node in three.nodes if node is not leader)
     first = f"{follower.address},{leader.address}"
-    settings = {**three.settings(), "plugin.consul.address": first}
-    settings["plugin.operation.timeout.ms"] = f"{PATIENT_SECONDS * time_scale() * 1000:.0f}"
+    settings = {
+        **three.settings(),
+        **timeouts(PATIENT_SECONDS),
+        "plugin.consul.address": first,
+    }
     with PluginLocator().startup(settings) as client:
         client.storage().put("frozen/k", "v")
         assert client.backend.describe()["server"] == follower.address

@@ -12,6 +12,8 @@ from tests.unit.clients import Open, opening
 
 from .admin import Admin
 
+pytestmark = pytest.mark.large
+
 SESSION_SECONDS = 30.0
 """Longer than servers take to notice that one is lost (3 s here) and to remove it (10 s more)."""
 

@@ -8,16 +8,15 @@ from .deadline_model import TimedRun, overlaps
 from .model import failures
 from .mutants import MUTANTS
 
-SCHEDULES = 200
-TIMED_SCHEDULES = 30
+
+@pytest.mark.parametrize("schedules", [20, pytest.param(200, marks=pytest.mark.large)])
+def test_random_schedules_find_nothing(schedules: int) -> None:
+    assert failures(range(schedules)) == {}
 
 
-def test_random_schedules_find_nothing() -> None:
-    assert failures(range(SCHEDULES)) == {}
-
-
-def test_timed_schedules_find_no_overlap() -> None:
-    runs = [TimedRun(seed) for seed in range(TIMED_SCHEDULES)]
+@pytest.mark.parametrize("schedules", [3, pytest.param(30, marks=pytest.mark.large)])
+def test_timed_schedules_find_no_overlap(schedules: int) -> None:
+    runs = [TimedRun(seed) for seed in range(schedules)]
     assert [run.overlap() for run in runs] == [""] * len(runs)
     # It would prove nothing if there was no work, or if none of it passed on.
     assert min(run.worked for run in runs) > 0

@@ -5,6 +5,8 @@ import pytest
 
 from tests.unit.crowd import expect_recovery, needs_root
 
+pytestmark = pytest.mark.large
+
 
 @needs_root
 @pytest.mark.timeout(300)

@@ -22,6 +22,8 @@ import pytest
 
 from kip30_conformance.polling import time_scale
 
+pytestmark = pytest.mark.large
+
 _log = logging.getLogger(__name__)
 
 SCRIPT = Path(__file__).with_name("fork_actors.py")

@@ -20,6 +20,8 @@ from kip30.runtime.subscriptions import Subscription
 from kip30_backends.embedded.watch import Watches
 from kip30_conformance.polling import eventually, time_scale
 
+pytestmark = pytest.mark.large
+
 EVENTS = 100
 ATTEMPTS = 5
 

@@ -30,7 +30,10 @@ from .interrupting import Interrupted, interrupted_for, points, time_limit
 KEY = Key("", "key")
 OTHER = Key("", "other")
 # The interpreter reports what is raised in a finaliser or a weak reference's callback, and goes on.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.large,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 CHANCE = random.Random(1)  # noqa: S311  when alarms ring
 SHORT = 1.0

@@ -10,7 +10,7 @@ from kip30 import OutcomeUnknownError, PluginLocator, UnavailableError, ValueCha
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import Open
+from tests.unit.clients import Open, timeouts
 
 OPERATION_SECONDS = 1.5
 PATIENT_SECONDS = OPERATION_SECONDS
@@ -23,12 +23,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 
 def _open(servers: Ensemble) -> PluginLocator:
-    return PluginLocator().startup(
-        {
-            **servers.settings(),
-            "plugin.operation.timeout.ms": round(PATIENT_SECONDS * time_scale() * 1000),
-        }
-    )
+    return PluginLocator().startup({**servers.settings(), **timeouts(PATIENT_SECONDS)})
 
 
 def test_a_compacted_history_leaves_no_gap(ensemble: Ensemble, open_client: Open) -> None:

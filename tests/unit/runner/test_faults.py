@@ -24,7 +24,7 @@ from .tiny_runner import CLOCK
 
 LOG = logging.getLogger(__name__)
 LONG = 100 * TIMEOUT * time_scale()
-HEAVY = (pytest.mark.heavy, pytest.mark.timeout(600 * time_scale()))
+HEAVY = (pytest.mark.heavy, pytest.mark.timeout(600))
 Fault = Callable[[Started], None]
 
 

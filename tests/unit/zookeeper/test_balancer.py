@@ -15,6 +15,8 @@ from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
 
+pytestmark = pytest.mark.large
+
 _KEY = "zookeeper.connect"
 
 

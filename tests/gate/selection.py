@@ -1,0 +1,102 @@
+"""Which tests the gate holds, and which of them convict at once.
+
+The gate holds every small and medium test, except that a store's faults are a matter of an hour:
+each store runs all cases of the core level and the faults that decide, and `WITNESS` runs the
+others, on three servers where a case takes three. So each contract case runs on a real server.
+Everything else is in the full set, ``tox -m full``.
+"""
+
+import re
+
+import pytest
+
+from .sizes import LARGE, is_crowd, is_of_suite, needs_three, nodes_of, size_of, store_of
+
+WITNESS = "etcd"
+"""The store that runs each fault there is: its servers start, stop and elect the fastest."""
+
+DECIDING = {
+    "L13": "a leader is killed: another one leads, at a new epoch",
+    "L14": "a leader that was stopped learns that first",
+    "L15": "the lease is measured by a clock",
+    "L17": "a claim whose answer is lost",
+    "L20": "a lost session ends a term for good",
+    "L40": "a lease counts from before its request",
+    "M08": "a killed member is gone",
+    "M12": "a member joins again after its session is lost",
+    "R21": "a listener hears what changed while its client was cut off",
+    "R22": "a listener lives on after its session is lost",
+    "S28": "a store that does not answer",
+    "S29": "a write whose answer is lost",
+    "S30": "what was acknowledged outlives kills",
+    "S38": "a guarded write whose answer is lost",
+    "S42": "a set whose answer is lost",
+    "F06": "all servers stand still",
+    "W03": "a killed runner's command is gone before the next begins",
+}
+"""The faults that each store must survive in the gate, by the ids of their cases."""
+
+ON_WITNESS = {
+    "G23": "hundreds of candidates at once, more than a busy Cassandra serves in time",
+    "S31": "hundreds of random calls, which take Cassandra minutes",
+}
+"""Cases of the core level that, for their length, only `WITNESS` runs in the gate."""
+
+LEFT_OUT = {
+    "test_F20_pause_longer_than_the_session[nodes-1-100]": "ten claims show the same",
+    "test_F20_pause_shorter_than_the_session[nodes-1-100]": "ten claims show the same",
+    "test_F20_pause_of_many_processes[nodes-1]": "a crowd of processes",
+}
+"""Checks that are large on servers, of cases of which others are in the gate."""
+
+SAFETY = {
+    "L01": "one leader",
+    "L03": "one leader of many",
+    "L08": "epochs rise",
+    "L10": "fences",
+    "L14": "one leader, though another one was stopped",
+    "L15": "one leader, by the clock",
+    "L22": "one leader, though the servers are parted",
+    "L33": "epochs that were never issued",
+    "L38": "fences in a race",
+    "S11": "one update of a version",
+    "S12": "no two outcomes at once",
+    "S29": "no write twice, none lost",
+    "S30": "nothing acknowledged is lost",
+    "S32": "one order of all writes",
+    "S39": "guards in a race",
+    "S41": "fences of set",
+    "S44": "epochs that were never issued",
+}
+"""The cases whose failure means two leaders, a lost write, a fence accepted or a version twice."""
+
+_CASE = re.compile(r"test_([A-Z]\d\d)_")
+
+
+def case_of(item: pytest.Item) -> str | None:
+    """Return the id of the contract case that *item* checks, None if it checks none."""
+    found = _CASE.match(item.name)
+    return found[1] if found else None
+
+
+def is_in_gate(item: pytest.Item) -> bool:
+    """Return whether the gate holds *item*."""
+    if not is_of_suite(item):
+        return size_of(item) != LARGE
+    store = store_of(item)
+    if store is None:
+        return item.path.stem == "test_embedded" and size_of(item) != LARGE
+    if is_crowd(item) or item.name in LEFT_OUT:
+        return False
+    if needs_three(item):
+        return store == WITNESS and nodes_of(item) == 3
+    if nodes_of(item) == 3:
+        return False
+    levels = {marker.name for marker in item.iter_markers()}
+    is_core = levels.isdisjoint({"fault", "coordinator"}) and case_of(item) not in ON_WITNESS
+    return is_core or store == WITNESS or case_of(item) in DECIDING
+
+
+def convicts(item: pytest.Item) -> bool:
+    """Return whether one failure of *item* is a verdict about safety."""
+    return case_of(item) in SAFETY

@@ -1,0 +1,64 @@
+"""How large each test is: markers that are given where a test is collected.
+
+*small*: one process, no server, no real waiting; *medium*: processes, or one server of each kind on
+this machine; *large*: several nodes, kills over time, crowds, statistics, growth, whole matrices.
+A test's folder gives its size, unless a marker of its own does; see CONTRIBUTING.md.
+"""
+
+from pathlib import PurePath
+
+import pytest
+
+SMALL, MEDIUM, LARGE = "small", "medium", "large"
+LIMITS = {SMALL: 1.0, MEDIUM: 10.0}
+"""Seconds that a test of a size may take on an idle machine; a large one has no limit."""
+
+STORES = ("zookeeper", "etcd", "consul", "cassandra")
+_SMALL_FOLDERS = frozenset({"benchmarks", "coordinator", "core", "history", "kit", "pipeline"})
+
+
+def size_of(item: pytest.Item) -> str:
+    """Return the size of *item*: the one that it is marked with, else that of its folder."""
+    names = {marker.name for marker in item.iter_markers()}
+    # The suites know levels instead of sizes: `heavy` is that of crowds and repetitions.
+    if names & {LARGE, "heavy"}:
+        return LARGE
+    if nodes_of(item) == 3:
+        return LARGE
+    if names & {SMALL, MEDIUM}:
+        return MEDIUM if MEDIUM in names else SMALL
+    parts = _path(item).parts
+    return SMALL if "unit" in parts and parts[-2] in _SMALL_FOLDERS else MEDIUM
+
+
+def is_crowd(item: pytest.Item) -> bool:
+    """Return whether *item* is marked as large, on however many servers."""
+    return bool({LARGE, "heavy"} & {marker.name for marker in item.iter_markers()})
+
+
+def nodes_of(item: pytest.Item) -> int:
+    """Return the number of servers that *item* starts together."""
+    ids = item.name.partition("[")[2]
+    if is_of_suite(item):
+        return 3 if "nodes-3" in ids else 1
+    return 3 if needs_three(item) or "-3]" in ids or "nodes=3" in ids else 1
+
+
+def needs_three(item: pytest.Item) -> bool:
+    """Return whether *item* is about three servers."""
+    return "three" in getattr(item, "fixturenames", ())
+
+
+def is_of_suite(item: pytest.Item) -> bool:
+    """Return whether *item* is of the conformance suite."""
+    return _path(item).parent.name == "conformance" and "unit" not in _path(item).parts
+
+
+def store_of(item: pytest.Item) -> str | None:
+    """Return the store whose servers *item* uses, by the place of its file."""
+    names = {_path(item).parent.name, _path(item).stem.removeprefix("test_")}
+    return next((store for store in STORES if store in names), None)
+
+
+def _path(item: pytest.Item) -> PurePath:
+    return PurePath(item.path)

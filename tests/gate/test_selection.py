@@ -1,0 +1,80 @@
+"""What the gate holds, and that no test is left out of both the gate and the full set."""
+
+import configparser
+import re
+import subprocess
+import sys
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from .case_table import ROOT, STORES
+from .selection import DECIDING, SAFETY
+
+TOX = configparser.ConfigParser(interpolation=None)
+TOX.read(ROOT / "tox.ini")
+ONLY_IN_FULL = {"F21", "K70", "K74", "L24", "L28", "M14", "R19"}
+"""Contract cases that are crowds and repetitions altogether; the full set alone runs them."""
+REFERENCE = re.compile(r"\{\[([\w:-]+)\](\w+)\}")
+
+
+def words_of(environment: str) -> list[str]:
+    """Return the words of the command that runs the tests of *environment*."""
+    section = f"testenv:{environment}"
+    if section not in TOX:
+        section = "testenv:py{312,313}"
+    text = TOX[section]["commands"]
+    while found := REFERENCE.search(text):
+        text = text.replace(found[0], TOX[found[1]][found[2]])
+    return text.replace("{posargs:", "").replace("}", "").split()
+
+
+def holds(environment: str, file: str) -> bool:
+    """Return whether *environment* collects *file*."""
+    words = words_of(environment)
+    ignored = [word.partition("=")[2] for word in words if word.startswith("--ignore")]
+    if any(file.startswith(one) or fnmatch(file, one) for one in ignored):
+        return False
+    return any(file.startswith(word) for word in words if word.startswith("tests"))
+
+
+def names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def label(name: str) -> list[str]:
+    lines = dict(line.split(" = ") for line in TOX["tox"]["labels"].strip().splitlines())
+    return names(lines[name])
+
+
+TEST_FILES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
+
+
+@pytest.mark.parametrize("file", TEST_FILES)
+def test_every_test_is_in_the_full_set(file: str) -> None:
+    tested = [name for name in label("full") if name not in {"lint", "types", "verify-types"}]
+    assert any(holds(name, file) for name in tested)
+
+
+@pytest.mark.parametrize("file", TEST_FILES)
+def test_every_test_may_be_in_the_gate_unless_it_is_of_another_server(file: str) -> None:
+    gate = [name for name in names(TOX["tox"]["env_list"]) if name not in {"lint", "types"}]
+    left_out = {"test_older.py", "test_etcd3.py", "test_pipeline_bites.py", "test_real_servers.py"}
+    assert any(holds(name, file) for name in gate) or Path(file).name in left_out
+
+
+def test_each_case_runs_on_a_server_and_each_core_case_on_all(tmp_path: Path) -> None:
+    program, written = ROOT / "tests" / "gate" / "case_table.py", tmp_path / "gate.md"
+    subprocess.run([sys.executable, program, written], check=True, capture_output=True)
+    text = written.read_text()
+    assert text == (ROOT / "docs" / "gate.md").read_text(), f"write it: python {program}"
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    cases = {row[0]: dict(zip(STORES, row[1:], strict=True)) for row in rows[2:]}
+    on_no_server = {
+        case for case, row in cases.items() if not any(row[one][:1].isdigit() for one in STORES)
+    }
+    assert on_no_server == ONLY_IN_FULL
+    assert DECIDING.keys() | SAFETY.keys() <= cases.keys()
+    for case in DECIDING:
+        assert "full" not in cases[case].values(), case
