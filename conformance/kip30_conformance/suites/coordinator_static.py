@@ -9,7 +9,7 @@ from kip30.coordinator import delete_group, describe_group
 from kip30.coordinator.keys import GroupKeys
 from kip30_conformance.clients.item_coordinator import await_shared
 from kip30_conformance.clients.members import MemberFactory
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import OpenClient
 from kip30_conformance.suites.coordinator_rounds import (
     CoordinatorSuite,
@@ -44,7 +44,7 @@ class StaticMemberTests(CoordinatorSuite):
         self, open_client: OpenClient, members: MemberFactory
     ) -> None:
         """A share moves after the grace if its member was closed, at once if it has left."""
-        grace = 2.0
+        grace = 2.0 * time_scale()
         first = members.started(open_client(), config={"static_grace_seconds": grace})
         for leaves in (False, True):
             second = members.started(open_client(), config={"group_instance_id": "k"})
