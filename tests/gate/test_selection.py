@@ -78,3 +78,10 @@ def test_each_case_runs_on_a_server_and_each_core_case_on_all(tmp_path: Path) ->
     assert DECIDING.keys() | SAFETY.keys() <= cases.keys()
     for case in DECIDING:
         assert "full" not in cases[case].values(), case
+
+
+def test_the_cases_about_safety_bear_the_marker_and_no_other_does() -> None:
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    chosen = ["-m", "safety", "tests/conformance/test_embedded.py"]
+    run = subprocess.run([*words, *chosen], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert set(re.findall(r"::test_([A-Z]\d\d)_", run.stdout)) == SAFETY.keys()
