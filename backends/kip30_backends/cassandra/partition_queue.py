@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from kip30.driver.kit.future_chaining import all_of, attempt, copy, whatever
+from kip30.driver.kit.future_chaining import all_of, attempt, copy, when_done
 from kip30.driver.kit.futures import Completed, fail
 from kip30.driver.kit.timer import Timer
 from kip30.errors import UnavailableError
@@ -192,7 +192,7 @@ def _taken(_place: object, turns: Sequence[_Turn], until: float) -> Future[Seque
         copy(done, turn.answer)
         return Completed(())
 
-    return whatever(turn.work(until), ended)
+    return when_done(turn.work(until), ended)
 
 
 _Job = tuple[Callable[[], Future[Any]], Future[Any]]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from kip30.driver.clock import Clock
 from kip30.driver.kit.batch_queue import BatchQueue
-from kip30.driver.kit.future_chaining import all_of, attempt, copy, then, whatever
+from kip30.driver.kit.future_chaining import all_of, attempt, copy, then, when_done
 from kip30.driver.kit.futures import Completed, mapped, succeed
 from kip30.driver.records import Entry, Kind, Snapshot, Target, Version
 from kip30.errors import StoreError
@@ -103,7 +103,7 @@ class Service(NamedTuple):
     creation: int | None = None
 
     def admits(self, other: "Service") -> bool:
-        """Say whether a claim that knew *other* can be granted once the service has no leader."""
+        """Return whether a claim that knew *other* can be granted once nobody leads."""
         mine = (self.epoch, self.fenced, self.creation)
         return mine == (other.epoch, other.fenced, other.creation)
 
@@ -182,7 +182,7 @@ class SharedReads:
         def ended(done: Future[None]) -> Future[None]:
             return done if done.exception() is None else all_of([*map(self._read_alone, reads)])
 
-        return whatever(attempt(self._read_together, reads), ended)
+        return when_done(attempt(self._read_together, reads), ended)
 
     def _read_together(self, reads: Sequence[SharedRead]) -> Future[None]:
         scopes = sorted({read.scope for read in reads})
@@ -201,7 +201,7 @@ class SharedReads:
             copy(done, read.answer)
             return Completed(None)
 
-        return whatever(attempt(self._ask, read.scope), ended)
+        return when_done(attempt(self._ask, read.scope), ended)
 
     def _ask(self, scope: str) -> Future[Answer]:
         statement = self._calls.statements.poll(self._one, self._calls.root, scope)
@@ -263,7 +263,7 @@ class States:
         return self._calls.orders.next(), end
 
     def accept(self, target: Target, order: int, entries: Mapping[str, Entry]) -> bool:
-        """Say whether no overlapping read of *target* found newer *entries*."""
+        """Return whether no overlapping read of *target* found newer *entries*."""
         return self._overlaps.accept(target, order, entries)
 
     def read(self, target: Target) -> Future[Snapshot]:

@@ -23,7 +23,7 @@ from itertools import pairwise
 from string import Template
 from typing import Any, NamedTuple, TypeVar
 
-from kip30.driver.kit.future_chaining import then, whatever
+from kip30.driver.kit.future_chaining import then, when_done
 from kip30.driver.kit.futures import fail, succeed
 from kip30.driver.kit.thread_start import started
 from kip30.driver.records import new_nonce
@@ -241,7 +241,7 @@ class Folds:
                 return done
             return then(self._folded(place, error, until), lambda _: read())
 
-        return whatever(read(), ended)
+        return when_done(read(), ended)
 
     def _folded(self, place: Partition, error: DeletionsError, until: float) -> Future[None]:
         """Return what is done once *place* was folded; it fails with *error* at the deadline."""

@@ -20,7 +20,7 @@ from kip30.driver import StorageDriver
 from kip30.driver.key_layout import Paths
 from kip30.driver.kit import refusals
 from kip30.driver.kit.batch_splitting import parts
-from kip30.driver.kit.future_chaining import gathered, whatever
+from kip30.driver.kit.future_chaining import gathered, when_done
 from kip30.driver.kit.futures import Completed, each, mapped
 from kip30.driver.kit.record_paths import last_page
 from kip30.driver.kit.time_left import seconds_left
@@ -225,7 +225,7 @@ def _after_creation(
     if not left:
         return [refusals[place.key] for place in places]
     second = _nested(calls, left, seconds_left(until))
-    return whatever(second, partial(_merged, places, left, refusals))
+    return when_done(second, partial(_merged, places, left, refusals))
 
 
 def _refusals(places: Sequence[KeyedWrite], answer: TxnAnswer) -> dict[bytes, DefiniteError]:

@@ -14,17 +14,17 @@ U = TypeVar("U")
 
 def then(source: Future[T], step: Callable[[T], Future[U]]) -> Future[U]:
     """Return the outcome of *step* applied to the result of *source*; an error is passed on."""
-    return whatever(source, lambda done: step(done.result()))
+    return when_done(source, lambda done: step(done.result()))
 
 
 def otherwise(
     source: Future[T], refusal: type[Exception], step: Callable[[], Future[T]]
 ) -> Future[T]:
     """Return *source*, or the outcome of *step* if *source* fails with *refusal*."""
-    return whatever(source, lambda done: step() if _is(done, refusal) else done)
+    return when_done(source, lambda done: step() if _is(done, refusal) else done)
 
 
-def whatever(source: Future[T], step: Callable[[Future[T]], Future[U]]) -> Future[U]:
+def when_done(source: Future[T], step: Callable[[Future[T]], Future[U]]) -> Future[U]:
     """Return the outcome of *step* once *source* is done."""
     if source.done():
         return attempt(step, source)
@@ -39,7 +39,7 @@ def whatever(source: Future[T], step: Callable[[Future[T]], Future[U]]) -> Futur
 
 def or_unknown(look: Future[T]) -> Future[T]:
     """Return *look*, which settles a write; if it fails, the outcome of the write is unknown."""
-    return whatever(look, _or_unknown)
+    return when_done(look, _or_unknown)
 
 
 def gathered(sources: Sequence[Future[T]]) -> Future[list[T]]:
