@@ -232,12 +232,12 @@ class ConsulWatch(WatchHandle):
 
     @property
     def is_there(self) -> bool:
-        """Say whether the last answer showed anything at the place."""
+        """Return whether the last answer showed anything at the place."""
         return any(self.content)
 
     @property
     def is_absent(self) -> bool:
-        """Say whether the last state it received shows nothing at the place."""
+        """Return whether the last state it received shows nothing at the place."""
         return self.order != NOTHING_DELIVERED and not self.is_there
 
     def understand(self, answer: Answer) -> tuple[int, Content]:

@@ -28,20 +28,27 @@ CUT_OFF = -4
 
 
 LATE = "no answer in time"
-_BEFORE = f"{LATE}; before that: "
 
 
 class Failure(NamedTuple):
-    """How a request ended: HTTP's status, or one of the constants above, and the message."""
+    """How a request ended.
+
+    Attributes:
+        status: HTTP's status, or one of the constants above.
+        said: The message.
+        before: The failure of an earlier attempt, if this one is only that no answer came in time.
+    """
 
     status: int
     said: str
+    before: "Failure | None" = None
 
-    def after(self, before: str) -> "Failure":
-        """Return the same, with the earlier message if this one is empty."""
-        if self.said != LATE or before in {"", LATE}:
+    def after(self, before: "Failure | None") -> "Failure":
+        """Return the same, with the message of *before* if no answer came in time."""
+        earlier = before and (before.before or before)
+        if self.said != LATE or earlier is None or earlier.said == LATE:
             return self
-        return self._replace(said=_BEFORE + before.removeprefix(_BEFORE))
+        return self._replace(said=f"{LATE}; before that: {earlier.said}", before=earlier)
 
 
 class RequestFailedError(Exception):
@@ -129,18 +136,18 @@ _CLOSED = {HUNG_UP, CUT_OFF}
 
 
 def was_never_done(failure: Failure) -> bool:
-    """Say whether it is safe to send any request to another server."""
+    """Return whether it is safe to send any request to another server."""
     return _found(_NEVER_DONE, failure) is not None
 
 
 def is_final(failure: Failure) -> bool:
-    """Say whether the cluster has refused, so that a retry would not help."""
+    """Return whether the cluster has refused, so that a retry would not help."""
     refused = failure.status != UNTRUSTED and _found(_REFUSED, failure) is not None
     return refused and not was_never_done(failure)
 
 
 def is_lost(failure: Failure) -> bool:
-    """Say whether the server did not answer at all, or cannot in its present state."""
+    """Return whether the server did not answer at all, or cannot in its present state."""
     if failure.status in _LOST:
         return True
     return failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_final(failure)
@@ -160,6 +167,9 @@ def translate(failure: Failure, *, wrote: bool, server: str) -> Kip30Error:
     told = f"Consul at {server}: {_readable(failure)}"
     if failure.status == UNTRUSTED:
         return AuthenticationError(f"{told}: {_tls_advice(failure)}")
+    earlier = failure.before and _found(_REFUSED, failure.before)
+    if earlier is not None and earlier.advice:
+        told += f": {earlier.advice}"
     return error_of(_found(_REFUSED, failure), told, wrote=wrote)
 
 

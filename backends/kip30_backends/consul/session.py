@@ -205,7 +205,7 @@ class Sessions:
         return self._current.get(requests.until)
 
     def holds(self, key: str) -> bool:
-        """Say whether the current session holds *key*."""
+        """Return whether the current session holds *key*."""
         session = self._current.known()
         return session is not None and key in session.held
 
@@ -240,7 +240,7 @@ class Sessions:
         try:
             thread.start()
         except RuntimeError as error:
-            raise UnavailableError(f"nobody would renew the session: {error}") from error
+            raise UnavailableError(f"no thread to renew the session: {error}") from error
         self._threads.add(thread)
 
     def _keep(self, session: Session) -> None:
@@ -270,7 +270,7 @@ class Sessions:
             self._threads.discard(threading.current_thread())
 
     def _renew(self, session: Session, sent_at: float, timeout: float) -> bool:
-        """Renew *session* within *timeout*; say whether the store has done so."""
+        """Renew *session* within *timeout*; return whether the store has done so."""
         try:
             renewed = self._is_renewed(
                 session, self._calls.requests(min(timeout, self._calls.seconds))
@@ -341,7 +341,7 @@ def _destroy(session: Session) -> Ask[None]:
 
 
 def _is_there(answer: Answer) -> bool:
-    """Say whether an answer has a session; raises `RequestFailedError` if it may not be read."""
+    """Return whether an answer has a session; raises `RequestFailedError` if it may not be read."""
     if is_filtered(answer):
         raise RequestFailedError(_HIDDEN)
     return answer.status == HTTPStatus.OK and len(json.loads(answer.body)) > 0

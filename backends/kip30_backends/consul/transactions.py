@@ -139,12 +139,12 @@ def check_whole(answer: Answer) -> None:
 
 
 def is_filtered(answer: Answer) -> bool:
-    """Say whether an answer leaves out what the token may not read."""
+    """Return whether an answer leaves out what the token may not read."""
     return answer.headers.get("x-consul-results-filtered-by-acls") == "true"
 
 
 def says_nothing_is_there(answer: Answer) -> bool:
-    """Say whether the answer to a read says that no key matches."""
+    """Return whether the answer to a read says that no key matches."""
     is_of_consul = "x-consul-index" in answer.headers
     return answer.status == HTTPStatus.NOT_FOUND and is_of_consul and not is_filtered(answer)
 
@@ -218,7 +218,7 @@ class TransactionOutcome(NamedTuple):
     filtered: bool = False
 
     def says(self, part: str) -> bool:
-        """Say whether a refusal has *part* in its message."""
+        """Return whether a refusal has *part* in its message."""
         return any(part in refusal.said for refusal in self.refusals)
 
 

@@ -40,7 +40,7 @@ class Admin:
         self.tell("PUT", "txn", [{"KV": operation}])
 
     def take(self, key: str, session: str) -> bool:
-        """Say whether *session* could take *key* at once."""
+        """Return whether *session* could take *key* at once."""
         taken: bool = self.tell("PUT", f"kv/{key}?acquire={session}", b"")
         return taken
 

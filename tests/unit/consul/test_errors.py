@@ -80,11 +80,13 @@ def test_a_server_that_says_nothing_is_named_with_its_status(said: str) -> None:
 
 
 def test_an_answer_that_came_too_late_is_told_with_what_was_said_before() -> None:
-    late = Failure(NO_ANSWER, LATE).after("refused")
-    assert late.said == f"{LATE}; before that: refused"
-    assert Failure(NO_ANSWER, LATE).after(late.said) == late
-    assert Failure(NO_ANSWER, "closed").after("refused").said == "closed"
-    assert Failure(NO_ANSWER, LATE).after(LATE).said == LATE
+    refused, late = Failure(429, "too many concurrent connections"), Failure(NO_ANSWER, LATE)
+    told = late.after(refused)
+    assert told.said == f"{LATE}; before that: {refused.said}"
+    assert late.after(told) == told
+    assert late.after(late) == late.after(None) == late
+    assert Failure(NO_ANSWER, "closed").after(refused).said == "closed"
+    assert "raise http_max_conns_per_client" in str(_translated(told, wrote=False))
 
 
 @pytest.mark.parametrize(

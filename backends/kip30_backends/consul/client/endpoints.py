@@ -141,7 +141,7 @@ class Agent:
         return f"consul {told['Config']['Version']}" if told else _UNKNOWN
 
     def lacks_leader(self, until: float) -> bool:
-        """Say whether the server answers by *until* that no server leads the cluster."""
+        """Return whether the server answers by *until* that no server leads the cluster."""
         try:
             answer = self.http.send("GET", "/v1/status/leader", b"", until)
         except RequestFailedError:

@@ -158,7 +158,7 @@ class HttpConnection:
             raise RequestFailedError(Failure(_kind(error), _said(error))) from error
 
     def is_idle(self) -> bool:
-        """Say whether the server has sent nothing, not even the end of the connection."""
+        """Return whether the server has sent nothing, not even the end of the connection."""
         return not self._farewell.poll(0)
 
     def hang_up(self) -> None:

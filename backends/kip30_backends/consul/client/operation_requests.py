@@ -63,7 +63,7 @@ class OperationRequests:
             DefiniteError: Nothing was done.
             OutcomeUnknownError: The request writes, and no answer came.
         """
-        tried, before = 0, ""
+        tried, before = 0, None
         while True:
             agent = self._endpoints.current
             tried += 1
@@ -75,7 +75,7 @@ class OperationRequests:
                     self._endpoints.leave(agent)
                 if not self._may_repeat(ask, failure, tried):
                     raise self._translated(ask, agent, failure.after(before)) from error
-                before = failure.after(before).said
+                before = failure.after(before)
                 # Other servers are tried at once; the same ones only after a backoff.
                 if tried >= len(self._endpoints):
                     self._closing.wait(_PAUSE)
@@ -117,7 +117,7 @@ class OperationRequests:
         return time.monotonic() + share(self.left, len(self._endpoints) - tried, writes=writes)
 
     def _may_repeat(self, ask: Ask[T], failure: Failure, tried: int) -> bool:
-        """Say whether a retry has enough time, is safe, and may help."""
+        """Return whether a retry has enough time, is safe, and may help."""
         if self._closing.is_set() or self.left <= _PAUSE:
             return False
         if failure.status == UNTRUSTED:
