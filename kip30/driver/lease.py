@@ -36,7 +36,7 @@ class Lease:
         self._clock = clock
         self._span = timeout_seconds - margin_seconds
         # All of these are written under the lock.
-        # It only moves on, and is not moved once it has passed.
+        # It moves on with renewals, and back only if a store grants less; not once it has passed.
         self._deadline = sent_at + self._span
         # Why the lease has ended. Set once.
         self._ended: str | None = None
@@ -56,7 +56,7 @@ class Lease:
         return self._ended
 
     def is_valid(self) -> bool:
-        """Say whether the store cannot have given the lease to anyone else yet.
+        """Return whether the store cannot have given the lease to anyone else yet.
 
         In a forked child it is false: the lease is the parent's.
         """
@@ -78,8 +78,19 @@ class Lease:
         self.expire()
         return False
 
+    def regranted(self, *, sent_at: float, timeout_seconds: float) -> None:
+        """Note that the store keeps the lease for another time since a request sent at *sent_at*.
+
+        The next renewals count with the new time. A shorter one moves the deadline back, because
+        the store may already count with it; a longer one does not extend the lease by itself.
+        """
+        with self._lock:
+            self._span *= timeout_seconds / self.timeout_seconds
+            self.timeout_seconds = timeout_seconds
+            self._deadline = min(self._deadline, sent_at + self._span)
+
     def expire(self) -> bool:
-        """End the lease if its deadline has passed; say whether it has ended."""
+        """End the lease if its deadline has passed; return whether it has ended."""
         if self.is_valid():
             return False
         self.end("not renewed in time")

@@ -144,7 +144,7 @@ class PendingOperation(Generic[T]):
         fail(self.future, error)  # unless its caller has cancelled it
 
     def in_doubt(self) -> bool:
-        """Say whether something may have been written without an answer."""
+        """Return whether something may have been written without an answer."""
         return self.sent and self.ask.writes
 
     def _go_on(self, answer: Answer | None) -> None:

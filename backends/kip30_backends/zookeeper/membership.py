@@ -111,7 +111,7 @@ class ZookeeperMembership(MembershipDriver):
                 return
 
     def _found_again(self, path: str, grip: Grip) -> Steps[bool]:
-        """Say whether the node still exists, and record its version."""
+        """Return whether the node still exists, and record its version."""
         answer = yield Ask((GetData(path),))
         try:
             stat: Stat = answer.only().stat

@@ -45,7 +45,7 @@ class ScanView(ABC):
         self._chroot = chroot
 
     def covers(self, path: str) -> bool:
-        """Say whether the node at *path*, below a top, is part of the view."""
+        """Return whether the node at *path*, below a top, is part of the view."""
         del path
         return True
 

@@ -214,7 +214,7 @@ class Part(NamedTuple):
         return json.dumps(self).encode()
 
     def has(self, path: str) -> bool:
-        """Say whether the node at *path* is in this part."""
+        """Return whether the node at *path* is in this part."""
         return self.begin <= place_of(path) < self.end
 
     def among(self, path: str, names: Sequence[str]) -> Sequence[str]:

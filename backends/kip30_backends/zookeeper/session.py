@@ -76,14 +76,17 @@ class ManagedSession(Owner):
 
     @override
     def connected(self, client: SessionConnection, sent_at: float, timeout_seconds: float) -> None:
+        self.timeout_seconds = timeout_seconds
         if self.session is None:
-            self.timeout_seconds = timeout_seconds
             lease = self._context.lease(sent_at=sent_at, timeout_seconds=timeout_seconds)
             self.session = Session(client.identity, lease, self._former)
             self.settled.set()
-        elif self.session.lease.expire():
-            self._lost(self, "not renewed in time")
-            return
+        else:
+            # Each server grants by its own limits, and keeps the session for as long from then on.
+            self.session.lease.regranted(sent_at=sent_at, timeout_seconds=timeout_seconds)
+            if self.session.lease.expire():
+                self._lost(self, "not renewed in time")
+                return
         self._outbox.attach(client)
         self._watches.connected()
 

@@ -84,7 +84,7 @@ class AccessLists:
         self._sound: set[str] = set()
 
     def covers(self, path: str) -> bool:
-        """Say whether *path* needs no check."""
+        """Return whether *path* needs no check."""
         return self._owners is None or path in self._sound
 
     def check(self, top: str, path: str) -> Steps[None]:

@@ -115,14 +115,14 @@ class Watches:
             self._look_at(above, watched)
 
     def _concerns(self, watched: WatchedTarget, *, is_data: bool) -> bool:
-        """Say whether an event is news: data does not change a set of keys.
+        """Return whether an event is news: data does not change a set of keys.
 
         But any event uses up the watch of an older server.
         """
         return not (is_data and self._tree.modern and watched.target.kind is Kind.NAMESPACE)
 
     def _says_all(self, watched: WatchedTarget) -> bool:
-        """Say whether the deletion of its node is the whole state of a target.
+        """Return whether the deletion of its node is the whole state of a target.
 
         The server sends events and answers in the order of its transactions, so no answer before
         the event is newer, and a node that is created again has an event of its own. With a read

@@ -70,3 +70,26 @@ def test_each_callback_is_called_once_at_the_end_or_at_once_after_it() -> None:
     lease.end("gone")
     lease.on_end(lambda: calls.append("late"))
     assert calls == ["first", "late"]
+
+
+def test_a_shorter_time_that_the_store_grants_moves_the_deadline_back() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    clock.advance(1)
+    sent = clock.now()
+    lease.regranted(sent_at=sent, timeout_seconds=5)
+    assert lease.deadline == sent + 4.5
+    clock.advance(4)
+    assert lease.renewed(clock.now())
+    assert lease.deadline == sent + 4 + 4.5
+
+
+def test_a_longer_time_that_the_store_grants_counts_with_the_next_renewal() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    deadline = lease.deadline
+    clock.advance(1)
+    lease.regranted(sent_at=clock.now(), timeout_seconds=20)
+    assert lease.deadline == deadline
+    assert lease.renewed(clock.now())
+    assert lease.deadline == clock.now() + 18

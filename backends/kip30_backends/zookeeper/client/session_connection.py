@@ -285,7 +285,7 @@ class SessionConnection:
         transport.follows = mode == _ALONE or (mode in _FOLLOWING and self._has_addresses())
 
     def _has_addresses(self) -> bool:
-        """Say whether the names of the servers resolve to more than one address."""
+        """Return whether the names of the servers resolve to more than one address."""
         try:
             family = self._connection._socket.family
             found = [
