@@ -223,7 +223,7 @@ class LeaderElection(Handle, Generic[T]):
         check_callable(on_elected=on_elected, on_lost=on_lost)
         return Candidacy(
             check_id(candidate, "candidate"),
-            self._store.fit(self._codec.encode(data)),
+            self._store.encode(self._codec, data),
             self._store.dispatcher,
             on_elected=on_elected,
             on_lost=on_lost,

@@ -126,7 +126,7 @@ class GroupMembership(Handle, Generic[T]):
                 answers, the member shows this data or newer data.
         """
         self._check()
-        encoded = self._store.fit(self._codec.encode(data))
+        encoded = self._store.encode(self._codec, data)
         self._lifecycle(member_id).update(encoded)
 
     def leave(self, member_id: str) -> None:
@@ -251,7 +251,7 @@ class GroupMembership(Handle, Generic[T]):
     ) -> MemberLifecycle:
         """Reserve the id on this object; nothing is sent before the lifecycle joins."""
         self._check()
-        phases = MemberPhases(self._store.fit(self._codec.encode(data)), rejoins=rejoin)
+        phases = MemberPhases(self._store.encode(self._codec, data), rejoins=rejoin)
         check_id(member_id, "member")
         lifecycle = MemberLifecycle(self._store, self.group, member_id, phases, callbacks)
         self._enter(member_id, lifecycle)

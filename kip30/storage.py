@@ -306,7 +306,7 @@ class Storage(Handle, Generic[T]):
         return write_and_settle(self._driver, write, self._store.asking())
 
     def _encode(self, value: T) -> bytes:
-        return self._store.fit(self._codec.encode(value))
+        return self._store.encode(self._codec, value)
 
     def _fence(self, fence: Fencing | None) -> Fence | None:
         if fence is None:

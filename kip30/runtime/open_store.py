@@ -9,14 +9,16 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
+from kip30.codecs import Codec
 from kip30.driver import Backend, Capability, Context, LeaseSharing
 from kip30.driver.kit.futures import Completed, Handed
 from kip30.driver.lease import Lease
 from kip30.driver.records import Target
 from kip30.errors import (
     ClosedError,
+    CodecError,
     Kip30Error,
     LifecycleError,
     OutcomeUnknownError,
@@ -106,12 +108,18 @@ class OpenStore:
             raise UnsupportedError(f"store {self.backend.name!r} declares what it cannot do")
         return self.backend.share(lease)
 
-    def fit(self, data: bytes) -> bytes:
-        """Return *data* if the store accepts that many bytes.
+    def encode(self, codec: Codec[T], value: T) -> bytes:
+        """Return *value* as *codec* encodes it.
 
         Raises:
-            ValueTooLargeError: It does not. Nothing was sent.
+            CodecError: *value* is not of the codec's type, or the codec did not return bytes.
+                Nothing was sent.
+            ValueTooLargeError: The store does not accept that many bytes. Nothing was sent.
         """
+        data = codec.encode(value)
+        if not isinstance(cast("object", data), bytes):
+            name, kind = type(codec).__name__, type(data).__name__
+            raise CodecError(f"{name}.encode() returned {kind}: it must return bytes")
         limit = self.backend.limits.value_bytes
         if len(data) > limit:
             raise ValueTooLargeError(f"value has {len(data)} bytes: {limit} is the limit")
@@ -193,7 +201,7 @@ class OpenStore:
             self._pursuits.discard(pursuit)
 
     def is_foreign(self) -> bool:
-        """Say whether this belongs to the parent of this forked process."""
+        """Return whether this belongs to the parent of this forked process."""
         return os.getpid() != self._pid
 
     def close(self) -> None:

@@ -1,15 +1,18 @@
 """Valid keys and values, and their limits: S16 to S23."""
 
 import unicodedata
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from kip30 import (
     BYTES,
+    Codec,
     CodecError,
     InvalidNameError,
     KeyMissingError,
@@ -18,6 +21,7 @@ from kip30 import (
     UsageError,
     ValueTooLargeError,
 )
+from kip30.driver import Capability
 from kip30.names import MAX_NAME_BYTES
 from kip30_conformance.hypothesis_settings import searching
 from kip30_conformance.suite import Suite
@@ -117,6 +121,30 @@ class NamesAndValuesTests(Suite):
             client.storage().put("k", value)
         assert client.storage().get("k") is None
 
+    @pytest.mark.parametrize("encoded", [None, "text", bytearray(b"v")], ids=ascii)
+    def test_S20_codec_without_bytes(self, client: PluginLocator, encoded: Any) -> None:
+        """A codec that does not return bytes is an error of every call, and nothing is stored."""
+        codec = _Returning(encoded)
+        storage, group = client.storage(codec), client.group_membership("g", codec)
+        election = client.leader_election("s", codec)
+        version = client.storage().put("there", "v")
+        calls: list[Callable[[], object]] = [
+            lambda: storage.put("k", 1),
+            lambda: storage.set("k", 1),
+            lambda: storage.put_many({"k": 1}),
+            lambda: storage.update("there", 1),
+            lambda: group.join("m", 1),
+            lambda: election.nominate("c", 1),
+        ]
+        if Capability.COMPARE_AND_SET in client.backend.capabilities:
+            calls.append(lambda: storage.compare_and_set("there", version, 1))
+        for call in calls:
+            with pytest.raises(CodecError, match="must return bytes"):
+                call()
+        assert client.storage().fetch_many(["k", "there"]).result() == {"there": "v"}
+        assert client.group_membership("g").membership() == {}
+        assert client.leader_election("s").get_leader() is None
+
     @pytest.mark.parametrize("char", ["k", "é", "%"])
     def test_S21_long_key(self, blobs: Storage[bytes], char: str) -> None:
         """A name of the advertised length works, a longer one is refused; the client is usable."""
@@ -175,3 +203,21 @@ def _renew(storage: Storage[str], key: str, value: str) -> bool:
     except InvalidNameError:
         return False
     return True
+
+
+class _Returning(Codec[Any]):
+    """A codec whose author forgot what it must return."""
+
+    name = "returning"
+
+    def __init__(self, encoded: Any) -> None:
+        self._encoded = encoded
+
+    @override
+    def encode(self, value: Any) -> bytes:
+        encoded: bytes = self._encoded
+        return encoded
+
+    @override
+    def decode(self, data: bytes) -> Any:
+        return data
