@@ -1,6 +1,8 @@
 """KIP-30's plugin locator: from a properties file to the four interfaces."""
 
+import logging
 import threading
+import warnings
 import weakref
 from typing import Any, Self, TypeVar, overload
 
@@ -23,6 +25,13 @@ from kip30.storage import Storage
 
 T = TypeVar("T")
 
+log: logging.Logger = logging.getLogger(__name__)
+
+_DROPPED = (
+    "a locator of the store {!r} was not closed, and nothing refers to it or to what it handed out"
+    " any longer: its members, terms and listeners end; keep a reference, and close it"
+)
+
 
 class _ConnectionOwner:
     """Held by the locator and its handles; the connection closes when none of them is left."""
@@ -33,7 +42,9 @@ class PluginLocator(Closeable):
 
     One connection and one session are shared by all that one locator hands out. Ending the
     ``with`` block, `close`, dropping the last reference to the locator and its handles, and the
-    end of the interpreter all end the session at once.
+    end of the interpreter all end the session at once. A `Member` or a `Leadership` is no such
+    reference. A locator that is dropped without being closed logs a warning, and is a
+    ResourceWarning.
 
     Thread-safe. After a fork the child must start a locator of its own.
     """
@@ -200,5 +211,15 @@ def _close_elsewhere(store: OpenStore) -> None:
     """Close on a separate thread: the collector may run on a thread that holds our locks."""
     if store.is_foreign():
         return
-    thread = threading.Thread(target=store.close, name="kip30-close", daemon=True)
+    thread = threading.Thread(target=_close_dropped, args=[store], name="kip30-close", daemon=True)
     start_eventually(thread)
+
+
+def _close_dropped(store: OpenStore) -> None:
+    """Close *store*, and warn of that, because its members, terms and listeners end with it."""
+    told = _DROPPED.format(store.backend.name)
+    log.warning("%s", told)
+    try:
+        warnings.warn(told, ResourceWarning, stacklevel=1)
+    finally:
+        store.close()

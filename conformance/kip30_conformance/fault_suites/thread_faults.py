@@ -73,11 +73,11 @@ class Life:
         self.client.listener_registry().add_value_change_listener(_KEY, self._heard)
 
     def nominate(self) -> bool:
-        """Nominate the candidate, unless it is; say whether it leads."""
+        """Nominate the candidate, unless it is; return whether it leads."""
         return self.election.nominate("c", "")
 
     def is_leading(self) -> bool:
-        """Say whether the candidate leads by its own clock."""
+        """Return whether the candidate leads by its own clock."""
         term = self.election.leadership("c")
         return term is not None and term.is_valid()
 
@@ -216,6 +216,7 @@ class ThreadFaultTests(Suite):
         expect_no_more_than(before)
 
     @pytest.mark.fault
+    @pytest.mark.filterwarnings("ignore:a locator of the store:ResourceWarning")
     def test_G21_dropped(
         self, harness: Harness, root: str, open_client: OpenClient, evidence: Evidence
     ) -> None:

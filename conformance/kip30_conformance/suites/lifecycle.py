@@ -209,6 +209,7 @@ class LifecycleTests(Suite):
             what="the group is empty",
         )
 
+    @pytest.mark.filterwarnings("ignore:a locator of the store:ResourceWarning")
     def test_G12_dropped_client_ends_membership(
         self, harness: Harness, root: str, client: PluginLocator
     ) -> None:

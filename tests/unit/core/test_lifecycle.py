@@ -146,15 +146,19 @@ def test_collecting_what_was_closed_takes_no_thread(open_client: OpenClient) -> 
         gc.collect()
 
 
-def test_a_dropped_client_ends_although_a_listener_is_registered(open_client: OpenClient) -> None:
+def test_a_dropped_client_ends_with_a_warning_although_a_listener_is_registered(
+    open_client: OpenClient, caplog: pytest.LogCaptureFixture
+) -> None:
     other = open_client()
     client = PluginLocator().startup(_settings(other))
     client.group_membership("g").join("m", "")
     client.listener_registry().add_value_change_listener("k", print)
     eventually(lambda: other.group_membership("g").membership_list() == {"m"})
-    del client
-    gc.collect()
-    eventually(lambda: not other.group_membership("g").membership_list())
+    with pytest.warns(ResourceWarning, match="was not closed"):  # noqa: PT031  it takes a moment
+        del client
+        gc.collect()
+        eventually(lambda: not other.group_membership("g").membership_list())
+    assert "keep a reference, and close it" in caplog.text
 
 
 def _settings(client: PluginLocator) -> dict[str, str]:
