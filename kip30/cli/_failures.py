@@ -81,7 +81,7 @@ _NAMES_COMMAND = "`"
 
 
 def is_debugging() -> bool:
-    """Say whether ``KIP30_DEBUG`` asks for tracebacks and the log."""
+    """Return whether ``KIP30_DEBUG`` asks for tracebacks and the log."""
     return os.environ.get("KIP30_DEBUG", "0") not in {"", "0"}
 
 
@@ -167,7 +167,7 @@ def _record(error: Exception, failure: CommandFailure) -> dict[str, str | int]:
 
 
 def _asks_for_json(error: Exception) -> bool:
-    """Say whether a call that could not be parsed was to print JSON."""
+    """Return whether a call that could not be parsed was to print JSON."""
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return False
@@ -183,7 +183,7 @@ def _help_for(error: click.ClickException) -> str:
 
 
 def _lacks_value(error: click.ClickException) -> bool:
-    """Say whether a value may have been taken for an option."""
+    """Return whether a value may have been taken for an option."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return False
     return any(one.name == "value" for one in error.ctx.command.params)

@@ -45,7 +45,7 @@ def want_json(*, wanted: bool) -> None:
 
 
 def is_json_wanted() -> bool:
-    """Say whether errors are to be JSON."""
+    """Return whether errors are to be JSON."""
     return _json_wanted.get()
 
 
@@ -82,7 +82,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[Field]]) -> None:
     shown = [[_shown(field) for field in row] for row in rows]
     columns = shutil.get_terminal_size().columns
     if _least_width(titles, shown) <= columns:
-        _rich_table(titles, shown)
+        _rich_table(titles, shown, columns)
     else:
         _paragraphs(titles, shown, columns)
 
@@ -112,7 +112,7 @@ def _least_width(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     return named + sum(len(_GAP) + min(width, _NARROWEST_COLUMN) for width in others)
 
 
-def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> None:
     from rich.console import Console  # noqa: PLC0415  slow to import
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -122,7 +122,8 @@ def _rich_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         shown.add_column(title, no_wrap=not index, overflow="fold")
     for row in rows:
         shown.add_row(*map(Text, row))
-    Console().print(shown)
+    # Rich by itself takes $COLUMNS as it is, and prints nothing if that is 0.
+    Console(width=columns).print(shown)
 
 
 def _paragraphs(titles: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> None:

@@ -1,5 +1,7 @@
 """Shows the progress of a job of the pipeline while it runs."""
 
+import os
+import shutil
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
@@ -30,15 +32,15 @@ class LineProgress:
     """How many changes the last line about a feed named."""
 
     def begin(self, manifest: Manifest) -> None:
-        """Say what is planned."""
+        """Print what is planned."""
         say(f"{manifest.job} {manifest.run}: {_planned(manifest)}")
 
     def wave(self, done: WaveProgress) -> None:
-        """Say what is done, how fast, and how long the rest takes."""
+        """Print what is done, how fast, and how long the rest takes."""
         say(f"{done.spans}/{done.planned} spans, {_speed(done)}, {_left(done)}")
 
     def feed(self, state: FeedProgress) -> None:
-        """Say how far behind the store a feed is, if that is news."""
+        """Print how far behind the store a feed is, if that has changed."""
         if state.waiting or state.changes != self._changes:
             self._changes = state.changes
             say(_lag(state))
@@ -74,10 +76,13 @@ class BarProgress(LineProgress):
         from rich import progress  # noqa: PLC0415
         from rich.console import Console  # noqa: PLC0415  slow to import
 
+        # Rich by itself takes $COLUMNS as it is, and draws nothing if that is 0.
+        width = shutil.get_terminal_size().columns if os.environ.get("COLUMNS") == "0" else None
+        console = Console(stderr=True, width=width)
         name = progress.TextColumn("{task.description}")
         text = progress.TextColumn("{task.fields[spans]} {task.fields[speed]}")
         columns = (name, progress.BarColumn(), progress.TimeElapsedColumn(), text)
-        self._bar: Any = progress.Progress(*columns, console=Console(stderr=True))
+        self._bar: Any = progress.Progress(*columns, console=console)
         self._task: Any = None
 
     def __enter__(self) -> Self:

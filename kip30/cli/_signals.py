@@ -61,7 +61,7 @@ class UnwindingOnSignals:
 
 
 def _may_raise(frame: FrameType | None) -> bool:
-    """Say whether what is raised in *frame* ends the program, and leaves no lock behind."""
+    """Return whether what is raised in *frame* ends the program, and leaves no lock behind."""
     while frame is not None:
         if _is_in_finalizer(frame) or _is_locking(frame):
             return False
@@ -70,7 +70,7 @@ def _may_raise(frame: FrameType | None) -> bool:
 
 
 def _is_in_finalizer(frame: FrameType) -> bool:
-    """Say whether *frame* may be a finalizer's or a weak reference's callback.
+    """Return whether *frame* may be a finalizer's or a weak reference's callback.
 
     Python drops what those raise, and every import has such a callback.
     """
@@ -83,7 +83,7 @@ def _is_in_finalizer(frame: FrameType) -> bool:
 
 
 def _is_locking(frame: FrameType) -> bool:
-    """Say whether *frame* takes or releases the lock of a `threading.Condition`.
+    """Return whether *frame* takes or releases the lock of a `threading.Condition`.
 
     What is raised between the lock and the with-block leaves it locked for good.
     """

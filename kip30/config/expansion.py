@@ -20,17 +20,17 @@ _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 
 
 def refers(written: str) -> bool:
-    """Say whether *written* contains a reference."""
+    """Return whether *written* contains a reference."""
     return "${" in written
 
 
 def only_refers(written: str) -> bool:
-    """Say whether *written* consists of references only."""
+    """Return whether *written* consists of references only."""
     return bool(written) and not _REFERENCE.sub("", written)
 
 
 def refers_to_file(written: str) -> bool:
-    """Say whether *written* contains a reference to a file."""
+    """Return whether *written* contains a reference to a file."""
     return "${file:" in written
 
 

@@ -23,7 +23,9 @@ FURTHER_FILE = "plugin.configuration.file"
 FILE_LIMIT = 1024 * 1024
 """How many bytes a properties file may hold."""
 
-_KAFKA_MARKS = frozenset({"broker.id", "node.id", "process.roles"})
+_KAFKA_MARKS = frozenset({"broker.id", "broker.id.generation.enable", "node.id", "process.roles"})
+# A broker that is given its id in another way, or generates it, has one of these at least.
+_KAFKA_MARKS_BESIDE_ZOOKEEPER = frozenset({"listeners", "log.dir", "log.dirs"})
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -146,7 +148,9 @@ def _parse(content: str, name: str) -> dict[str, Value]:
 
 
 def _is_kafka(keys: Mapping[str, Value]) -> bool:
-    return bool(_KAFKA_MARKS & keys.keys()) or {"zookeeper.connect", "log.dirs"} <= keys.keys()
+    if _KAFKA_MARKS & keys.keys():
+        return True
+    return "zookeeper.connect" in keys and bool(_KAFKA_MARKS_BESIDE_ZOOKEEPER & keys.keys())
 
 
 def _out_of_kafka(values: Mapping[str, Value]) -> dict[str, Value]:

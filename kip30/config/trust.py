@@ -115,7 +115,7 @@ def _is_sticky(mode: int) -> bool:
 
 
 def _is_private(gid: int, users: frozenset[int], source: int | Path) -> bool:
-    """Say whether only trusted *users* are in group *gid*, and no access list adds others.
+    """Return whether only trusted *users* are in group *gid*, and no access list adds others.
 
     Where there is an access list, the bits of the group are those of everyone in the list.
     """

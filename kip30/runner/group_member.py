@@ -163,7 +163,7 @@ class GroupShare:
         return 0.0 if self.lost.is_set() else max(0.0, deadline)
 
     def is_valid(self) -> bool:
-        """Say whether no other member can have an item of it yet; once false, it stays false."""
+        """Return whether no other member can have an item of it yet; once false, it stays false."""
         if not self.lost.is_set() and not self._coordinator.is_valid():
             self.lost.set()
         return not self.lost.is_set()
@@ -203,7 +203,7 @@ class Handover(ABC, Generic[S]):
 
     @abstractmethod
     def _has_any(self) -> bool:
-        """Say whether the runner has something that it has not given up. Called with the lock."""
+        """Return whether the runner has anything that it has not given up. Called with the lock."""
 
     def take(self, member: ListMember, timeout: float) -> S | None:
         """Return a share for the runner, None if there is none within *timeout* seconds.

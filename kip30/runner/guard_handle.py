@@ -1,5 +1,6 @@
 """The runner's handle of its guard process."""
 
+import errno
 import os
 import select
 import socket
@@ -13,6 +14,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from kip30.driver.closeable import Closeable
+from kip30.errors import UnsupportedError
 from kip30.runner.guard import deadlines, messages, orders, shared_memory
 from kip30.runner.guard.orders import StartOrder
 from kip30.runner.guard.shared_memory import SharedMemory
@@ -25,6 +27,27 @@ _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from guard.main impor
 _SECOND = 1_000_000_000
 _START_LIMIT = 5 * _SECOND
 _CLOSE_SECONDS = 2.0
+_REFUSALS = {errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL}
+
+
+def require_guard() -> None:
+    """Raise unless a guard can run on this system.
+
+    Raises:
+        UnsupportedError: This is not Linux, or it refuses the system call ``pidfd_open``.
+        OSError: This process has no descriptor left.
+    """
+    if sys.platform != "linux":
+        raise UnsupportedError("a guard needs Linux")
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise
+        raise UnsupportedError(
+            f"a guard needs the system call pidfd_open ({error.strerror}): it takes Linux 5.3, and"
+            " in a container a runtime whose seccomp profile allows that call"
+        ) from error
 
 
 class CommandSpec(Protocol):
@@ -93,7 +116,7 @@ class GuardHandle(Closeable):
         return self._page.command
 
     def is_alive(self) -> bool:
-        """Say whether the guard process is there, if only stopped; false once it was killed.
+        """Return whether the guard process is there, if only stopped; false once it was killed.
 
         Raises:
             ChildProcessError: It gave up by itself, and printed why on standard error.
@@ -104,7 +127,7 @@ class GuardHandle(Closeable):
         return status is None
 
     def is_standing_still(self) -> bool:
-        """Say whether the guard has missed its beats since `start`: it is stopped, or starved."""
+        """Return whether the guard missed its beats since `start`: it is stopped, or starved."""
         limit = deadlines.beat_limit(self._page) if self.command_pid else _START_LIMIT
         return shared_memory.now() - self._page.beat > limit
 

@@ -67,7 +67,7 @@ class ItemRun:
         return has_started
 
     def is_starting(self) -> bool:
-        """Say whether the guard has been started, and has not started the command yet."""
+        """Return whether the guard has been started, and has not started the command yet."""
         return self.guard is not None and not self.guard.command_pid
 
     def look(self, *, ends: bool) -> None:
@@ -91,7 +91,7 @@ class ItemRun:
         return seconds
 
     def has_ended(self) -> bool:
-        """Say whether the item is to be given up, as far as is known without a look at the clock.
+        """Return whether the item is to be given up, as far as is known without the clock.
 
         That is enough while no command is running.
         """

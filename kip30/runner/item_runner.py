@@ -16,14 +16,13 @@ for one of them alone: a guard that is not informed for too long ends its comman
 import errno
 import math
 import select
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
-from kip30.errors import UnsupportedError
 from kip30.runner import exit_status
 from kip30.runner.guard import messages
+from kip30.runner.guard_handle import require_guard
 from kip30.runner.guarded_run import look_seconds, run_outcome
 from kip30.runner.interrupts import Interrupts
 from kip30.runner.item_run import ItemRun
@@ -68,13 +67,12 @@ def run_items(
         say: Gets the progress, a line at a time.
 
     Raises:
-        UnsupportedError: This is not Linux. Nothing was done.
+        UnsupportedError: No guard can run on this system. Nothing was done.
         UsageError: An item cannot be passed to a command. No command is running.
         Kip30Error: The workshare failed for good. No command is running.
         OSError: A guard cannot be started, and not only for a shortage. No command is running.
     """
-    if sys.platform != "linux":
-        raise UnsupportedError("a guard needs Linux")
+    require_guard()
     if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
     with (
@@ -186,7 +184,7 @@ class _ItemRunner:
     # -- starting
 
     def _start_next(self) -> bool:
-        """Start the next command, if there is one to start, and say whether it was tried.
+        """Start the next command, if there is one to start, and return whether it was tried.
 
         Only one at a time: the other guards must not wait for many starts.
         """

@@ -27,7 +27,7 @@ class UnderLease(Protocol):
         ...
 
     def is_valid(self) -> bool:
-        """Say whether no other process can hold it yet."""
+        """Return whether no other process can hold it yet."""
         ...
 
 

@@ -1,10 +1,8 @@
 """The runner: wait to lead, run the command under a guard, then give leadership up."""
 
-import sys
-
-from kip30.errors import OutcomeUnknownError, UnavailableError, UnsupportedError
+from kip30.errors import OutcomeUnknownError, UnavailableError
 from kip30.runner import exit_status
-from kip30.runner.guard_handle import GuardHandle
+from kip30.runner.guard_handle import GuardHandle, require_guard
 from kip30.runner.guarded_run import Supervision, end_orphans_of, run_outcome
 from kip30.runner.interrupts import Interrupts
 from kip30.runner.job import Ending, Job, RunOutcome, TermCommand
@@ -29,12 +27,11 @@ def run(contest: Contest, job: Job, *, say: Say = lambda _line: None) -> RunOutc
         say: Called with each line of progress.
 
     Raises:
-        UnsupportedError: This is not Linux. Nothing was done.
+        UnsupportedError: No guard can run on this system. Nothing was done.
         Kip30Error: The contest failed for good. The command is no longer running.
         OSError: A guard cannot be started, or cannot work. The command is not running.
     """
-    if sys.platform != "linux":
-        raise UnsupportedError("a guard needs Linux")
+    require_guard()
     if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
     with Interrupts() as interrupts, OrphanReaper() as adoption:

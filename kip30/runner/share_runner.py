@@ -200,7 +200,7 @@ def leave(workshare: Workshare[S], say: Say) -> None:
 
 
 def why_over(share: HeldShare) -> Ending | None:
-    """Say why *share* has ended; None if it has not."""
+    """Return why *share* has ended; None if it has not."""
     if share.lost.is_set() or not share.is_valid():
         return Ending.SHARE_LOST
     return Ending.WANTED_BACK if share.wanted_back.is_set() else None

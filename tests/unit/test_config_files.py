@@ -132,7 +132,15 @@ def test_no_repr_shows_a_value(here: Path) -> None:
 
 @pytest.mark.parametrize(
     "marks",
-    ["broker.id=0", "node.id=1", "process.roles=broker", "zookeeper.connect=z\nlog.dirs=/d"],
+    [
+        "broker.id=0",
+        "broker.id.generation.enable=true",
+        "node.id=1",
+        "process.roles=broker",
+        "zookeeper.connect=z\nlog.dirs=/d",
+        "zookeeper.connect=z\nlog.dir=/d",
+        "zookeeper.connect=z\nlisteners=PLAINTEXT://:9092",
+    ],
 )
 def test_takes_its_own_keys_out_of_a_kafka_file(here: Path, marks: str) -> None:
     write(here / "server.properties", f"{marks}\nplugin.backend=etcd\nnum.io.threads=8\n")

@@ -46,7 +46,7 @@ def _libc() -> ctypes.CDLL | None:
 
 
 def is_available() -> bool:
-    """Say whether this system has inotify."""
+    """Return whether this system has inotify."""
     return _libc() is not None
 
 
@@ -199,7 +199,7 @@ class PollingReader(SignalReader):
 
 
 def must_poll(notify: str) -> bool:
-    """Say whether the setting *notify* means polling on this system.
+    """Return whether the setting *notify* means polling on this system.
 
     Raises:
         ConfigError: It requires a feature that the system lacks.

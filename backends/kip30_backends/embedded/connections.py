@@ -211,7 +211,7 @@ class Connections:
         return all(closed) and not busy
 
     def is_in_use(self) -> bool:
-        """Say whether any connection is open, or about to be."""
+        """Return whether any connection is open, or about to be."""
         return any(slot.connection or slot.lock.locked() for slot in list(self._slots))
 
     def abandon(self) -> None:

@@ -33,12 +33,12 @@ _ADVICE = {
 
 
 def is_busy(error: BaseException) -> bool:
-    """Say whether another connection held the lock, so that a retry makes sense."""
+    """Return whether another connection held the lock, so that a retry makes sense."""
     return isinstance(error, sqlite3.OperationalError) and _code(error) in _WAITING
 
 
 def raised_by_program(error: BaseException) -> bool:
-    """Say whether *error* is an `OSError` of the program, raised by a signal handler of its own.
+    """Return whether *error* is an `OSError` of the program, raised by a signal handler of its own.
 
     A signal handler may raise `TimeoutError`, which is one, in the middle of any call. It says
     nothing about the file, and the call may have had its effect.

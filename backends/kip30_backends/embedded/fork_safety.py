@@ -81,7 +81,7 @@ class Pin:
 
 
 def is_pin(descriptor: int) -> bool:
-    """Say whether *descriptor* was opened by O_PATH, so that no SQLite state belongs to it.
+    """Return whether *descriptor* was opened by O_PATH, so that no SQLite state belongs to it.
 
     Raises:
         OSError: It is closed.
@@ -160,7 +160,7 @@ class PausableConnections(Forkable, Protocol):
         ...
 
     def is_in_use(self) -> bool:
-        """Say whether any connection is open, or about to be."""
+        """Return whether any connection is open, or about to be."""
         ...
 
 
@@ -279,7 +279,7 @@ def _is_clean(pause: Pause | None) -> bool:
 
 
 def _is_open(files: set[Inode]) -> bool:
-    """Say whether one of *files* is open outside this module, by its user or a leaked statement."""
+    """Return whether one of *files* is open outside this module: by its user, or leaked."""
     return bool(files) and not files.isdisjoint(_open_files())
 
 

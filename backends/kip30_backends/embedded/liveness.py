@@ -50,7 +50,7 @@ class SessionLiveness:
         return f"{self._prefix}{session}.lock"
 
     def is_alive(self, session: str, boot: str, deadline: float) -> bool:
-        """Say whether the session with this row lives."""
+        """Return whether the session with this row lives."""
         del boot  # a container may have one of its own, and shares locks and clock
         if session in self._ending or type(deadline) is not float:
             return False
@@ -73,7 +73,7 @@ class SessionLiveness:
         self._ending.clear()
 
     def is_alive_else_end(self, transaction: Transaction, session: str) -> bool:
-        """Say whether *session* lives; if not, its claims have ended when this returns."""
+        """Return whether *session* lives; if not, its claims have ended when this returns."""
         row = transaction.execute(_SESSION, (session,)).fetchone()
         if row is not None and self.is_alive(session, *row):
             return True

@@ -39,7 +39,7 @@ class HeldOff:
         self.lock = threading.RLock()
 
     def is_inside(self) -> bool:
-        """Say whether this thread is inside a block."""
+        """Return whether this thread is inside a block."""
         try:
             threading.Condition(self.lock).notify()
         except RuntimeError:
@@ -47,7 +47,7 @@ class HeldOff:
         return True
 
     def is_free(self) -> bool:
-        """Say whether no thread is inside a block, without waiting."""
+        """Return whether no thread is inside a block, without waiting."""
         if self.is_inside() or not self.lock.acquire(blocking=False):
             return False
         self.lock.release()
@@ -102,7 +102,7 @@ class Locks(ABC):
             _held.pop(file, None)
 
     def is_held(self, file: str) -> bool:
-        """Say whether a living process holds the lock of *file*; if unsure, yes."""
+        """Return whether a living process holds the lock of *file*; if unsure, yes."""
         if file in _held:
             return True
         try:
@@ -181,10 +181,22 @@ def choose(liveness: str) -> Locks:
     Raises:
         ConfigError: It requires a feature that the system lacks.
     """
-    has_ofd = hasattr(fcntl, "F_OFD_SETLK")
+    has_ofd = liveness != "record" and _has_ofd_locks()
     if liveness == "ofd" and not has_ofd:
         raise ConfigError("plugin.embedded.liveness = ofd: not on this system; use record or auto")
-    return OfdLocks() if has_ofd and liveness != "record" else RecordLocks()
+    return OfdLocks() if has_ofd else RecordLocks()
+
+
+def _has_ofd_locks() -> bool:
+    """Return whether the system has them; the kernels of some sandboxes refuse them."""
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        return False
+    try:
+        with open(os.devnull, "rb") as file:  # noqa: PTH123  it is no path
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK))
+    except OSError:
+        return False
+    return True
 
 
 def close_inherited() -> None:

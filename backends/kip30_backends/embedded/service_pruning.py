@@ -71,7 +71,7 @@ class _Service(NamedTuple):
     is_free: int
 
     def is_unused(self, reached: int) -> bool:
-        """Say whether it is vacant since *reached*; another program may have written anything."""
+        """Return whether it is vacant since *reached*; other programs may have written anything."""
         numbers: tuple[Any, Any] = (self.epoch, self.rev)
         if not self.is_free or any(type(number) is not int for number in numbers):
             return False

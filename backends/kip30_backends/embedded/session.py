@@ -103,7 +103,7 @@ class Sessions:
             backoff.pause("the session ended again and again")
 
     def has_ended(self, ident: str) -> bool:
-        """Say whether the store is known to hold nothing of the session *ident* any longer.
+        """Return whether the store is known to hold nothing of the session *ident* any longer.
 
         The transaction that opens a session ends the former sessions of this backend, and a claim
         is made by a transaction that finds its session alive.
@@ -112,7 +112,7 @@ class Sessions:
         return session is not None and session.ident != ident
 
     def holds(self, transaction: Transaction, ident: str) -> bool:
-        """Say whether the session *ident* has a future deadline."""
+        """Return whether the session *ident* has a future deadline."""
         row = transaction.execute(_IS_OPEN, (ident, self._clock.now())).fetchone()
         return row is not None
 
@@ -355,7 +355,7 @@ class Renewal:
         join_others(thread)
 
     def is_this_thread(self) -> bool:
-        """Say whether the caller is the thread."""
+        """Return whether the caller is the thread."""
         return self._thread is threading.current_thread()
 
     def abandon(self) -> None:

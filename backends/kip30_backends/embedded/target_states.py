@@ -392,12 +392,12 @@ class States:
 
 
 def _same_names(names: Iterable[str], one: Container[str], other: Container[str]) -> bool:
-    """Say whether each of *names* is in both or in neither."""
+    """Return whether each of *names* is in both or in neither."""
     return all((name in one) == (name in other) for name in names)
 
 
 def is_forgotten(connection: sqlite3.Connection, seen: int) -> bool:
-    """Say whether the log of changes lacks some of those after revision *seen*."""
+    """Return whether the log of changes lacks some of those after revision *seen*."""
     return seen < 0 or bool(connection.execute(_OLDEST).fetchone()[0] > seen + 1)
 
 

@@ -27,7 +27,7 @@ class ChangeLog(NamedTuple):
     targets: Mapping[int, Collection[Target]] | None
 
     def may_concern(self, root: int, watched: Mapping[Target, object]) -> bool:
-        """Say whether one of the targets *watched* below *root* may have changed."""
+        """Return whether one of the targets *watched* below *root* may have changed."""
         if self.targets is None:
             return True
         return any(target in watched for target in self.targets.get(root, ()))
@@ -73,7 +73,7 @@ class Watches:
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        """Say whether there are any."""
+        """Return whether there are any."""
         return bool(self._by_target)
 
     @property
@@ -92,7 +92,7 @@ class Watches:
         return watch
 
     def skip(self, log: ChangeLog) -> bool:
-        """Count the changes of *log* as delivered if no watch needs them; say whether that is so.
+        """Count the changes of *log* as delivered if no watch needs them; return whether it did.
 
         Only the thread that delivers may call.
         """

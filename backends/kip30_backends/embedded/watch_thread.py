@@ -83,7 +83,7 @@ class WatchClient:
         self._thread = _joined(ThreadKey(os.getpid(), inode, poll_seconds), self)
 
     def has_work(self) -> bool:
-        """Say whether there is a session or a watch, so that the thread is needed."""
+        """Return whether there is a session or a watch, so that the thread is needed."""
         parts = self.parts
         return not self.is_closed and (parts.sessions.session is not None or bool(parts.watches))
 
@@ -101,7 +101,7 @@ class WatchClient:
         self._thread.leave(self)
 
     def is_the_thread(self) -> bool:
-        """Say whether the caller is the thread."""
+        """Return whether the caller is the thread."""
         return self._thread.is_this_thread()
 
     def leave_orphaned(self, close: Callable[[], None]) -> bool:
@@ -168,7 +168,7 @@ class WatchThread:
             join_others(thread)
 
     def is_this_thread(self) -> bool:
-        """Say whether the caller is the thread."""
+        """Return whether the caller is the thread."""
         return self._thread is threading.current_thread()
 
     def abandon(self) -> None:
@@ -279,7 +279,7 @@ class WatchThread:
 
 
 def _tried(step: Callable[[], None]) -> bool:
-    """Do *step*, and say whether it need not be tried again soon."""
+    """Do *step*, and return whether it need not be tried again soon."""
     try:
         step()
     except (Kip30Error, sqlite3.Error, OSError):

@@ -42,7 +42,7 @@ class Command:
         self._ties = ties
 
     def reap(self) -> bool:
-        """Take the status of all dead children; say whether none are left at all."""
+        """Take the status of all dead children; return whether none are left at all."""
         try:
             while ended := processes.reap():
                 if ended[0] == self.pid:

@@ -53,7 +53,7 @@ def set_subreaper(*, on: bool) -> None:
 
 
 def is_subreaper() -> bool:
-    """Say whether orphaned descendants become children of this process."""
+    """Return whether orphaned descendants become children of this process."""
     answer = ctypes.c_int()
     _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer))
     return bool(answer.value)

@@ -37,7 +37,7 @@ class Process:
         return self.pid, self.born
 
     def ignores(self, number: int) -> bool:
-        """Say whether it ignores a signal; false if it is gone."""
+        """Return whether it ignores a signal; false if it is gone."""
         mask = int(_status(self.pid).get(_IGNORED, b"0"), 16)
         return bool(mask >> (number - 1) & 1)
 

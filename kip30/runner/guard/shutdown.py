@@ -42,7 +42,7 @@ class Shutdown:
         return self._outcome
 
     def has_begun(self) -> bool:
-        """Say whether the command has ended, or was asked to end."""
+        """Return whether the command has ended, or was asked to end."""
         return self._grace_ends_at is not None
 
     def kill_at(self) -> int:
@@ -72,7 +72,7 @@ class Shutdown:
         self._grace_ends_at = 0
 
     def advance(self) -> bool:
-        """Take the steps that are due; say whether every process that is left must be killed now.
+        """Take the steps that are due; return whether all processes left must be killed now.
 
         To be called after children were reaped.
         """

@@ -30,11 +30,12 @@ TYPES: Mapping[str, tuple[type, ...]] = {
 LEADING = ("run", "--service", "s", "--id", "n1", "--quiet", "--", "sleep", "60")
 
 
-def on_terminal(shell: Shell, columns: int, *words: str) -> list[str]:
-    """Return the lines that a command prints on a terminal so many columns wide."""
+def on_terminal(shell: Shell, columns: int, *words: str, **variables: str) -> list[str]:
+    """Return the lines that a command prints on a terminal with that number of columns."""
     screen, terminal = os.openpty()
+    environment = {**plain_environment(), **variables}
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    with ended(shell.start(*words, stdout=terminal, env=plain_environment())) as process:
+    with ended(shell.start(*words, stdout=terminal, env=environment)) as process:
         os.close(terminal)
         shown = b"".join(_read_all(screen))
         process.wait()
@@ -93,6 +94,12 @@ def test_a_wide_terminal_shows_a_table(shell: Shell) -> None:
     column = title.index("VALUE")
     assert all(row[column - 1] == " " for row in rows)
     assert any(row.startswith("plugin.backend ") for row in rows)
+
+
+def test_a_width_of_zero_that_a_variable_gives_is_none(shell: Shell) -> None:
+    shown = on_terminal(shell, 200, "backends", COLUMNS="0")
+    assert shown == on_terminal(shell, 200, "backends")
+    assert any(line.startswith("embedded ") for line in shown)
 
 
 def test_a_member_in_a_table_cannot_steer_the_terminal(shell: Shell) -> None:

@@ -132,7 +132,7 @@ def test_a_full_disk_is_an_error(shell: Shell) -> None:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Say whether a process has set up a handler for a signal."""
+    """Return whether a process has set up a handler for a signal."""
     status = dict(
         line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )

@@ -1,5 +1,6 @@
 """Sessions of real processes: killed, stopped, forked, shared, rebooted."""
 
+import errno
 import os
 import signal
 import sqlite3
@@ -14,9 +15,10 @@ import pytest
 
 from kip30.driver import Backend, Capability
 from kip30.driver.records import Claim, Condition, Fence, Held, Kind, Snapshot, Target, Write
-from kip30.errors import ClosedError, FencedError, UnsupportedError
+from kip30.errors import ClosedError, ConfigError, FencedError, UnsupportedError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, database_file
+from kip30_backends.embedded.liveness_locks import choose
 from tests.embedded_faults import faults_of
 
 SERVICE = Target(Kind.SERVICE, "s")
@@ -236,6 +238,21 @@ def test_one_directory_by_two_paths_is_one_store(
     assert claim.lease.is_valid()
     child = start_child("record", "60", "lead", "s", "them")
     assert child.line() == "waits"
+
+
+def test_where_the_system_refuses_the_other_locks_they_are_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kernels of some sandboxes know the call and answer EINVAL."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    assert choose("auto").name == "ofd"
+    monkeypatch.setattr("fcntl.fcntl", refuse)
+    assert choose("auto").name == "record"
+    with pytest.raises(ConfigError, match="not on this system"):
+        choose("ofd")
 
 
 def test_record_locks_cannot_be_shared(open_backend: Any) -> None:

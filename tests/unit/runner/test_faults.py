@@ -199,7 +199,7 @@ def test_a_guard_that_cannot_hold_order_and_lease_starts_nothing(field: Field, r
 
 
 def is_waiting(guard: int) -> bool:
-    """Say whether a guard has everything that it opens before the order to start."""
+    """Return whether a guard has everything that it opens before the order to start."""
     descriptors = Path(f"/proc/{guard}/fd").iterdir()
     try:
         return any(str(one.readlink()) == "anon_inode:[pidfd]" for one in descriptors)

@@ -7,10 +7,11 @@ import signal
 
 import pytest
 
-from kip30.errors import InvalidNameError, UsageError
+from kip30.errors import InvalidNameError, UnsupportedError, UsageError
 from kip30.runner import Ending, Job, RunOutcome, exit_status
 from kip30.runner.guard import deadlines, messages, shared_memory
 from kip30.runner.guard.shared_memory import SharedMemory
+from kip30.runner.guard_handle import require_guard
 from kip30.runner.interrupts import Interrupt, Response, response
 from kip30.runner.job import LONGEST_GRACE_SECONDS
 
@@ -130,3 +131,25 @@ def test_the_second_request_kills_and_an_echo_does_not(
 def test_a_job_needs_names_that_fit_an_environment() -> None:
     with pytest.raises(InvalidNameError):
         Job(service="s\0", candidate="c", command=["true"])
+
+
+@pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM])
+def test_a_system_that_refuses_what_a_guard_needs_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    _let_pidfd_open_fail(monkeypatch, refusal)
+    with pytest.raises(UnsupportedError, match=r"pidfd_open .* seccomp profile"):
+        require_guard()
+
+
+def test_a_lack_of_descriptors_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    _let_pidfd_open_fail(monkeypatch, errno.EMFILE)
+    with pytest.raises(OSError, match=os.strerror(errno.EMFILE)):
+        require_guard()
+
+
+def _let_pidfd_open_fail(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def fail(_pid: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("os.pidfd_open", fail)
