@@ -7,9 +7,11 @@ import select
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from typing_extensions import override
+
+from kip30 import UnavailableError
 
 T = TypeVar("T")
 
@@ -36,17 +38,41 @@ def raise_time_scale(least: float) -> None:
 def eventually(probe: Callable[[], T | None], *, within: float = 10.0, what: str = "") -> T:
     """Return the first true result of *probe*, called repeatedly for *within* seconds.
 
+    A probe that raises UnavailableError is called again: on a busy machine a store may not answer
+    in time, and proves nothing by that.
+
     Raises:
         AssertionError: It never was true. The message has the last result, and the last log record
             of kip30 or a backend of it in that time, if that level is enabled.
     """
     until = time.monotonic() + within * time_scale()
     with _listening_to_log() as log:
-        while not (answer := probe()):
+        while not (answer := _answer(probe)):
             if time.monotonic() > until:
                 raise AssertionError(f"not within {within:g} s: {what or probe}: {answer!r}{log}")
             time.sleep(_PAUSE)
     return answer
+
+
+class _NoAnswer:
+    """The store did not answer a probe."""
+
+    def __init__(self, error: UnavailableError) -> None:
+        self._error = error
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    @override
+    def __repr__(self) -> str:
+        return repr(self._error)
+
+
+def _answer(probe: Callable[[], T | None]) -> T | _NoAnswer | None:
+    try:
+        return probe()
+    except UnavailableError as error:
+        return _NoAnswer(error)
 
 
 class _LastRecord(logging.Handler):
@@ -79,7 +105,7 @@ def _listening_to_log() -> Generator[_LastRecord]:
 
 
 def is_readable(descriptor: int, seconds: float) -> bool:
-    """Wait until *descriptor* can be read, and say whether it can within *seconds*.
+    """Wait until *descriptor* can be read, and return whether it can within *seconds*.
 
     Unlike `select.select` this takes descriptors from 1,024 on.
     """

@@ -4,12 +4,13 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 import pytest
+from typing_extensions import override
 
 from kip30 import Member, PluginLocator, ValueChange
 from kip30_conformance.clients.listener_probe import ListenerProbe
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.server_suite import Linked, ServerSuite
+from kip30_conformance.server_suite import Linked, OpenLinked, ServerSuite
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.suite import Evidence, supported
 
@@ -19,6 +20,12 @@ _A_SHORT_WHILE = 0.4
 @pytest.mark.fault
 class MissedChangeTests(ServerSuite):
     """The final state reaches every listener, and every listener stays alive."""
+
+    @pytest.fixture
+    @override
+    def linked(self, open_linked: OpenLinked, harness: Harness) -> Linked:
+        """Return a client whose session outlasts a short cut also on a slow machine."""
+        return open_linked(**harness.patient)
 
     @pytest.fixture
     def member(self, linked: Linked) -> Member:

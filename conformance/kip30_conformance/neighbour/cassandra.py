@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from kip30.driver.records import Kind, new_nonce
 from kip30_conformance.neighbour.base import Neighbour, Spot
+from kip30_conformance.polling import time_scale
 
 _KEYSPACE = "kip30"
 _SECONDS = 10
@@ -51,18 +52,25 @@ class CassandraNeighbour(Neighbour):
         def is_first(node: Any) -> bool:
             return str(node.endpoint.port) == port
 
+        # The driver declares whole seconds for one of these, and takes any.
+        seconds: Any = _SECONDS * time_scale()
         only: Any = HostFilterPolicy(RoundRobinPolicy(), is_first)
         profile = ExecutionProfile(
             load_balancing_policy=only,
             row_factory=_rows,
             consistency_level=ConsistencyLevel.QUORUM,
-            request_timeout=_SECONDS,
+            request_timeout=seconds,
         )
         self._root = root
         self._cluster: Any = Cluster(
             [(host, int(port))],
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
             max_schema_agreement_wait=0,
+            connect_timeout=seconds,
+            control_connection_timeout=seconds,
+            # It writes to columns that it knows.
+            schema_metadata_enabled=False,
+            token_metadata_enabled=False,
         )
         self._session: Any = self._cluster.connect(_KEYSPACE)
 

@@ -95,7 +95,7 @@ def listen(client: PluginLocator, spot: Spot) -> None:
 
 
 def is_readable(client: PluginLocator, spot: Spot) -> bool:
-    """Say whether no unreadable record is left at *spot*, or in its group."""
+    """Return whether no unreadable record is left at *spot*, or in its group."""
     found = _look(client, spot)
     if spot.kind is Kind.MEMBER:
         return not client.group_membership(spot.scope).membership().unreadable
@@ -131,18 +131,18 @@ def leader_id(client: PluginLocator, service: str) -> str | None:
 
 
 def shows_leader(leaders: Recorder[LeaderChange[str]], begin: int, candidate: str) -> bool:
-    """Say whether *leaders* was notified, from the event *begin* on, that *candidate* leads."""
+    """Return whether *leaders* was notified, from the event *begin* on, that *candidate* leads."""
     events = leaders.events[begin:]
     return any(event.leader is not None and event.leader.id == candidate for event in events)
 
 
 def has_value(value: str, event: ValueChange[str]) -> bool:
-    """Say whether *event* has *value*."""
+    """Return whether *event* has *value*."""
     return event.value == value
 
 
 def has_member(member_id: str, data: str, event: MembershipChange[str]) -> bool:
-    """Say whether *event* shows the member with *data*."""
+    """Return whether *event* shows the member with *data*."""
     return event.members.get(member_id) == data
 
 

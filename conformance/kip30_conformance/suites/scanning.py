@@ -28,7 +28,7 @@ from kip30.errors import PositionLostError
 from kip30.runtime.resolution import scanner
 from kip30_conformance.harness import Harness
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
-from kip30_conformance.suite import Suite, needing
+from kip30_conformance.suite import OpenClient, Suite, needing
 
 _AROUND_CUTS = [
     *("a", "a\0", "a\x01", "a b", "a-b", "a.b", "a/b", "a/b/c", "a/b-c", "a/bc", "a0", "ab", "b"),
@@ -137,8 +137,11 @@ class ScanningTests(Suite):
         found = _read(open_scanner(under=under), rows)
         assert Counter(row.key.decode() for row in found) == Counter(keys)
 
-    def test_P02_many_pages(self, blobs: Storage[bytes], open_scanner: OpenScanner) -> None:
+    def test_P02_many_pages(
+        self, harness: Harness, open_client: OpenClient, open_scanner: OpenScanner
+    ) -> None:
         """A span of many pages has each key once, in one namespace and in many."""
+        blobs = open_client(**harness.contended).storage(BYTES)
         keys = [f"n/{number}" for number in range(700)] + [f"n{number}/k" for number in range(300)]
         blobs.put_many(dict.fromkeys(keys, b"v"))
         assert Counter(row.key.decode() for row in _read(open_scanner(), _WHOLE)) == Counter(keys)

@@ -237,12 +237,13 @@ class StorageTests(Suite):
         with needing(client, Capability.LISTING):
             assert list(storage.list("n")) == keys
 
-    def test_S25_many_futures(self, storage: Storage[str]) -> None:
+    def test_S25_many_futures(self, harness: Harness, open_client: OpenClient) -> None:
         """A thousand outstanding fetches all end, each with the value of its own key."""
+        storage = open_client(**harness.contended).storage()
         values = {f"n/{number}": f"v{number}" for number in range(0, 1000, 2)}
         storage.put_many(values)
         futures = {f"n/{number}": storage.fetch(f"n/{number}") for number in range(1000)}
-        assert not wait(futures.values(), 10 * time_scale()).not_done
+        assert not wait(futures.values(), 30 * time_scale()).not_done
         assert {key: future.result() for key, future in futures.items()} == {
             key: values.get(key) for key in futures
         }

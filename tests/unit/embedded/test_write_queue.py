@@ -216,15 +216,16 @@ def test_a_session_outlives_writers_that_never_pause(open_backend: Any) -> None:
 def test_a_slow_watch_does_not_delay_renewals(open_backend: Any) -> None:
     backend = open_backend(session=1)
     claim = backend.membership.claim("g", "m", "n", b"").result()
-    begun = threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     def slow_sink(_: Snapshot) -> None:
         begun.set()
-        time.sleep(2 * time_scale())
+        over.wait(20 * time_scale())
 
     watch = backend.observe.watch(Target(Kind.GROUP, "g"), slow_sink)
     assert begun.wait(5 * time_scale())
     throughout(claim.lease.is_valid, seconds=1.5 * time_scale())
+    over.set()
     watch.close()
 
 
