@@ -80,7 +80,7 @@ def _measured(harness: Harness, store: str, count: int, name: str) -> bool:
     }
     with harness.open(harness.unique_root(), clock=None, **timeouts) as client:
         claims = MixedClaims(client, count, _SESSION_SECONDS)
-        done = recover(claims, harness, _PAUSES[name])
+        done = recover(claims, harness.frozen, _PAUSES[name])
     allowed = allowed_seconds(done, claims, harness)
     sys.stdout.write(
         f"| {store} | {count:,} | {name} | {done.fresh_seconds:.2f} s | {done.back_seconds:.2f} s"

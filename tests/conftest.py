@@ -1,4 +1,5 @@
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,12 @@ import kip30
 import kip30_backends
 import kip30_conformance
 from kip30_conformance.polling import time_scale
+from kip30_conformance.servers import Ensemble
 
 from .gate.outcomes import Outcomes
 from .gate.plugin import Deadlines, Sizes
+from .gate.scheduling import Scheduling
+from .shared_servers import SharedServers, shared_servers
 
 ROOT = Path(__file__).parents[1]
 
@@ -30,11 +34,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _refuse_mixture()
     config.pluginmanager.register(Sizes())
+    config.pluginmanager.register(Scheduling())
+    config.pluginmanager.register(SharedServers(config))
     if config.getini("deadlines") != "given":
         config.pluginmanager.register(Deadlines(config))
     file, is_worker = config.getoption("outcomes"), hasattr(config, "workerinput")
     if file is not None and not is_worker:
         config.pluginmanager.register(Outcomes(file, time_scale))
+
+
+@pytest.fixture(scope="session")
+def shared_server(pytestconfig: pytest.Config) -> Iterator[Callable[[str], Ensemble]]:
+    """Yield what returns the shared server of a store, by its name."""
+    with shared_servers(pytestconfig) as server:
+        yield server
 
 
 def _refuse_mixture() -> None:

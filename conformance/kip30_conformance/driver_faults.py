@@ -61,7 +61,7 @@ class DriverFault:
     seconds: float = 0.0
 
     def hits(self, operation: str, subject: str) -> bool:
-        """Say whether this is about *operation* on *subject*."""
+        """Return whether this is about *operation* on *subject*."""
         return self.operation in {ALL, operation} and self.match in {None, subject}
 
 

@@ -143,7 +143,7 @@ def _outcome(
 
 
 def is_proven(item: pytest.Item) -> bool:
-    """Say whether a check that passed has shown its faults, if it is about faults at all."""
+    """Return whether a check that passed has shown its faults, if it is about faults at all."""
     return item.get_closest_marker("fault") is None or bool(_evidence(item))
 
 

@@ -88,7 +88,7 @@ def connected_node(linked: Linked, servers: Ensemble) -> Node:
 
 
 def can_read(client: PluginLocator) -> bool:
-    """Say whether a read succeeds now."""
+    """Return whether a read succeeds now."""
     with suppress(Kip30Error):
         client.storage().get("asked")
         return True

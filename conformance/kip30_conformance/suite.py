@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 import pytest
@@ -34,6 +35,10 @@ class OpenPeer(Protocol):
     def __call__(self, other_root: str | None = None, **more: Written) -> Peer:
         """Start one of *other_root*, or of the check's own, with *more* properties."""
         ...
+
+
+Freeze = Callable[[], AbstractContextManager[None]]
+"""Returns a context in which the store accepts no write; see `Harness.frozen`."""
 
 
 class NoEvidenceError(AssertionError):
@@ -105,6 +110,11 @@ class Suite(Sealed):
                 return peers.enter_context(harness.peer(other_root or root, **properties))
 
             yield start_one
+
+    @pytest.fixture
+    def freeze(self, harness: Harness) -> Freeze:
+        """Return `Harness.frozen`; where it is not supported, a call of it skips the check."""
+        return partial(supported, harness.frozen)
 
     @pytest.fixture
     def evidence(self, record_property: Callable[[str, object], None]) -> Evidence:

@@ -1,6 +1,7 @@
 """Clients of a real server of the tests' own: what the tests of all stores on servers share."""
 
 import itertools
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
@@ -35,8 +36,8 @@ class Open(Protocol):
 
 
 def unused_namespace() -> str:
-    """Return a namespace that no other test has."""
-    return f"unit-{next(_NAMESPACES)}"
+    """Return a namespace that no other test has, of all processes of the run."""
+    return f"unit-{os.getpid()}-{next(_NAMESPACES)}"
 
 
 @contextmanager

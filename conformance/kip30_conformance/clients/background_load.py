@@ -61,7 +61,7 @@ class Load:
         return self._recorder.rows()
 
     def has_progressed(self, since: float) -> bool:
-        """Say whether every worker had a write acknowledged that it started after *since*."""
+        """Return whether every worker had a write acknowledged that it started after *since*."""
         return self._workers.keys() == {
             row.process for row in _writes(self.rows()) if row.called_ns > since * _NANO
         }

@@ -117,7 +117,7 @@ def _expect_shown(locator: PluginLocator, name: str, while_: str) -> None:
 
 
 def lists(locator: PluginLocator) -> bool:
-    """Say whether the store can list a namespace."""
+    """Return whether the store can list a namespace."""
     return Capability.LISTING in locator.backend.capabilities
 
 

@@ -54,7 +54,7 @@ class ElectorLog:
         )
 
     def alternates(self) -> bool:
-        """Say whether the callbacks alternate, starting with the begin of a term."""
+        """Return whether the callbacks alternate, starting with the begin of a term."""
         pairs = [BECOMING, RESIGNING] * (len(self.calls) // 2 + 1)
         return self.calls == pairs[: len(self.calls)]
 

@@ -203,7 +203,7 @@ class _OneCall:
 
 
 def are_shared(members: Iterable[ItemCoordinator]) -> bool:
-    """Say whether all items are worked on, each by one of *members*, and each has as many."""
+    """Return whether all items are worked on, each by one of *members*, and each has as many."""
     present = list(members)
     shares = [member.works_on() for member in present]
     sizes = {len(share) for share in shares}

@@ -55,7 +55,7 @@ class FullClient:
         self.election.nominate(self.name, "")
 
     def has_heard(self, beat: Version, leader: tuple[str, int], members: set[str]) -> bool:
-        """Say whether its listeners received *beat*, and last *leader* and *members*."""
+        """Return whether its listeners received *beat*, and last *leader* and *members*."""
         shown = self.leaders.events[-1].leader
         return (
             any(event.version and event.version >= beat for event in self.values.events)
@@ -177,7 +177,7 @@ def _named(term: Leadership) -> tuple[str, int]:
 
 
 def _certainly(holds: Callable[[], bool]) -> bool:
-    """Say whether it *holds*; false if the store does not answer."""
+    """Return whether it *holds*; false if the store does not answer."""
     with suppress(Kip30Error):
         return holds()
     return False

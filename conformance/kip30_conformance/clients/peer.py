@@ -110,11 +110,11 @@ class Peer:
         os.kill(self.pid, signal.SIGCONT)
 
     def has_stopped(self) -> bool:
-        """Say whether the process was stopped, by itself, since the last call of this."""
+        """Return whether the process was stopped, by itself, since the last call of this."""
         return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG) is not None
 
     def has_ended(self) -> bool:
-        """Say whether the process has ended."""
+        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     def ended_by(self, number: int) -> int:

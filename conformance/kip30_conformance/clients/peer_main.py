@@ -91,7 +91,7 @@ class _Client(CoordinatorVerbs):
         return self._group(group).member(member_id) is not None
 
     def still_joined(self, member_id: str) -> bool:
-        """Say whether the membership that `join` answered is still held."""
+        """Return whether the membership that `join` answered is still held."""
         return self._joined[member_id].is_valid()
 
     def nominate(self, service: str, candidate: str, data: str = "") -> bool:
@@ -156,11 +156,11 @@ class _Client(CoordinatorVerbs):
         return Barrier(self._locator, name, parties).wait()
 
     def holds(self, name: str) -> bool:
-        """Say whether the grip acquired under *name* is held."""
+        """Return whether the grip acquired under *name* is held."""
         return self._grips[name].is_valid()
 
     def lost(self, name: str) -> bool:
-        """Say whether that was lost, and is known to be within a few seconds."""
+        """Return whether that was lost, and is known to be within a few seconds."""
         return self._grips[name].lost.wait(10)
 
     def take_turns(self, service: str, candidates: list[str], seconds: float) -> list[list[Any]]:

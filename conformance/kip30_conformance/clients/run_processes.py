@@ -201,7 +201,7 @@ class Arena:
         return {tick.pid for tick in self.ticks() if tick.what == what}
 
     def is_silent(self, seconds: float) -> bool:
-        """Say whether no line was written for that long."""
+        """Return whether no line was written for that long."""
         return time.monotonic() - max(self.ticks()).at > seconds
 
     def runner_of(self, tick: Tick) -> Runner:

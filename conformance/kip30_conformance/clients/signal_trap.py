@@ -73,5 +73,5 @@ class SignalTrap:
 
 
 def _is_many(argument: object) -> bool:
-    """Say whether *argument* is of a request for several keys, or its answer."""
+    """Return whether *argument* is of a request for several keys, or its answer."""
     return bool(argument) and isinstance(argument, list | tuple)

@@ -135,7 +135,7 @@ def _expect_refusal(attempts: Iterator[Callable[[], object]]) -> None:
 
 
 def _has_resigned(calls: list[str]) -> bool:
-    """Say whether each term that was announced was resigned.
+    """Return whether each term that was announced was resigned.
 
     On a busy machine the first one may run out before the process is stopped.
     """

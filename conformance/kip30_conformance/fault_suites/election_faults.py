@@ -373,7 +373,7 @@ def _must_refuse(attempts: Iterator[Callable[[], object]], client: PluginLocator
 
 
 def _ended_once(peer: Peer) -> bool:
-    """Say whether *peer* was notified of the end of each of its terms, once.
+    """Return whether *peer* was notified of the end of each of its terms, once.
 
     Terms, because on a busy machine the first one may run out before the peer is stopped.
     """

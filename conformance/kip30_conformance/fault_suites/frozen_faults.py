@@ -116,7 +116,7 @@ def _had_to_wait(ended: dict[str, Ended], harness: Harness) -> list[str]:
 
 
 def _is_allowed(name: str, ended: Ended) -> bool:
-    """Say whether a call to a store that is stopped may end like this."""
+    """Return whether a call to a store that is stopped may end like this."""
     if name == "nominate":
         return ended.outcome is False
     return isinstance(ended.outcome, OutcomeUnknownError | UnavailableError)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kip30 import PluginLocator, SessionLost, UnsupportedError
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout, time_scale
-from kip30_conformance.suite import supported
+from kip30_conformance.suite import Freeze
 
 MEMBERS_IN_A_GROUP = 25
 """How many of the claims are in one group: as many as an application has, not as a store can."""
@@ -61,11 +61,11 @@ class MixedClaims:
         return sum(self._each_held())
 
     def are_held(self) -> bool:
-        """Say whether all are held now."""
+        """Return whether all are held now."""
         return all(self._each_held())
 
     def are_stored(self) -> bool:
-        """Say whether the store names all of them, and nothing else."""
+        """Return whether the store names all of them, and nothing else."""
         leaders = [election.get_leader() for election in self._elections]
         members = [group.membership_list() for group in self._groups]
         return all(leaders) and sum(map(len, members)) == len(self._members)
@@ -96,9 +96,9 @@ class Recovered(NamedTuple):
     threads: int
 
 
-def recover(claims: MixedClaims, harness: Harness, pause: Pause) -> Recovered:
+def recover(claims: MixedClaims, freeze: Freeze, pause: Pause) -> Recovered:
     """Start *claims*, pause the store during *pause*, and wait until all are back."""
-    frozen = supported(harness.frozen)
+    frozen = freeze()
     begun = time.monotonic()
     claims.start()
     eventually(claims.are_held, within=_LIMIT_SECONDS, what="all are held")

@@ -25,7 +25,7 @@ from kip30_conformance.fault_suites.mixed_claims import (
 )
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
+from kip30_conformance.suite import Evidence, Freeze, OpenClient, OpenPeer, Suite
 
 _MORE_THREADS = 24
 _BLOCKED_CALLBACKS = 40
@@ -58,30 +58,30 @@ class RecoveryTests(Suite):
     @pytest.mark.fault
     @pytest.mark.parametrize("count", [10, 100])
     def test_F20_pause_shorter_than_the_session(
-        self, claims: MixedClaims, client: PluginLocator, harness: Harness, evidence: Evidence
+        self, claims: MixedClaims, client: PluginLocator, freeze: Freeze, evidence: Evidence
     ) -> None:
         """Nothing is lost: the same leaders lead, the same members are there."""
         write = _Write(client)
-        _expect_no_loss(recover(claims, harness, write.during(brief)), claims)
+        _expect_no_loss(recover(claims, freeze, write.during(brief)), claims)
         evidence.saw("write that had to wait", write.seconds() > 0.2 * claims.session_seconds)
 
     @pytest.mark.fault
     @pytest.mark.parametrize("count", [10, 100])
     def test_F20_pause_longer_than_the_session(
-        self, claims: MixedClaims, harness: Harness, evidence: Evidence
+        self, claims: MixedClaims, harness: Harness, freeze: Freeze, evidence: Evidence
     ) -> None:
         """The session is lost once; all are back in twice the time of a fresh start."""
-        recovered = recover(claims, harness, long)
+        recovered = recover(claims, freeze, long)
         evidence.saw("lost sessions", recovered.losses)
         _expect_one_loss(recovered, claims, harness)
 
     @pytest.mark.fault
     def test_F20_pause_of_many_processes(
-        self, peer: OpenPeer, harness: Harness, evidence: Evidence
+        self, peer: OpenPeer, harness: Harness, freeze: Freeze, evidence: Evidence
     ) -> None:
         """The claims of four processes are all back: none of them keeps another one waiting."""
         peers = [_ManyClaims(peer(), name) for name in ("a", "b", "c", "d")]
-        frozen = supported(harness.frozen)
+        frozen = freeze()
         begun = time.monotonic()
         together([one.start for one in peers])
         eventually(lambda: all(one.are_held() for one in peers), what="all are held")
@@ -101,27 +101,27 @@ class RecoveryTests(Suite):
     @pytest.mark.heavy
     @pytest.mark.timeout(300)
     def test_F21_pause_shorter_than_the_session(
-        self, thousand: MixedClaims, client: PluginLocator, harness: Harness, evidence: Evidence
+        self, thousand: MixedClaims, client: PluginLocator, freeze: Freeze, evidence: Evidence
     ) -> None:
         """Nothing of a thousand claims is lost in a pause shorter than the session."""
         write = _Write(client)
-        _expect_no_loss(recover(thousand, harness, write.during(brief)), thousand)
+        _expect_no_loss(recover(thousand, freeze, write.during(brief)), thousand)
         evidence.saw("write that had to wait", write.seconds() > 0.2 * thousand.session_seconds)
 
     @pytest.mark.fault
     @pytest.mark.heavy
     @pytest.mark.timeout(300)
     def test_F21_pause_longer_than_the_session(
-        self, thousand: MixedClaims, harness: Harness, evidence: Evidence
+        self, thousand: MixedClaims, harness: Harness, freeze: Freeze, evidence: Evidence
     ) -> None:
         """All of a thousand claims are back after a pause longer than the session."""
-        recovered = recover(thousand, harness, long)
+        recovered = recover(thousand, freeze, long)
         evidence.saw("lost sessions", recovered.losses)
         _expect_one_loss(recovered, thousand, harness)
 
     @pytest.mark.fault
     def test_F22_pause_with_callbacks_that_block(
-        self, client: PluginLocator, harness: Harness, evidence: Evidence
+        self, client: PluginLocator, harness: Harness, freeze: Freeze, evidence: Evidence
     ) -> None:
         """Callbacks that do not return delay neither the clock of a lease nor the recovery."""
         release, blocked = threading.Event(), list[object]()
@@ -133,7 +133,7 @@ class RecoveryTests(Suite):
         count = 2 * _BLOCKED_CALLBACKS
         claims = MixedClaims(client, count, _session_seconds(harness), on_event=block)
         try:
-            recovered = recover(claims, harness, long)
+            recovered = recover(claims, freeze, long)
         finally:
             release.set()
         evidence.saw("blocked callbacks", len(blocked))
@@ -181,7 +181,7 @@ class _ManyClaims:
         return sum(self._each_held())
 
     def are_held(self) -> bool:
-        """Say whether all are held now."""
+        """Return whether all are held now."""
         return all(self._each_held())
 
     def lost(self) -> int:

@@ -9,7 +9,7 @@ import pytest
 from kip30_conformance.clients.run_processes import SERVICE, TREE, Arena, Runner
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.suite import Evidence, supported
+from kip30_conformance.suite import Evidence, Freeze, supported
 from kip30_conformance.suites.run_command import RunnerSuite
 
 _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(900))
@@ -58,7 +58,9 @@ class RunnerFaultTests(RunnerSuite):
         assert arena.runner_of(arena.await_term(second)[0]) is stopped
         arena.expect_no_overlap()
 
-    def test_W06_store_frozen(self, arena: Arena, harness: Harness, evidence: Evidence) -> None:
+    def test_W06_store_frozen(
+        self, arena: Arena, harness: Harness, freeze: Freeze, evidence: Evidence
+    ) -> None:
         """If the store does not answer the leader, its command is signalled, and killed in time.
 
         When the store answers again there is a next term.
@@ -67,7 +69,7 @@ class RunnerFaultTests(RunnerSuite):
             arena.start(*arena.ticker("stubborn", "tree"))
         epoch = arena.await_term(processes=TREE)[0].epoch
         frozen_at = max(arena.ticks()).at
-        with supported(harness.frozen):
+        with freeze():
             eventually(
                 lambda: arena.is_silent(harness.session_seconds / 2), what="the command is silent"
             )

@@ -15,7 +15,7 @@ from kip30_conformance.clients.default_signals import heeded
 from kip30_conformance.clients.run_processes import Runner
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, supported
+from kip30_conformance.suite import Evidence, Freeze
 from kip30_conformance.suites.coordinate_command import ShareSuite
 
 _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(1800))
@@ -83,14 +83,14 @@ class ShareFaultTests(ShareSuite):
         arena.expect_no_overlap()
 
     def test_V07_store_frozen(
-        self, arena: SharingArena, harness: Harness, evidence: Evidence
+        self, arena: SharingArena, harness: Harness, freeze: Freeze, evidence: Evidence
     ) -> None:
         """If the store does not answer, all commands end in time; later all items run again."""
         for _ in range(2):
             arena.start(*arena.ticker("stubborn", "tree"))
         arena.await_items(members=2)
         frozen_at = arena.now()
-        with supported(harness.frozen):
+        with freeze():
             eventually(
                 lambda: arena.is_silent(harness.session_seconds / 2),
                 what="the commands are silent",

@@ -24,7 +24,7 @@ class Level(Enum):
     SCALE = "scale"
 
     def includes(self, other: "Level") -> bool:
-        """Say whether a run at this level runs a check of level *other*."""
+        """Return whether a run at this level runs a check of level *other*."""
         levels = list(Level)
         return levels.index(other) <= levels.index(self)
 

@@ -8,6 +8,16 @@ from kip30_conformance.servers.ensemble import Ensemble
 from kip30_conformance.servers.installed import ServerMissingError
 from kip30_conformance.servers.link import Counts, Link
 from kip30_conformance.servers.node import Node
-from kip30_conformance.servers.starting import SIZES, STORES, start
+from kip30_conformance.servers.starting import SIZES, STORES, attach, start
 
-__all__ = ["SIZES", "STORES", "Counts", "Ensemble", "Link", "Node", "ServerMissingError", "start"]
+__all__ = [
+    "SIZES",
+    "STORES",
+    "Counts",
+    "Ensemble",
+    "Link",
+    "Node",
+    "ServerMissingError",
+    "attach",
+    "start",
+]

@@ -23,7 +23,7 @@ class _Frame(IntEnum):
 
 
 def serves(address: tuple[str, int], question: str, within: float, *, peers: int = 0) -> bool:
-    """Say whether a quorum answers the *question* that is sent to a node.
+    """Return whether a quorum answers the *question* that is sent to a node.
 
     If a node requires a login or a certificate first, whether it says so.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from kip30_conformance.servers.ports import HOST
-from kip30_conformance.servers.store import Plan, Store
+from kip30_conformance.servers.store import NodePorts, Plan, Store
 from kip30_conformance.servers.supervisor_client import SupervisorClient
 
 _TAIL_LINES = 40
@@ -38,9 +38,14 @@ class Node:
         return self.pids[-1]
 
     @property
+    def place(self) -> NodePorts:
+        """The ports that it has."""
+        return self._plan.place
+
+    @property
     def port(self) -> int:
         """The port for clients."""
-        return self._plan.place.client
+        return self.place.client
 
     @property
     def address(self) -> str:
@@ -93,20 +98,20 @@ class Node:
         return old, self.start()
 
     def is_alive(self) -> bool:
-        """Say whether its process exists, even if it is stopped."""
+        """Return whether its process exists, even if it is stopped."""
         return self._supervisor.ask("status", node=self.index) is None
 
     def is_ready(self) -> bool:
-        """Say whether it serves clients right now."""
-        return self._store.is_ready(self._plan.place)
+        """Return whether it serves clients right now."""
+        return self._store.is_ready(self.place)
 
     def is_leader(self) -> bool:
-        """Say whether it reports that it leads; alone, it always does."""
-        return self._store.is_leader(self._plan.place)
+        """Return whether it reports that it leads; alone, it always does."""
+        return self._store.is_leader(self.place)
 
     def compact(self) -> None:
         """Make the store forget its history; see `Ensemble.compact`."""
-        self._store.compact(self._plan.place)
+        self._store.compact(self.place)
 
     def log_tail(self, lines: int = _TAIL_LINES) -> str:
         """Return the end of its log."""

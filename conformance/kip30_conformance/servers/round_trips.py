@@ -37,7 +37,7 @@ class _Speech(Protocol):
     """One direction."""
 
     def speaks(self, burst: bytes) -> bool:
-        """Say whether the next bytes have content, and are not just keepalive."""
+        """Return whether the next bytes have content, and are not just keepalive."""
         ...
 
 

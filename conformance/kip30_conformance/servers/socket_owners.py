@@ -51,7 +51,7 @@ def inode(local: Address, remote: Address) -> int:
 
 
 def holds(pid: int, number: int) -> bool:
-    """Say whether a process has the socket with the inode *number*."""
+    """Return whether a process has the socket with the inode *number*."""
     try:
         return any(_is(descriptor, number) for descriptor in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:

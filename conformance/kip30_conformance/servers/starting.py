@@ -1,5 +1,6 @@
 """Starting ensembles of any store."""
 
+import os
 import tempfile
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -91,6 +92,27 @@ def start(  # noqa: PLR0913  each says one thing about the servers
         ensemble.await_ready(within=within)
         undoing.pop_all()
     return ensemble
+
+
+def attach(name: str, places: Sequence[NodePorts], version: str) -> Ensemble:
+    """Return servers that another process has started, for clients and links of this one.
+
+    They go on when it is closed. Only the process that started them can stop, kill and restart
+    them: here that raises SupervisorError.
+
+    Args:
+        name: As for `start`.
+        places: Those of the nodes: `Node.place`.
+        version: Of the servers.
+
+    Raises:
+        ConfigError: There is no such store. No process was started.
+    """
+    store, supervisor = _store(name), SupervisorClient()
+    plans = [
+        Plan(index=index, places=places, folder=Path(os.devnull)) for index in range(len(places))
+    ]
+    return Ensemble(supervisor, store, version, [Node(supervisor, store, (), one) for one in plans])
 
 
 def _store(name: str) -> Store:

@@ -115,11 +115,11 @@ class Store(ABC):
 
     @abstractmethod
     def is_ready(self, place: NodePorts) -> bool:
-        """Say whether the node serves clients right now; probe it, with a short timeout."""
+        """Return whether the node serves clients right now; probe it, with a short timeout."""
 
     @abstractmethod
     def is_leader(self, place: NodePorts) -> bool:
-        """Say whether the node reports that it leads."""
+        """Return whether the node reports that it leads."""
 
     @abstractmethod
     def settings(self, addresses: str) -> dict[str, str]:

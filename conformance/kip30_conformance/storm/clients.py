@@ -98,7 +98,7 @@ class ClientProcess:
         self._tell(verb=verb)
 
     def has_said(self, what: str) -> bool:
-        """Say whether the process has reported *what*."""
+        """Return whether the process has reported *what*."""
         return what in self._said
 
     def look(self) -> None:
@@ -198,7 +198,7 @@ class Clients:
             client.tell(verb)
 
     def have_said(self, what: str) -> bool:
-        """Say whether every client has reported *what*."""
+        """Return whether every client has reported *what*."""
         return all(client.has_said(what) for client in self.processes)
 
     def look(self) -> None:

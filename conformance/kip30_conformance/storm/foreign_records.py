@@ -46,7 +46,7 @@ class Rubbish:
 
     @override
     def __str__(self) -> str:
-        """Say how many records were written and removed so far, and how many calls failed."""
+        """Return how many records were written and removed so far, and how many calls failed."""
         return ", ".join(f"{self._counted[what]} {what}" for what in _COUNTED)
 
     def end(self, within: float) -> None:

@@ -114,6 +114,6 @@ def _late(key: str, applied: Sequence[_Applied]) -> Iterator[str]:
 
 
 def _goes_back(before: _Applied, write: _Applied) -> bool:
-    """Say whether *write* is of an older share, or of another member's by the same generation."""
+    """Return whether *write* is of an older share, or of another member's of the generation."""
     is_anothers = write.member != before.member
     return write.since < before.since or (is_anothers and write.since == before.since)

@@ -20,12 +20,12 @@ def registers(slice_number: int) -> list[str]:
 
 
 def is_register(key: str) -> bool:
-    """Say whether *key* is one of those."""
+    """Return whether *key* is one of those."""
     return key.startswith("r")
 
 
 def is_guarded(key: str) -> bool:
-    """Say whether *key* is the value of an item that the members divide."""
+    """Return whether *key* is the value of an item that the members divide."""
     return key.startswith(f"{GroupKeys(WORK_GROUP).group}/")
 
 

@@ -49,7 +49,7 @@ def _named(period: ValidPeriod) -> str:
 
 
 def _could_not_know(period: ValidPeriod, later: ValidPeriod, record: StormRecord) -> bool:
-    """Say whether a fault ended the session of *period* before *later*, which was seen soon.
+    """Return whether a fault ended the session of *period* before *later*, which was seen soon.
 
     Only what was there when the deletion was called is excused.
     """

@@ -255,7 +255,7 @@ def _await_share(runner: Runner) -> None:
 
 
 def _is_even(shares: Mapping[int, RunPeriod]) -> bool:
-    """Say whether no share has two items more than another, as once a hand-over is complete."""
+    """Return whether no share has two items more than another, as once a hand-over is complete."""
     sizes = [len(period.items) for period in set(shares.values())]
     return max(sizes) - min(sizes) <= 1
 

@@ -97,7 +97,7 @@ class CoordinatorCrowdTests(CoordinatorSuite):
 
 
 def _items(peers: list[Peer], count: int) -> bool:
-    """Say whether the members of *peers* have all items, each of them once."""
+    """Return whether the members of *peers* have all items, each of them once."""
     for one in peers:
         one.send("crowd")
     crowds = [one.receive() for one in peers]

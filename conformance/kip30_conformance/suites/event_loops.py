@@ -17,7 +17,7 @@ from kip30_conformance.client_faults import hook
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import time_scale
 from kip30_conformance.process_resources import expect_no_more_than, resources_held, thread_names
-from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+from kip30_conformance.suite import Evidence, Freeze, OpenClient, Suite, supported
 
 T = TypeVar("T")
 
@@ -185,7 +185,12 @@ class EventLoopTests(Suite):
         asyncio.run(main())
 
     def test_G26_a_silent_store_does_not_block_the_loop(
-        self, harness: Harness, root: str, timeouts: Mapping[str, Written], evidence: Evidence
+        self,
+        harness: Harness,
+        root: str,
+        timeouts: Mapping[str, Written],
+        freeze: Freeze,
+        evidence: Evidence,
     ) -> None:
         """While the store does not respond, all calls end in time and the loop keeps running."""
 
@@ -194,7 +199,7 @@ class EventLoopTests(Suite):
                 await locator.storage().put("k", "v")
                 heart = _Heart()
                 beating = asyncio.create_task(heart.beat())
-                with supported(harness.frozen):
+                with freeze():
                     started = time.monotonic()
                     calls = [call for _ in range(20) for call in _calls(locator)]
                     ended = await asyncio.gather(*calls, return_exceptions=True)
@@ -255,7 +260,7 @@ def _expire_session(locator: AsyncPluginLocator) -> None:
 
 
 def _is_idle() -> bool:
-    """Say whether threads have ended, except one of each locator that checks its lease."""
+    """Return whether threads have ended, except one of each locator that checks its lease."""
     temporary = [one for one in threading.enumerate() if one.name.startswith(_TEMPORARY)]
     return len(temporary) <= _LOCATORS
 

@@ -68,7 +68,7 @@ class GuardRaceTests(Suite):
 
 
 def _refuses_guards(client: PluginLocator) -> bool:
-    """Say whether the store declares no guards; then it must refuse them."""
+    """Return whether the store declares no guards; then it must refuse them."""
     if Capability.GUARDS in client.backend.capabilities:
         return False
     with pytest.raises(UnsupportedError):

@@ -216,7 +216,7 @@ def _blocked(client: PluginLocator) -> Generator[tuple[ElectorLog, Callable[[], 
 
 
 def _agree(logs: list[ElectorLog], count: int) -> bool:
-    """Say whether that number lead, by the clock and by their callbacks."""
+    """Return whether that number lead, by the clock and by their callbacks."""
     leading = [log for log in logs if log.adapter.am_i_leader()]
     announced = [log for log in logs if log.calls[-1:] == [BECOMING]]
     return leading == announced and len(leading) == count

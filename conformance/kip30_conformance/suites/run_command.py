@@ -18,7 +18,7 @@ from kip30_conformance.clients.run_processes import SERVICE, TREE, Arena
 from kip30_conformance.clients.ticker import POLITE_STATUS
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Suite, supported
+from kip30_conformance.suite import Freeze, Suite
 
 NOT_ELECTED = 6
 """Exit status of ``kip30 run --wait`` when the time to wait has passed."""
@@ -157,9 +157,9 @@ class RunnerTests(RunnerSuite):
         arena.await_term(epoch)
         arena.expect_no_overlap()
 
-    def test_W10_store_down_at_start(self, arena: Arena, harness: Harness) -> None:
+    def test_W10_store_down_at_start(self, arena: Arena, freeze: Freeze) -> None:
         """A runner that cannot reach the store says so, retries, and leads once it can."""
-        with supported(harness.frozen):
+        with freeze():
             runner = arena.start(*arena.ticker(), options=_IMPATIENT)
             eventually(
                 lambda: "waiting for the store" in runner.said,
@@ -167,9 +167,9 @@ class RunnerTests(RunnerSuite):
             )
         arena.await_term()
 
-    def test_W10_waiting_is_bounded(self, arena: Arena, harness: Harness) -> None:
+    def test_W10_waiting_is_bounded(self, arena: Arena, freeze: Freeze) -> None:
         """With --wait a runner gives up in time, with an exit status of its own."""
-        with supported(harness.frozen):
+        with freeze():
             runner = arena.start("true", options=("--wait=1", *_IMPATIENT))
             assert runner.wait() == NOT_ELECTED
 

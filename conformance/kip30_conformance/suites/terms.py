@@ -147,7 +147,7 @@ class _Log:
         self._nominated = not self._nominated
 
     def is_settled(self) -> bool:
-        """Say whether all terms gained were lost again, except for a present one."""
+        """Return whether all terms gained were lost again, except for a present one."""
         held = self._election.leadership("c")
         gained = sorted(term.epoch for term in self.elected.events)
         ended = sorted(term.epoch for term in self.lost.events)
@@ -163,7 +163,7 @@ class _Log:
 def _agree(
     changes: Recorder[LeaderChange[str]], observer: LeaderElection[str], logs: list[_Log]
 ) -> bool:
-    """Say whether a candidate leads if there is one, and all listeners agree on it."""
+    """Return whether a candidate leads if there is one, and all listeners agree on it."""
     led = [log for log in logs if log.leads()]
     right_number = len(led) == min(1, sum(log.waits() for log in logs))
     shown = changes.events[-1].leader if changes.events else None

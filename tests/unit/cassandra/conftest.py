@@ -1,6 +1,7 @@
 """Clients of a real server of the tests' own."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -10,7 +11,6 @@ from kip30.config import Written
 from kip30.driver.scanning import ScanDriver, View
 from kip30.runtime.resolution import scanner
 from kip30_conformance.servers import Ensemble, Link
-from kip30_conformance.servers.needing import needed
 from tests.unit.clients import PATIENT, Open, opening, unused_namespace
 
 from .admin import Admin
@@ -20,10 +20,8 @@ OPERATION_SECONDS = 3.0
 
 
 @pytest.fixture(scope="session")
-def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """Yield a node that is shared, since it takes long to start; who empties it has another one."""
-    with needed("cassandra", folder=tmp_path_factory.mktemp("cassandra")) as servers:
-        yield servers
+def ensemble(shared_server: Callable[[str], Ensemble]) -> Ensemble:
+    return shared_server("cassandra")
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +63,9 @@ def open_scanner(ensemble: Ensemble, namespace: str) -> Iterator[OpenScanner]:
 @pytest.fixture
 def keyspace(admin: Admin) -> Iterator[str]:
     """Yield the name of a keyspace that is not there."""
-    yield "vanishing_one"
-    admin.tell("DROP KEYSPACE IF EXISTS vanishing_one")
+    name = f"vanishing_{os.getpid()}"
+    yield name
+    admin.tell(f"DROP KEYSPACE IF EXISTS {name}")
 
 
 def is_put(client: PluginLocator) -> bool:

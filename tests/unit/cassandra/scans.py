@@ -48,6 +48,6 @@ def keys_of(rows: Iterable[Row]) -> Counter[str]:
 
 
 def is_there(admin: Admin, keyspace: str) -> bool:
-    """Say whether there is a *keyspace*."""
+    """Return whether there is a *keyspace*."""
     found = "SELECT * FROM system_schema.keyspaces WHERE keyspace_name = %s"
     return bool(admin.tell(found, keyspace))

@@ -9,7 +9,7 @@ from kip30.config import Written, build, load
 from kip30_backends.cassandra import CassandraSettings
 from kip30_backends.cassandra.schema import ddl
 from kip30_conformance.polling import time_scale
-from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers import Ensemble, Link
 
 from .admin import Admin
 from .doctor import diagnosis, visit
@@ -58,9 +58,10 @@ def test_who_is_there_says_nothing(silent: str) -> None:
     assert told.startswith(f"Cassandra at {silent}: no answer in time: does a node serve there?")
 
 
-def test_a_node_that_stands_still(ensemble: Ensemble, reached: dict[str, Written]) -> None:
-    with ensemble.frozen():
-        assert "no answer in time: does a node serve there?" in diagnosis(**reached)
+def test_a_node_out_of_reach(link: Link, reached: dict[str, Written]) -> None:
+    link.cut()
+    told = diagnosis(**{**reached, **link.settings()})
+    assert "no answer in time: does a node serve there?" in told
 
 
 def test_another_data_centre(reached: dict[str, Written]) -> None:

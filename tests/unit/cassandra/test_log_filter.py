@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from kip30 import PluginLocator, UnavailableError
 from kip30_conformance.polling import eventually
-from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers import Link
 from tests.unit.clients import Open
 
 DRIVER = "cassandra.pool"
@@ -36,17 +36,14 @@ def attempts() -> Iterator[Attempts]:
 
 
 def test_a_node_out_of_reach_is_told_of_once(
-    ensemble: Ensemble, attempts: Attempts, open_client: Open, caplog: pytest.LogCaptureFixture
+    link: Link, attempts: Attempts, open_client: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = open_client()
+    client = open_client(**link.settings())
     client.storage().put("k", "v")
-    ensemble.nodes[0].kill()
-    try:
-        eventually(lambda: attempts.count >= 5, what="attempts to reconnect")
-        records = [one for one in caplog.records if one.name.startswith("cassandra")]
-    finally:
-        ensemble.nodes[0].restart()
-        ensemble.await_ready()
+    link.refuse()
+    eventually(lambda: attempts.count >= 5, what="attempts to reconnect")
+    records = [one for one in caplog.records if one.name.startswith("cassandra")]
+    link.heal()
     heard = Counter(record.msg for record in records)
     assert sum(str(text).startswith(RECONNECTION) for text in heard.elements()) == 1
     assert set(heard.values()) == {1}
@@ -54,16 +51,12 @@ def test_a_node_out_of_reach_is_told_of_once(
 
 
 def test_a_log_for_debugging_has_all_of_it(
-    ensemble: Ensemble, attempts: Attempts, open_client: Open, caplog: pytest.LogCaptureFixture
+    link: Link, attempts: Attempts, open_client: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, DRIVER):
-        open_client()
-        ensemble.nodes[0].kill()
-        try:
-            eventually(lambda: attempts.count >= 3, what="attempts to reconnect")
-        finally:
-            ensemble.nodes[0].restart()
-            ensemble.await_ready()
+        open_client(**link.settings())
+        link.refuse()
+        eventually(lambda: attempts.count >= 3, what="attempts to reconnect")
         heard = [record for record in caplog.records if str(record.msg).startswith(RECONNECTION)]
     assert len(heard) == attempts.count
 

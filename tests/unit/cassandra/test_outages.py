@@ -1,15 +1,16 @@
-"""Nodes that die, freeze, or come back empty."""
+"""Nodes that fall silent, or come back empty."""
 
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kip30 import OutcomeUnknownError, UnavailableError, ValueChange
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
-from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers import Ensemble, Link
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import Open
 
@@ -18,14 +19,15 @@ from .conftest import OPERATION_SECONDS
 A_MOMENT = 0.3
 
 
-@pytest.fixture(scope="module")
-def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    with needed("cassandra", folder=tmp_path_factory.mktemp("outages")) as servers:
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Ensemble]:
+    with needed("cassandra", folder=tmp_path / "outages") as servers:
         yield servers
 
 
-def test_a_node_that_comes_back_empty(ensemble: Ensemble, open_client: Open) -> None:
-    client, heard = open_client(), Recorder[ValueChange[str]]()
+@pytest.mark.large
+def test_a_node_that_comes_back_empty(own: Ensemble, open_client: Open) -> None:
+    client, heard = open_client(**own.settings()), Recorder[ValueChange[str]]()
     storage = client.storage()
     storage.put("k", "old")
     client.listener_registry().add_value_change_listener("k", heard)
@@ -33,7 +35,7 @@ def test_a_node_that_comes_back_empty(ensemble: Ensemble, open_client: Open) -> 
     assert election.nominate("c", "")
     old = election.leadership("c")
     assert old is not None
-    ensemble.nodes[0].restart(empty=True)
+    own.nodes[0].restart(empty=True)
     eventually(lambda: heard.events and heard.events[-1].value is None, within=30)
     eventually(lambda: not old.is_valid(), what="the term of the lost data is over")
     eventually(lambda: election.leadership("c"), within=30, what="there is a new term")
@@ -41,27 +43,27 @@ def test_a_node_that_comes_back_empty(ensemble: Ensemble, open_client: Open) -> 
     eventually(lambda: heard.events[-1].value == "new")
 
 
-def test_a_frozen_node_holds_nobody_up(ensemble: Ensemble, open_client: Open) -> None:
-    client = open_client()
+def test_a_silent_node_holds_nobody_up(link: Link, open_client: Open) -> None:
+    client = open_client(**link.settings())
     client.storage().put("frozen", "")
     client.group_membership("g").join("m", "")
-    with ensemble.frozen():
-        started = time.monotonic()
-        futures = [client.storage().fetch(f"k{number}") for number in range(1000)]
-        assert {type(future.exception()) for future in futures} == {UnavailableError}
-        with pytest.raises((OutcomeUnknownError, UnavailableError)):
-            client.storage().update("frozen", "v")
-        assert time.monotonic() - started < 2.1 * OPERATION_SECONDS + A_MOMENT * time_scale()
-        started = time.monotonic()
-        client.close()
-        assert time.monotonic() - started < OPERATION_SECONDS + A_MOMENT * time_scale()
+    link.cut()
+    started = time.monotonic()
+    futures = [client.storage().fetch(f"k{number}") for number in range(1000)]
+    assert {type(future.exception()) for future in futures} == {UnavailableError}
+    with pytest.raises((OutcomeUnknownError, UnavailableError)):
+        client.storage().update("frozen", "v")
+    assert time.monotonic() - started < 2.1 * OPERATION_SECONDS + A_MOMENT * time_scale()
+    started = time.monotonic()
+    client.close()
+    assert time.monotonic() - started < OPERATION_SECONDS + A_MOMENT * time_scale()
 
 
-def test_closed_while_frozen_leaves_no_thread(ensemble: Ensemble, open_client: Open) -> None:
+def test_closed_while_a_node_is_silent_leaves_no_thread(link: Link, open_client: Open) -> None:
     open_client().close()
     before = {thread.name for thread in threading.enumerate()}
-    client = open_client()
+    client = open_client(**link.settings())
     client.group_membership("g").join("m", "")
-    with ensemble.frozen():
-        client.close()
-        eventually(lambda: {thread.name for thread in threading.enumerate()} <= before, within=20)
+    link.cut()
+    client.close()
+    eventually(lambda: {thread.name for thread in threading.enumerate()} <= before, within=20)

@@ -1,5 +1,6 @@
 """Reading tables in bulk that kip30 did not make."""
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +12,7 @@ from kip30_backends.cassandra import scanning
 from .admin import Admin
 from .scans import OpenScanner, is_there, located, rows_of, sizes_of
 
+KEYSPACE = f"raw_tables_{os.getpid()}"
 ROWS = 40
 
 OpenRaw = Callable[[str], ScanDriver]
@@ -20,16 +22,16 @@ OpenRaw = Callable[[str], ScanDriver]
 def raw(admin: Admin) -> Iterator[None]:
     """Have a keyspace for tables of any shape."""
     admin.tell(
-        "CREATE KEYSPACE raw_tables WITH replication ="
+        f"CREATE KEYSPACE {KEYSPACE} WITH replication ="
         " {'class': 'SimpleStrategy', 'replication_factor': 1}"
     )
     yield
-    admin.tell("DROP KEYSPACE raw_tables")
+    admin.tell(f"DROP KEYSPACE {KEYSPACE}")
 
 
 @pytest.fixture
 def open_raw(open_scanner: OpenScanner) -> OpenRaw:
-    return lambda table: open_scanner(View(layout=Layout.RAW, under=table), **located("raw_tables"))
+    return lambda table: open_scanner(View(layout=Layout.RAW, under=table), **located(KEYSPACE))
 
 
 @pytest.mark.parametrize("limit", [1, 5, 5_000])
@@ -39,15 +41,15 @@ def test_keys_and_values_as_they_are(
     monkeypatch: pytest.MonkeyPatch,
     limit: int,
 ) -> None:
-    admin.tell("CREATE TABLE IF NOT EXISTS raw_tables.kv (key text PRIMARY KEY, value text)")
+    admin.tell(f"CREATE TABLE IF NOT EXISTS {KEYSPACE}.kv (key text PRIMARY KEY, value text)")
     for number in range(ROWS):
         admin.tell(
-            "INSERT INTO raw_tables.kv (key, value) VALUES (%s, %s) USING TIMESTAMP %s",
+            f"INSERT INTO {KEYSPACE}.kv (key, value) VALUES (%s, %s) USING TIMESTAMP %s",  # noqa: S608
             f"k/{number}/é",
             f"v{number}",
             number + 1,
         )
-    admin.tell("INSERT INTO raw_tables.kv (key) VALUES ('no value')")
+    admin.tell(f"INSERT INTO {KEYSPACE}.kv (key) VALUES ('no value')")  # noqa: S608
     monkeypatch.setattr(scanning, "PageSize", lambda: PageSize(limit))
     monkeypatch.setattr(scanning, "_KEYS", limit)
     store = open_raw("")
@@ -63,8 +65,8 @@ def test_keys_and_values_as_they_are(
 
 
 def test_blobs_in_columns_of_any_name(open_raw: OpenRaw, admin: Admin) -> None:
-    admin.tell('CREATE TABLE raw_tables."Odd" ("the $ ""key" blob PRIMARY KEY, "select" blob)')
-    admin.tell('INSERT INTO raw_tables."Odd" ("the $ ""key", "select") VALUES (0xff00, 0x)')
+    admin.tell(f'CREATE TABLE {KEYSPACE}."Odd" ("the $ ""key" blob PRIMARY KEY, "select" blob)')
+    admin.tell(f'INSERT INTO {KEYSPACE}."Odd" ("the $ ""key", "select") VALUES (0xff00, 0x)')  # noqa: S608
     (row,) = rows_of(open_raw("Odd"))
     assert (row.key, row.data) == (b"\xff\x00", b"")
 
@@ -86,8 +88,8 @@ def test_a_table_of_another_shape(
     columns: str,
     named: str,
 ) -> None:
-    admin.tell("DROP TABLE IF EXISTS raw_tables.other")
-    admin.tell(f"CREATE TABLE raw_tables.other ({columns})")
+    admin.tell(f"DROP TABLE IF EXISTS {KEYSPACE}.other")
+    admin.tell(f"CREATE TABLE {KEYSPACE}.other ({columns})")
     with pytest.raises(StoreError, match=f"{named}.*Spark's Cassandra connector"):
         open_raw("other")
 
@@ -95,7 +97,7 @@ def test_a_table_of_another_shape(
 def test_a_table_that_is_not_there(
     open_raw: OpenRaw, open_scanner: OpenScanner, admin: Admin
 ) -> None:
-    with pytest.raises(StoreError, match=r"there is no table raw_tables\.absent"):
+    with pytest.raises(StoreError, match=rf"there is no table {KEYSPACE}\.absent"):
         open_raw("absent")
     with pytest.raises(StoreError, match=r"there is no table absent\.kv"):
         open_scanner(View(layout=Layout.RAW), **located("absent"))
@@ -103,15 +105,15 @@ def test_a_table_that_is_not_there(
 
 
 def test_a_table_that_is_made_again(open_raw: OpenRaw, admin: Admin) -> None:
-    admin.tell("CREATE TABLE raw_tables.again (key text PRIMARY KEY, value text)")
-    admin.tell("INSERT INTO raw_tables.again (key, value) VALUES ('k', 'v')")
+    admin.tell(f"CREATE TABLE {KEYSPACE}.again (key text PRIMARY KEY, value text)")
+    admin.tell(f"INSERT INTO {KEYSPACE}.again (key, value) VALUES ('k', 'v')")  # noqa: S608
     store = open_raw("again")
     at = store.position()
     (span,) = store.plan(at, 10)
-    admin.tell("DROP TABLE raw_tables.again")
+    admin.tell(f"DROP TABLE {KEYSPACE}.again")
     with pytest.raises(PositionLostError):
         list(store.scan(span, at))
-    admin.tell("CREATE TABLE raw_tables.again (key blob PRIMARY KEY, value text)")
+    admin.tell(f"CREATE TABLE {KEYSPACE}.again (key blob PRIMARY KEY, value text)")
     with pytest.raises(PositionLostError):
         list(store.scan(span, at))
     assert rows_of(store) == []

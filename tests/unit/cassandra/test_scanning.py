@@ -10,6 +10,7 @@ from kip30.driver.scanning import Layout, PageSize, View
 from kip30_backends.cassandra import scan_partitions
 from kip30_backends.cassandra.client.connections import walk
 from kip30_conformance.polling import eventually, time_scale
+from tests.gate.sizes import others_large
 from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
@@ -42,17 +43,18 @@ def test_missing_tables_are_made_while_a_scanner_is_open(
         list(store.plan(before, 1))
 
 
-@pytest.mark.parametrize("rows", [700, 6000, 100_000])
+@pytest.mark.parametrize("rows", others_large([6000, 700, 100_000]))
 def test_a_large_namespace_among_small_ones(
-    open_scanner: OpenScanner, open_client: Open, rows: int
+    open_scanner: OpenScanner, open_client: Open, keyspace: str, rows: int
 ) -> None:
-    storage = open_client(**PATIENT).storage(BYTES)
+    """In a keyspace of its own: a scan passes the rows of all namespaces in one."""
+    storage = open_client(**PATIENT, **located(keyspace)).storage(BYTES)
     keys = [f"large/{number:04d} é" for number in range(NAMES)]
     keys += [f"small/{number}/{name}" for number in range(NAMESPACES) for name in "ab"]
     versions = dict[str, Version]()
     for at in range(0, len(keys), 1_000):
         versions |= storage.put_many({key: key.encode() for key in keys[at : at + 1_000]})
-    store = open_scanner()
+    store = open_scanner(**located(keyspace))
     found = rows_of(store, rows)
     assert Counter(row.key.decode() for row in found) == Counter(keys)
     assert all(row.data == row.key for row in found)
@@ -61,16 +63,17 @@ def test_a_large_namespace_among_small_ones(
     assert sum(planned) == len(keys)
     assert max(planned) <= rows
     assert len(planned) <= 2 * len(keys) // rows + 1
-    assert len(rows_of(open_scanner(View(under="small")), rows)) == 2 * NAMESPACES
+    part = open_scanner(View(under="small"), **located(keyspace))
+    assert len(rows_of(part, rows)) == 2 * NAMESPACES
 
 
 def test_the_seams_of_all_pages(
-    open_scanner: OpenScanner, open_client: Open, monkeypatch: pytest.MonkeyPatch
+    open_scanner: OpenScanner, open_client: Open, keyspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage = open_client(**PATIENT).storage()
+    storage = open_client(**PATIENT, **located(keyspace)).storage()
     keys = [f"n{number}/k{name}" for number in range(12) for name in range(number)]
     storage.put_many(dict.fromkeys(keys, "v"))
-    store = open_scanner()
+    store = open_scanner(**located(keyspace))
     for most, places, names, at_once in [(1, 1, 1, 1), (2, 3, 2, 5), (7, 4, 3, 2)]:
         monkeypatch.setattr(scan_partitions, "PageSize", lambda most=most: PageSize(most))
         monkeypatch.setattr(scan_partitions, "_PLACES", places)

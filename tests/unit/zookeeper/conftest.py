@@ -1,17 +1,16 @@
 """Clients of a real server of the tests' own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from kip30_conformance.servers import Ensemble, start
+from kip30_conformance.servers import Ensemble
 from tests.unit.clients import Open, opening, unused_namespace
 
 
-@pytest.fixture(scope="module")
-def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    with start("zookeeper", folder=tmp_path_factory.mktemp("zookeeper")) as servers:
-        yield servers
+@pytest.fixture(scope="session")
+def ensemble(shared_server: Callable[[str], Ensemble]) -> Ensemble:
+    return shared_server("zookeeper")
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def test_a_server_that_is_named_among_others_is_asked(
 
 
 def _is_answered() -> bool:
-    """Say whether the question about the session's server has been answered."""
+    """Return whether the question about the session's server has been answered."""
     return not any(one.name == "kip30-zookeeper-mode" for one in threading.enumerate())
 
 

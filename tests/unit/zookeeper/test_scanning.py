@@ -399,7 +399,7 @@ def test_positions_of_others(
 
 
 def _is_lost(store: ScanDriver, span: Span, at: Position) -> bool:
-    """Say whether *at* is lost, and not just the session that no server knows any more."""
+    """Return whether *at* is lost, and not just the session that no server knows any more."""
     try:
         list(store.scan(span, at))
     except (PositionLostError, UnavailableError) as error:

@@ -1,13 +1,24 @@
 """Several writes that travel as one."""
 
+from collections.abc import Iterator
+
+import pytest
+
 from kip30 import BYTES
 from kip30.driver import Backend
 from kip30.driver.records import Condition, Write, new_nonce
 from kip30.names import Key
 from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_conformance.polling import time_scale
-from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import PATIENT, Open
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Yield a server that nobody else writes to: these tests count writes, and stop it."""
+    with start("zookeeper", folder=tmp_path_factory.mktemp("storage")) as servers:
+        yield servers
 
 
 def test_who_gives_up_takes_no_other_along(open_client: Open, ensemble: Ensemble) -> None:
