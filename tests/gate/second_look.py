@@ -47,6 +47,8 @@ def main(environment: str, arguments: Sequence[str]) -> int:
     """Return the exit code: 0 if all tests passed, or passed in both second looks."""
     records = Path(os.environ.get("KIP30_GATE_RECORDS", _RECORDS))
     begun = time.monotonic()
+    if "-n" in arguments:
+        _compile(arguments)
     status, outcomes = _run(arguments)
     verdict = _verdict(status, outcomes)
     _keep_unstable(records, environment, verdict.unstable)
@@ -57,6 +59,15 @@ def main(environment: str, arguments: Sequence[str]) -> int:
         print(f"{environment}: {verdict.reason}")
     print(f"unstable: {len(verdict.unstable)}", *(one["test"] for one in verdict.unstable))
     return verdict.status
+
+
+def _compile(arguments: Sequence[str]) -> None:
+    """Collect the tests once, which leaves them compiled, with their asserts rewritten.
+
+    After an installation each process of xdist would compile all of them, at the same time.
+    """
+    words = [sys.executable, "-m", "pytest", *arguments, "-n", "0", "--collect-only", "-q"]
+    subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def _verdict(status: int, outcomes: Outcomes | None) -> Verdict:

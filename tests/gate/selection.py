@@ -3,14 +3,27 @@
 The gate holds every small and medium test, except that a store's faults are a matter of an hour:
 each store runs all cases of the core level and the faults that decide, and `WITNESS` runs the
 others, on three servers where a case takes three. So each contract case runs on a real server.
+Of what the pipeline does with each store it holds the embedded one and `WITNESS`.
 Everything else is in the full set, ``tox -m full``.
 """
 
 import re
+from typing import Any
 
 import pytest
 
-from .sizes import LARGE, is_crowd, is_of_suite, needs_three, nodes_of, size_of, store_of
+from .sizes import (
+    LARGE,
+    STORES,
+    freezes,
+    is_crowd,
+    is_of_pipeline,
+    is_of_suite,
+    needs_three,
+    nodes_of,
+    size_of,
+    store_of,
+)
 
 WITNESS = "etcd"
 """The store that runs each fault there is: its servers start, stop and elect the fastest."""
@@ -42,12 +55,37 @@ ON_WITNESS = {
 }
 """Cases of the core level that, for their length, only `WITNESS` runs in the gate."""
 
-LEFT_OUT = {
-    "test_F20_pause_longer_than_the_session[nodes-1-100]": "ten claims show the same",
-    "test_F20_pause_shorter_than_the_session[nodes-1-100]": "ten claims show the same",
-    "test_F20_pause_of_many_processes[nodes-1]": "a crowd of processes",
+SLOWEST = "cassandra"
+LONG_ON_SLOWEST = {
+    "A04_illegal_state",
+    "A05_epochs_rise_in_states",
+    "A06_callbacks_alternate",
+    "G10_no_leak",
+    "L11_listener_sequence",
+    "L41_claims_at_a_vacancy",
+    "M15_listener_join_leave",
+    "M21_none_comes_before",
+    "Q01_exclusion[fair]",
+    "Q08_readers_and_writers",
+    "Q13_counter_10_000",
+    "Q14_cancelled_await[fair]",
+    "R06_no_phantom",
+    "R08_same_order_for_all",
+    "R10_keyset_rebuild",
+    "R20_write_vs_callback_causality",
+    "S24_list_pages",
+    "S47_list_beyond_a_bound",
+    "S48_no_refusal_without_cause",
 }
-"""Checks that are large on servers, of cases of which others are in the gate."""
+"""Checks of the core level with hundreds of calls in a row, of which `SLOWEST` would spend a third
+of its time in the gate. Their cases have other checks there, or run on three stores."""
+
+LEFT_OUT = {
+    "F20_pause_longer_than_the_session[100]": "ten claims show the same",
+    "F20_pause_shorter_than_the_session[100]": "ten claims show the same",
+    "F20_pause_of_many_processes": "a crowd of processes",
+}
+"""Checks that are as good as large, of cases of which others are in the gate."""
 
 SAFETY = {
     "L01": "one leader",
@@ -82,19 +120,40 @@ def case_of(item: pytest.Item) -> str | None:
 def is_in_gate(item: pytest.Item) -> bool:
     """Return whether the gate holds *item*."""
     if not is_of_suite(item):
-        return size_of(item) != LARGE
-    store = store_of(item)
-    if store is None:
-        return item.path.stem == "test_embedded" and size_of(item) != LARGE
-    if is_crowd(item) or item.name in LEFT_OUT:
+        return size_of(item) != LARGE and not (is_of_pipeline(item) and _is_of_other_store(item))
+    if is_crowd(item) or _name(item) in LEFT_OUT:
         return False
+    store = store_of(item)
+    return item.path.stem == "test_embedded" if store is None else _is_for(store, item)
+
+
+def _is_for(store: str, item: pytest.Item) -> bool:
+    """Return whether the gate runs the check *item* of the suite on *store*."""
     if needs_three(item):
         return store == WITNESS and nodes_of(item) == 3
     if nodes_of(item) == 3:
         return False
+    if store == WITNESS or case_of(item) in DECIDING:
+        return True
     levels = {marker.name for marker in item.iter_markers()}
     is_core = levels.isdisjoint({"fault", "coordinator"}) and case_of(item) not in ON_WITNESS
-    return is_core or store == WITNESS or case_of(item) in DECIDING
+    is_long = store == SLOWEST and _name(item) in LONG_ON_SLOWEST
+    return is_core and not is_long and not freezes(item)
+
+
+def _name(item: pytest.Item) -> str:
+    """Return the name of the check, with its parameters if the lists above name it with them."""
+    name, _, parameters = item.name.removeprefix("test_").partition("[")
+    own = parameters.removesuffix("]").removeprefix("nodes-1").removeprefix("-")
+    with_parameters = f"{name}[{own}]"
+    return with_parameters if with_parameters in LONG_ON_SLOWEST | LEFT_OUT.keys() else name
+
+
+def _is_of_other_store(item: pytest.Item) -> bool:
+    """Return whether *item* has a parameter that is a store other than `WITNESS` and embedded."""
+    callspec: Any = getattr(item, "callspec", None)
+    values = callspec.params.values() if callspec is not None else ()
+    return any(value in STORES and value != WITNESS for value in values)
 
 
 def convicts(item: pytest.Item) -> bool:

@@ -5,7 +5,9 @@ this machine; *large*: several nodes, kills over time, crowds, statistics, growt
 A test's folder gives its size, unless a marker of its own does; see CONTRIBUTING.md.
 """
 
+from collections.abc import Iterable
 from pathlib import PurePath
+from typing import Any
 
 import pytest
 
@@ -17,14 +19,24 @@ STORES = ("zookeeper", "etcd", "consul", "cassandra")
 _SMALL_FOLDERS = frozenset({"benchmarks", "coordinator", "core", "history", "kit", "pipeline"})
 
 
+def others_large(values: Iterable[Any]) -> list[Any]:
+    """Return parameters that make a test large, except for the first, which the gate runs.
+
+    A tuple has the values of several arguments.
+    """
+    first, *others = values
+    return [first, *(_param(value, marks=pytest.mark.large) for value in others)]
+
+
+def _param(value: object, **more: Any) -> Any:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), **more)
+
+
 def size_of(item: pytest.Item) -> str:
     """Return the size of *item*: the one that it is marked with, else that of its folder."""
-    names = {marker.name for marker in item.iter_markers()}
-    # The suites know levels instead of sizes: `heavy` is that of crowds and repetitions.
-    if names & {LARGE, "heavy"}:
+    if is_crowd(item) or nodes_of(item) == 3:
         return LARGE
-    if nodes_of(item) == 3:
-        return LARGE
+    names = _markers(item)
     if names & {SMALL, MEDIUM}:
         return MEDIUM if MEDIUM in names else SMALL
     parts = _path(item).parts
@@ -33,7 +45,8 @@ def size_of(item: pytest.Item) -> str:
 
 def is_crowd(item: pytest.Item) -> bool:
     """Return whether *item* is marked as large, on however many servers."""
-    return bool({LARGE, "heavy"} & {marker.name for marker in item.iter_markers()})
+    # The suites know levels instead of sizes: `heavy` is that of crowds and repetitions.
+    return bool({LARGE, "heavy"} & _markers(item))
 
 
 def nodes_of(item: pytest.Item) -> int:
@@ -49,15 +62,29 @@ def needs_three(item: pytest.Item) -> bool:
     return "three" in getattr(item, "fixturenames", ())
 
 
+def freezes(item: pytest.Item) -> bool:
+    """Return whether *item* stops the servers of all clients, and so needs some of its own."""
+    return "freeze" in getattr(item, "fixturenames", ())
+
+
 def is_of_suite(item: pytest.Item) -> bool:
     """Return whether *item* is of the conformance suite."""
     return _path(item).parent.name == "conformance" and "unit" not in _path(item).parts
+
+
+def is_of_pipeline(item: pytest.Item) -> bool:
+    """Return whether *item* runs jobs of the pipeline."""
+    return _path(item).parent.name == "pipeline" and "unit" not in _path(item).parts
 
 
 def store_of(item: pytest.Item) -> str | None:
     """Return the store whose servers *item* uses, by the place of its file."""
     names = {_path(item).parent.name, _path(item).stem.removeprefix("test_")}
     return next((store for store in STORES if store in names), None)
+
+
+def _markers(item: pytest.Item) -> set[str]:
+    return {marker.name for marker in item.iter_markers()}
 
 
 def _path(item: pytest.Item) -> PurePath:

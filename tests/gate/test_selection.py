@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kip30_conformance.catalogue import listed
+
 from .case_table import ROOT, STORES
-from .selection import DECIDING, SAFETY
+from .selection import DECIDING, LEFT_OUT, LONG_ON_SLOWEST, SAFETY
 
 TOX = configparser.ConfigParser(interpolation=None)
 TOX.read(ROOT / "tox.ini")
@@ -78,6 +80,12 @@ def test_each_case_runs_on_a_server_and_each_core_case_on_all(tmp_path: Path) ->
     assert DECIDING.keys() | SAFETY.keys() <= cases.keys()
     for case in DECIDING:
         assert "full" not in cases[case].values(), case
+
+
+def test_what_is_left_out_exists() -> None:
+    checks = {one.name.removeprefix("test_") for one in listed()}
+    names = LONG_ON_SLOWEST | LEFT_OUT.keys()
+    assert {name.partition("[")[0] for name in names} <= checks
 
 
 def test_the_cases_about_safety_bear_the_marker_and_no_other_does() -> None:

@@ -21,6 +21,7 @@ from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.snapshot import JOB
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.clients.default_signals import heeded
+from tests.gate.sizes import others_large
 
 from .store import embedded, fill, lines, write_properties
 
@@ -184,7 +185,7 @@ def test_a_snapshot_that_is_not_whole(
     ("damage", "told"),
     [*_DAMAGES, (_other, "wave 0 are not those"), (_with_holes, "wave 0 are not those")],
 )
-@pytest.mark.parametrize("job", ["restore", "diff"])
+@pytest.mark.parametrize("job", others_large(["restore", "diff"]))
 def test_of_a_snapshot_that_is_not_whole_nothing_is_written(
     tmp_path: Path, job: str, damage: Callable[[Path, dict[str, Any]], None], told: str
 ) -> None:

@@ -20,7 +20,7 @@ from .stores import contents, fill, stores_in, writing
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "change-store.md"
 VALUES = {f"app/k{number:03}": b"%d" % number for number in range(200)}
 WRITERS = 4
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.large, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

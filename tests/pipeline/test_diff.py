@@ -24,6 +24,7 @@ from kip30.pipeline.record_digests import with_digest
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.schemas import RECORDS, spark_schema
+from tests.gate.sizes import others_large
 
 from .stores import Stores, fill, stores_in
 
@@ -115,6 +116,7 @@ def test_planted_differences_are_found_and_no_others(
     assert tuple(changed.left_version) == tuple(stored.version)
 
 
+@pytest.mark.large
 def test_snapshots_mirrored_and_whole_values(
     spark: SparkSession, left: Path, right: Path, tmp_path: Path
 ) -> None:
@@ -229,6 +231,7 @@ def planted(stores: Stores, name: str) -> tuple[Path, Path]:
     return pair
 
 
+@pytest.mark.large
 def test_what_changes_after_it_was_read_is_unsettled(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
@@ -247,6 +250,7 @@ def test_what_changes_after_it_was_read_is_unsettled(
     assert (report.ending, report.counts["unsettled"]) == (JobEnding.FINDINGS, len(changed))
 
 
+@pytest.mark.large
 def test_no_key_that_writers_change_is_called_different(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
@@ -284,6 +288,7 @@ def _running(work: Callable[[], None], stop: threading.Event) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.large
 def test_a_resumed_diff_reads_nothing_again(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
@@ -306,7 +311,7 @@ def test_a_resumed_diff_reads_nothing_again(
         compared(spark, live(left), live(right), out, resume=True)
 
 
-@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("full", others_large([False, True]))
 def test_equal_stores_have_no_differences(
     spark: SparkSession, left: Path, stores: Stores, tmp_path: Path, *, full: bool
 ) -> None:
@@ -316,6 +321,7 @@ def test_equal_stores_have_no_differences(
     assert (report.ending, found, report.findings) == (JobEnding.DONE, {}, [])
 
 
+@pytest.mark.large
 def test_parts_are_compared(spark: SparkSession, left: Path, right: Path, tmp_path: Path) -> None:
     """Of an empty part there is not even a file to read."""
     whole = taken(spark, left, tmp_path / "l")

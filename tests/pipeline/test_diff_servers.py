@@ -20,6 +20,8 @@ from kip30.pipeline.run_directory import read_manifest
 
 from .stores import Stores, fill, stores_in
 
+pytestmark = pytest.mark.large
+
 SAME = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(60)}
 
 

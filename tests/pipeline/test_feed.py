@@ -291,8 +291,15 @@ def child(source: Path, target: Path | None, out: Path, point: str) -> Iterator[
         process.communicate()
 
 
-@pytest.mark.parametrize("into", ["files", "store"])
-@pytest.mark.parametrize("point", ["written", "committed"])
+@pytest.mark.parametrize(
+    ("point", "into"),
+    [
+        ("written", "files"),
+        pytest.param("written", "store", marks=pytest.mark.large),
+        pytest.param("committed", "files", marks=pytest.mark.large),
+        pytest.param("committed", "store", marks=pytest.mark.large),
+    ],
+)
 def test_p21_killed_after_a_batch(  # noqa: PLR0913, PLR0917  fixtures
     spark: SparkSession, source: Path, target: Path, tmp_path: Path, into: str, point: str
 ) -> None:
@@ -318,6 +325,7 @@ def test_p21_killed_after_a_batch(  # noqa: PLR0913, PLR0917  fixtures
         assert all_of(target) == all_of(source)
 
 
+@pytest.mark.large
 def test_p22_a_batch_that_comes_again(
     spark: SparkSession, source: Path, target: Path, tmp_path: Path
 ) -> None:
@@ -411,6 +419,7 @@ def test_an_outage_is_waited_for(
             eventually(lambda: all_of(target).get("n/late") == b"late", within=60)
 
 
+@pytest.mark.large
 def test_an_outage_of_the_target_is_waited_for(
     spark: SparkSession, stores: Stores, source: Path, tmp_path: Path
 ) -> None:
@@ -442,6 +451,7 @@ def test_what_is_applied_is_deleted(spark: SparkSession, source: Path, tmp_path:
     assert [key for key, _ in changes_of(out_rows(run))] == [f"n/k{turn}" for turn in range(6)]
 
 
+@pytest.mark.large
 def test_batches_leave_nothing_behind(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     """A feed runs for months, with a batch each second."""
     process = psutil.Process()
@@ -459,6 +469,7 @@ def _has_batches(run: Path, number: int) -> bool:
     return len(list(run.glob("out/day=*/batch=*"))) >= number
 
 
+@pytest.mark.large
 def test_ctrl_c_ends_it_and_resume_goes_on(
     spark: SparkSession, source: Path, tmp_path: Path
 ) -> None:

@@ -1,7 +1,8 @@
 """From each store into each, and from a real Kafka into each: what arrives is what was there."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,25 +16,19 @@ from kip30.pipeline.endpoints import (
     target_endpoint,
 )
 from kip30.pipeline.report import JobEnding
+from tests.gate.sizes import others_large
 
 from .corpus import corpus
 from .kafka_broker import broker_on
 from .stores import STORES, Stores, contents, fill, rewriting, stores_in
 
 CORPUS = corpus()
-# In the gate each store is read once and written once, and one of them is its own target.
-OWN_TARGET = "etcd"
 PAIRS = [
-    pytest.param(
-        source,
-        target,
-        id=f"{source}-{target}",
-        marks=[pytest.mark.large]
-        * (target != (source if source == OWN_TARGET else STORES[STORES.index(source) - 1])),
-    )
+    pytest.param(source, target, marks=[pytest.mark.large] * (source == target))
     for source in STORES
     for target in STORES
 ]
+SnapshotOf = Callable[[str], SnapshotEndpoint]
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +38,22 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
 
 
 @pytest.fixture(scope="module")
-def snapshots(
+def snapshot_of(
     stores: Stores, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, SnapshotEndpoint]:
-    """Return a snapshot of the corpus in each store."""
+) -> SnapshotOf:
+    """Return what returns a snapshot of the corpus in a store."""
     folder = tmp_path_factory.mktemp("snapshots")
-    taken: dict[str, SnapshotEndpoint] = {}
-    for store in STORES:
+
+    @cache
+    def taken(store: str) -> SnapshotEndpoint:
         config = stores.config(store, "corpus")
         fill(config, CORPUS)
         source = target_endpoint(parse_endpoint(str(config)))
         options = snapshot.SnapshotOptions(source=source, out=folder / store, span_rows=200)
         report = snapshot.run(spark, options)
         assert (report.ending, report.counts["rows"]) == (JobEnding.DONE, len(CORPUS)), report
-        taken[store] = SnapshotEndpoint(store, folder / store, "")
+        return SnapshotEndpoint(store, folder / store, "")
+
     return taken
 
 
@@ -64,7 +61,7 @@ def snapshots(
 def test_a_snapshot_of_one_store_is_restored_in_another(  # noqa: PLR0913, PLR0917  fixtures
     spark: SparkSession,
     stores: Stores,
-    snapshots: dict[str, SnapshotEndpoint],
+    snapshot_of: SnapshotOf,
     source: str,
     target: str,
     tmp_path: Path,
@@ -73,12 +70,12 @@ def test_a_snapshot_of_one_store_is_restored_in_another(  # noqa: PLR0913, PLR09
     config = stores.config(target, f"from-{source}")
     endpoint = target_endpoint(parse_endpoint(str(config)))
     options = restore_and_migrate.RestoreOptions(
-        source=snapshots[source], target=endpoint, out=tmp_path / "restore"
+        source=snapshot_of(source), target=endpoint, out=tmp_path / "restore"
     )
     report = restore_and_migrate.run(spark, options)
     assert report.ending is JobEnding.DONE, report
     assert report.counts["written"] == report.counts["rows"] == len(CORPUS)
-    compared = diff.DiffOptions(left=snapshots[source], right=endpoint, out=tmp_path / "diff")
+    compared = diff.DiffOptions(left=snapshot_of(source), right=endpoint, out=tmp_path / "diff")
     assert diff.run(spark, compared).ending is JobEnding.DONE
     if source == target:  # once, by the storage that users have
         assert contents(config, sorted(CORPUS)) == CORPUS
@@ -120,7 +117,7 @@ def kafka(stores: Stores, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield broker.properties
 
 
-@pytest.mark.parametrize("target", STORES)
+@pytest.mark.parametrize("target", others_large(STORES))
 def test_the_tree_of_a_kafka_is_taken_over(
     spark: SparkSession, stores: Stores, kafka: Path, target: str, tmp_path: Path
 ) -> None:
@@ -140,6 +137,7 @@ def test_the_tree_of_a_kafka_is_taken_over(
     assert diff.run(spark, compared).ending is JobEnding.DONE
 
 
+@pytest.mark.large
 def test_ephemeral_nodes_of_a_kafka_are_skipped(
     spark: SparkSession, stores: Stores, kafka: Path, tmp_path: Path
 ) -> None:

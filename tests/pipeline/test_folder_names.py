@@ -16,6 +16,7 @@ from kip30.pipeline.repair import run as repair
 from kip30.pipeline.report import JobEnding
 from kip30.pipeline.restore_and_migrate import RestoreOptions
 from kip30.pipeline.restore_and_migrate import run as migrate
+from tests.gate.sizes import others_large
 
 from .feeding import storage_of
 from .snapshots import embedded
@@ -24,7 +25,7 @@ from .stores import contents, fill
 VALUES = {f"n/k{number}": b"%d" % number for number in range(20)}
 
 
-@pytest.mark.parametrize("name", ["a[1]{2,3}*?\\", "50%20 ü=x:y", "$HOME '^\""])
+@pytest.mark.parametrize("name", others_large(["a[1]{2,3}*?\\", "50%20 ü=x:y", "$HOME '^\""]))
 def test_all_jobs_in_folders_of_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     for part in ("source", "target"):

@@ -21,6 +21,7 @@ from kip30.pipeline.path_mapping import Mapping, Skipped
 from kip30.pipeline.report import JobEnding
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.servers import Ensemble, start
+from tests.gate.sizes import others_large
 from tests.unit.consul.admin import Admin as ConsulAdmin
 from tests.unit.etcd.admin import Admin as EtcdAdmin
 from tests.unit.etcd.admin import encoded
@@ -97,7 +98,7 @@ _ALIKE = ["{}/a/b", "{}//a/b", "{}/a//b", "{}/a/b/", "{}a/b", "{}/", "{}", "{}/a
 _ACCEPTED = ["a/b", "a=2Fb", "a%2Fb"]
 
 
-@pytest.mark.parametrize("under", ["one", "two/"])
+@pytest.mark.parametrize("under", others_large(["one", "two/"]))
 def test_paths_alike_do_not_become_one_key(
     spark: SparkSession, etcd: Ensemble, tmp_path: Path, under: str
 ) -> None:

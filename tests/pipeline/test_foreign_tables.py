@@ -19,6 +19,8 @@ from tests.unit.cassandra.admin import Admin
 
 from .stores import Stores, contents, stores_in
 
+pytestmark = pytest.mark.large
+
 _ROWS = {"top": "1", "a/b": "2", "a/b/c": "ü", "a/é k": "", "kv/k": "3", "seed/kv": "4"}
 _BLOBS = {b"app/k": b"\xff\x00", b"app/empty": b"", b"app": b"top", b"apple/k": b"other"}
 _ODD = {b"not utf-8 \xff": b"1", b"a//b": b"2"}
@@ -77,14 +79,7 @@ _TABLES = {
 
 
 @pytest.mark.parametrize("table", _TABLES)
-@pytest.mark.parametrize(
-    "target",
-    [
-        "embedded",
-        pytest.param("etcd", marks=pytest.mark.large),
-        pytest.param("cassandra", marks=pytest.mark.large),
-    ],
-)
+@pytest.mark.parametrize("target", ["embedded", "etcd", "cassandra"])
 def test_a_table_is_taken_over(  # noqa: PLR0913, PLR0917  fixtures
     spark: SparkSession, stores: Stores, seed: Path, table: str, target: str, tmp_path: Path
 ) -> None:

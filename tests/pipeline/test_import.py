@@ -79,6 +79,7 @@ def imported(
     return run
 
 
+@pytest.mark.large
 def test_a_tree_is_taken_over_wave_by_wave(
     imported: Callable[[str, str], tuple[Report, Path]],
 ) -> None:

@@ -122,6 +122,7 @@ def test_what_changed_since_is_refused(
     assert contents(right, KEYS) == SAME | changed | {"left-empty": b""}
 
 
+@pytest.mark.large
 def test_from_a_snapshot(spark: SparkSession, left: Path, right: Path, tmp_path: Path) -> None:
     """The values are those of the snapshot, also if its store has others by now."""
     source = store_endpoint(parse_endpoint(str(left)))
@@ -141,6 +142,7 @@ def test_from_a_snapshot(spark: SparkSession, left: Path, right: Path, tmp_path:
     assert (resumed.counts, resumed.ending) == (report.counts, report.ending)
 
 
+@pytest.mark.large
 def test_from_etcd_into_zookeeper(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:
     left, right = filled(stores, "l", LEFT, "etcd"), filled(stores, "r", RIGHT, "zookeeper")
     of = compared(spark, left, right, tmp_path / "diff")

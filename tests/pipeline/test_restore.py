@@ -185,6 +185,7 @@ restore_and_migrate.run(open_session("local[2]"), options)
 """
 
 
+@pytest.mark.large
 def test_a_killed_driver_is_resumed(
     spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
 ) -> None:

@@ -64,7 +64,7 @@ class _Seen:
     ("password", "kept"),
     [
         pytest.param(CANARY, "env", id="works-env"),
-        pytest.param(WRONG, "file", id="fails-file"),
+        pytest.param(WRONG, "file", id="fails-file", marks=pytest.mark.large),
         pytest.param(CANARY, "file", id="works-file", marks=pytest.mark.heavy),
         pytest.param(WRONG, "env", id="fails-env", marks=pytest.mark.heavy),
     ],

@@ -25,6 +25,7 @@ from kip30.pipeline.report import JobEnding
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.polling import eventually
+from tests.gate.sizes import others_large
 
 from .snapshots import Hooks, embedded, rows_of, take, values_of
 from .stores import fill
@@ -91,7 +92,7 @@ XXHASH64 = 8401142224637180936
 """Of n/k7 and v7, as the first snapshots had it: later ones are compared with them."""
 
 
-@pytest.mark.parametrize(("rows", "slots"), [(1, 16), (7, 1), (50, 2), (100_000, 5)])
+@pytest.mark.parametrize(("rows", "slots"), others_large([(7, 1), (1, 16), (50, 2), (100_000, 5)]))
 def test_how_it_is_cut_changes_nothing(
     spark: SparkSession,
     tmp_path: Path,
@@ -146,7 +147,7 @@ def test_large_values(spark: SparkSession, tmp_path: Path) -> None:
 NAMES = ["a b", "ü—ß", "a[1]{2,3}*?", "50%20", "a#b", "a:b", "back\\slash", "=x", "$HOME", "^'\""]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", others_large(NAMES))
 def test_folders_of_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
     file = embedded(tmp_path)
     fill(file, {"n/a": b"1", "n/b": b"2"})
@@ -171,6 +172,7 @@ def test_no_one_else_can_read_it(spark: SparkSession, source: Path, tmp_path: Pa
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+@pytest.mark.large
 def test_writers_do_not_disturb_it(spark: SparkSession, tmp_path: Path) -> None:
     """P05: whatever a thread wrote last, the writes before are there as well."""
     file = embedded(tmp_path)
@@ -218,7 +220,7 @@ def check_moment(values: dict[str, bytes], threads: int) -> None:
         assert seen[0] - seen[-1] <= 1
 
 
-@pytest.mark.parametrize("point", ["plan", "claims", "files", "manifest", "done"])
+@pytest.mark.parametrize("point", others_large(["files", "plan", "claims", "manifest", "done"]))
 def test_a_resume_after_a_crash(
     spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
@@ -276,6 +278,7 @@ def test_a_resume_with_another_namespace(spark: SparkSession, source: Path, tmp_
     assert values_of(spark, out) == VALUES
 
 
+@pytest.mark.large
 def test_another_store_at_the_same_place(spark: SparkSession, source: Path, tmp_path: Path) -> None:
     """P06."""
 
@@ -403,6 +406,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.large
 def test_nothing_stays_behind(
     spark: SparkSession, source: Path, tmp_path: Path, temporary: Path
 ) -> None:

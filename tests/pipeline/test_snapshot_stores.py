@@ -127,6 +127,7 @@ def test_what_is_rejected_is_found(spark: SparkSession, stores: Stores, tmp_path
     assert values_of(spark, out) == VALUES
 
 
+@pytest.mark.large
 def test_equal_stores_have_equal_digests(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def report_in(folder: Path) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.large
 def test_a_properties_file_is_all_it_needs(config: Path, tmp_path: Path) -> None:
     ended = conform_process(
         config, "--case", "S03", "--case", "G14", "--case", "S30", "--seed", "7", "--out", "out"
@@ -185,6 +186,7 @@ def test_faults_that_do_not_happen_are_no_evidence(config: Path, tmp_path: Path)
     assert outcomes["test_S29_put_own_success"] == "no evidence"
 
 
+@pytest.mark.large
 def test_an_interrupted_run_reports_what_it_has(config: Path, tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "kip30", "conform", "--config", config, "--out", tmp_path / "out"],
@@ -200,6 +202,7 @@ def test_an_interrupted_run_reports_what_it_has(config: Path, tmp_path: Path) ->
     assert 5 <= len(report["checks"]) < 100
 
 
+@pytest.mark.large
 def test_a_stall_of_the_suite_is_noted_at_its_check(config: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kip30", "conform", "--config", str(config)]
     with subprocess.Popen(
@@ -222,6 +225,7 @@ def test_a_stall_of_the_suite_is_noted_at_its_check(config: Path, tmp_path: Path
     assert report["stalled_seconds"] == pytest.approx(sum(stalls), abs=0.01)
 
 
+@pytest.mark.large
 def test_on_a_terminal_there_is_a_bar(config: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kip30", "conform", "--config", str(config)]
     master, terminal = os.openpty()
@@ -240,6 +244,7 @@ def test_on_a_terminal_there_is_a_bar(config: Path, tmp_path: Path) -> None:
     assert b"passed: 1 passed" in shown
 
 
+@pytest.mark.large
 def test_a_seed_is_drawn_and_reported(config: Path, tmp_path: Path) -> None:
     seeds = {conform.run(config, cases=["S01"], out_dir=tmp_path).seed for _ in range(2)}
     assert len(seeds) == 2
