@@ -5,6 +5,8 @@
   background; an environment that needs one waits for it.
 * A run ends with a line for each environment, and a run of the whole gate writes
   ``.tox/gate.json``.
+* ``.tox/results`` keeps the last result of each environment, for
+  ``tests/gate/full_set_table.py``.
 """
 
 import atexit
@@ -13,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +57,8 @@ class _Run:
             return
         self._has_begun = True
         atexit.register(self.end)
+        for name in self._names():  # A run that was killed may have left one.
+            (_RECORDS / "gate" / f"{name}.json").unlink(missing_ok=True)
         servers = sorted({one for name in self._names() for one in self._servers_of(name)})
         if not servers:
             return
@@ -69,8 +74,14 @@ class _Run:
         found = json.loads(file.read_text()) if file.exists() else {}
         file.unlink(missing_ok=True)
         minutes = round((now - self._last) / 60, 1)
-        self._records[name] = {**found, "minutes": minutes, "is_green": exit_code == 0}
+        record = self._records[name] = {**found, "minutes": minutes, "is_green": exit_code == 0}
         self._last = now
+        if self._state.conf.pos_args(None) is None:  # All of its tests ran.
+            results = _RECORDS / "results"
+            results.mkdir(parents=True, exist_ok=True)
+            today = datetime.now(UTC).date().isoformat()
+            origin = {"commit": self._commit, "dirty": self._is_dirty, "date": today}
+            (results / f"{name}.json").write_text(json.dumps(origin | record) + "\n")
 
     def end(self) -> None:
         """Print a line for each environment; write the verdict if this was the whole gate."""
