@@ -166,7 +166,7 @@ class LeaderElectorAdapter(Closeable):
         self.elect()
 
     def am_i_leader(self) -> bool:
-        """Say whether this broker leads, by its own clock and at this moment.
+        """Return whether this broker leads, by its own clock and at this moment.
 
         After the locator was closed, and in a forked child, it does not.
         """

@@ -224,7 +224,7 @@ def _by_parent(paths: Sequence[bytes]) -> Iterator[tuple[bytes, Sequence[bytes]]
 
 
 def _are_literal(names: Sequence[bytes]) -> bool:
-    """Say whether all *names* escape to themselves and are short enough, in a few passes of C."""
+    """Return whether all *names* escape to themselves and are short, in a few passes of C."""
     joined = b"/%b/" % b"/".join(names)
     return (
         joined.translate(None, _LITERAL) == b"/" * (len(names) + 1)

@@ -216,7 +216,7 @@ class _Mailbox:
             signal.set_wakeup_fd(former)
 
     def is_foreign(self) -> bool:
-        """Say whether this is a forked child."""
+        """Return whether this is a forked child."""
         return os.getpid() != self._pid
 
     def put(self, number: int) -> None:

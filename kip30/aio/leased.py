@@ -52,7 +52,7 @@ class AsyncLeaseBound(Generic[H]):
         return self._held.deadline
 
     def is_valid(self) -> bool:
-        """Say whether this still holds now, by the clock."""
+        """Return whether this still holds now, by the clock."""
         return self._held.is_valid()
 
     def remaining_seconds(self) -> float:

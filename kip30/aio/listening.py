@@ -85,7 +85,7 @@ class Callback(Listener[E]):
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Say whether *other* calls the same function."""
+        """Return whether *other* calls the same function."""
         return isinstance(other, Callback) and self._function == other._function
 
     @override

@@ -105,7 +105,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
     # -- taking part
 
     def poll(self, timeout_seconds: float = 0.0) -> bool:
-        """Take part in the group for *timeout_seconds*, and say whether the member is stable.
+        """Take part in the group for *timeout_seconds*, and return whether the member is stable.
 
         Joins the group, and its rounds, and calls the application. With 0 it does what can be done
         at once. Ends by *timeout_seconds*, or one operation timeout later while the store does not
@@ -128,7 +128,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
         return self._poll(self._clock.now() + seconds)
 
     def ensure_active_group(self, timeout_seconds: float | None = None) -> bool:
-        """Poll until the member is stable, and say whether it is within *timeout_seconds*.
+        """Poll until the member is stable, and return whether it is within *timeout_seconds*.
 
         After `start` this waits for the polling thread.
 
@@ -286,7 +286,7 @@ class AbstractCoordinator(MemberStatus, Closeable):
             thread.join(self._patience)
 
     def _begin_end(self, *, gives_instance_up: bool) -> bool:
-        """Let nothing more begin, and say whether this is the first call that asks for the end."""
+        """Let nothing more begin; return whether this is the first call that asks for the end."""
         with self._lock:
             if first := not self._closing.is_set():
                 self._gives_instance_up = gives_instance_up

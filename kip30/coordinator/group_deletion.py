@@ -18,7 +18,7 @@ from kip30.storage import Guards, Storage, Versioned
 
 
 def delete_group(locator: PluginLocator, group_id: str, *, with_data: bool = False) -> bool:
-    """Delete what *group_id* has left in the store, and say whether there was anything.
+    """Delete what *group_id* has left in the store, and return whether there was anything.
 
     Names that are used once, such as one group for each job, would otherwise add up. The state goes
     with the shares in it, those that wait for static members included, and so do the instance ids;

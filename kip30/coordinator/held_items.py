@@ -68,7 +68,7 @@ class HeldItems(Generic[T]):
 class HoldingCoordinator(AbstractCoordinator, Generic[T]):
     """A member whose share is items, which a listener begins with and gives up.
 
-    Subclasses decode a share, and say whether what the leader divides has changed.
+    Subclasses decode a share, and return whether what the leader divides has changed.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class HoldingCoordinator(AbstractCoordinator, Generic[T]):
 
     @abstractmethod
     def _has_changed(self) -> bool:
-        """Say whether what is divided has changed since the last assignment of this member.
+        """Return whether what is divided has changed since the last assignment of this member.
 
         A leader that has made no assignment yet does not know the input of the last one.
         """

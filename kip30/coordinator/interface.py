@@ -137,7 +137,7 @@ class MemberApplication(Coordinator):
         """
 
     def follow_up(self) -> bool:
-        """Say whether another round must follow at once; asked after `perform_assignment`.
+        """Return whether another round must follow at once; asked after `perform_assignment`.
 
         It must if work was withheld because its present owner must give it up first.
         """
@@ -150,7 +150,7 @@ class MemberApplication(Coordinator):
         """
 
     def is_cooperative(self) -> bool:
-        """Say whether this member keeps its work while it joins a round; asked once.
+        """Return whether this member keeps its work while it joins a round; asked once.
 
         If not, it gives up all of it in `on_join_prepare`. A cooperative member gives work up by
         joining without it, and what it has given up goes to another member in a later round only.

@@ -93,7 +93,7 @@ def attempt_name(round_number: int, epoch: int, nonce: str) -> str:
 
 
 def is_outdated(part_name: str, generation: int) -> bool:
-    """Say whether a part is of an attempt that no member reads any longer.
+    """Return whether a part is of an attempt that no member reads any longer.
 
     The parts of *generation* and of the one before it stay, for members that lag behind; so do
     those of the round in progress, of any leader, and names that are not parts.

@@ -102,7 +102,7 @@ class LeaderTask:
     # -- any thread
 
     def is_leading(self) -> bool:
-        """Say whether the member leads, by its lease."""
+        """Return whether the member leads, by its lease."""
         leadership = self._leadership
         return leadership is not None and leadership.is_valid()
 
@@ -337,5 +337,5 @@ def _outdated(facts: LeaderFacts, reading: StateReading) -> LeaderFacts:
 
 
 def _is_for(facts: LeaderFacts, vote: Vote) -> bool:
-    """Say whether *vote* is that of the generation which is being formed now."""
+    """Return whether *vote* is that of the generation which is being formed now."""
     return facts.formation is not None and facts.formation.vote is vote

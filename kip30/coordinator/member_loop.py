@@ -160,14 +160,14 @@ class MemberLoop:
         self._share.signal()
 
     def is_stable(self) -> bool:
-        """Say whether the member has taken up the share of the newest generation that it knows."""
+        """Return whether the member has taken up its share of the newest known generation."""
         with self._share.changed:
             if self._share.is_offered():
                 return False  # on_join_complete has not returned, and may raise
             return member_state(self._share.current()) is MemberState.STABLE
 
     def run(self, until: float, *, ends_when_stable: bool = False) -> bool:
-        """Carry steps out until the clock shows *until*; say whether the member is then stable.
+        """Carry steps out until the clock shows *until*; return whether the member is then stable.
 
         Raises:
             MemberEndedError: It has ended for good.
@@ -192,7 +192,7 @@ class MemberLoop:
                     return self.is_stable()
 
     def _is_ready(self, until: float) -> bool:
-        """Say whether a step may be tried, with the listener in place; false if not by *until*."""
+        """Return whether a step may be tried with the listener there; false if not by *until*."""
         while self._may_try(until):
             if self._listen is None or self._closing.is_set() or self._tried(self._register):
                 return True
@@ -223,7 +223,7 @@ class MemberLoop:
         return member_next(facts)
 
     def _may_consider_rejoin(self, facts: MemberFacts) -> bool:
-        """Say whether metadata may be asked for; if it raised last, only between other steps."""
+        """Return whether metadata may be asked for; if it raised last, only between other steps."""
         return not self._has_raised or isinstance(member_next(facts), steps.WaitForChange)
 
     def _carry_out(self, step: steps.MemberStep) -> bool:

@@ -91,7 +91,7 @@ class MemberStatus(MemberApplication):
         return parts.share.lost
 
     def is_valid(self) -> bool:
-        """Say whether the share is valid at this moment, by `deadline`."""
+        """Return whether the share is valid at this moment, by `deadline`."""
         return self._clock.now() < self.deadline
 
     def check(self) -> None:

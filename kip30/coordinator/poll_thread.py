@@ -34,7 +34,7 @@ class PollThread:
             raise UnavailableError("the system has no thread to spare: nothing was started")
 
     def is_current(self) -> bool:
-        """Say whether this is the calling thread."""
+        """Return whether this is the calling thread."""
         return threading.current_thread() is self._thread
 
     def join(self, timeout_seconds: float) -> None:

@@ -134,7 +134,7 @@ class Blobs:
 
 
 def _is_encodable(text: str) -> bool:
-    """Say whether *text* has no lone surrogate, which JSON can spell."""
+    """Return whether *text* has no lone surrogate, which JSON can spell."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -105,11 +105,11 @@ class MemberShare:
         return facts.deadline if member is not None and member.is_valid() else NEVER
 
     def is_valid(self) -> bool:
-        """Say whether the share is valid at this moment."""
+        """Return whether the share is valid at this moment."""
         return self.clock.now() < self.deadline()
 
     def is_member(self) -> bool:
-        """Say whether the group shows this member, by its lease."""
+        """Return whether the group shows this member, by its lease."""
         member = self._member
         return member is not None and member.is_valid()
 
@@ -173,11 +173,11 @@ class MemberShare:
             self._publish_view(self._offered)
 
     def is_offered(self) -> bool:
-        """Say whether a share is offered that is not taken up yet."""
+        """Return whether a share is offered that is not taken up yet."""
         return self._offered is not None
 
     def is_unconfirmed(self) -> bool:
-        """Say whether a reading may make the present share valid that is not valid yet."""
+        """Return whether a reading may make the present share valid that is not valid yet."""
         facts = self.current()
         own, state = facts.own, facts.state
         is_waiting = own is not None and own.confirmed_at is None
@@ -209,7 +209,7 @@ class MemberShare:
             return True
 
     def has_signal(self) -> bool:
-        """Say whether there may be something to do since the last step."""
+        """Return whether there may be something to do since the last step."""
         return self._signals != self._seen
 
     # -- with the lock

@@ -174,7 +174,7 @@ class GroupRequests(Closeable):
             self._election.resign(self._member_id)
 
     def has_leader(self) -> bool:
-        """Say whether the group has a leader now."""
+        """Return whether the group has a leader now."""
         return self._election.get_leader() is not None
 
     # -- of the leader

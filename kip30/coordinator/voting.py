@@ -93,7 +93,7 @@ def check_offer(
 
 
 def check_cooperation(cooperative: Mapping[str, bool]) -> bool:
-    """Say whether the protocols of one member are cooperative, given each by name (K49).
+    """Return whether the protocols of one member are cooperative, given each by name (K49).
 
     Raises:
         UsageError: Some are and some are not. The member must know before it joins whether to give

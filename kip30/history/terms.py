@@ -40,12 +40,12 @@ class Terms:
             self._epochs[term.service].append(term)
 
     def was_in_force(self, row: Operation) -> bool:
-        """Say whether the fence of *row* was certainly in force from its call to its return."""
+        """Return whether the fence of *row* was certainly in force from its call to its return."""
         held = () if row.fence is None else self._held.get(row.fence, ())
         return any(one.begun_ns <= row.called_ns and row.ends_ns <= one.held_ns for one in held)
 
     def was_outdated(self, row: Operation) -> bool:
-        """Say whether a newer epoch than that of its fence existed when *row* was called."""
+        """Return whether a newer epoch than that of its fence existed when *row* was called."""
         if row.fence is None:
             return False
         known = self._epochs.get(row.fence.service, ())

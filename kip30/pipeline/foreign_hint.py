@@ -34,7 +34,7 @@ def with_hint(report: Report, source: Endpoint) -> Report:
 
 
 def _is_foreign(source: StoreEndpoint) -> bool:
-    """Say whether one of the first keys is not below the root of kip30's data."""
+    """Return whether one of the first keys is not below the root of kip30's data."""
     root = source.config.resolve().context.namespace.encode().strip(b"/") + b"/"
     try:
         keys = list(islice(_keys(source), _MOST_KEYS))

@@ -93,7 +93,7 @@ class _Preflight:
             self._note(target.text, "same-store", f"is the same store as {source.text}")
 
     def _check_store(self, endpoint: Endpoint) -> bool:
-        """Say whether *endpoint* can be read from everywhere, or note why not."""
+        """Return whether *endpoint* can be read from everywhere, or note why not."""
         if isinstance(endpoint, SnapshotEndpoint):
             return self._check_snapshot(endpoint)
         config = self._travelling(endpoint)

@@ -14,7 +14,7 @@ _PLACES = ("chroot", "keyspace", "directory")
 
 
 def is_same_store(left: StoreConfig, right: StoreConfig) -> bool:
-    """Say whether both mean the same keys: one store, with one namespace.
+    """Return whether both mean the same keys: one store, with one namespace.
 
     Two that have a server in common are one. Clusters whose configurations name different servers
     of theirs are not recognized; `preflight` asks the stores themselves.

@@ -162,7 +162,7 @@ def slots(session: SparkSession) -> int:
 
 
 def is_local(master: str | None) -> bool:
-    """Say whether workers of *master* share files and network with this process."""
+    """Return whether workers of *master* share files and network with this process."""
     return master is None or master.startswith("local")
 
 

@@ -14,7 +14,7 @@ _PATHS = ("path", "paths, comma separated")
 
 
 def is_shared(master: str | None, remote: str | None = None) -> bool:
-    """Say whether all processes of a job are on this machine, and so read the same files."""
+    """Return whether all processes of a job are on this machine, and so read the same files."""
     return remote is None and (master is None or master.startswith("local"))
 
 

@@ -86,7 +86,7 @@ class Counter:
         return changed
 
     def compare_and_set(self, expected: int, new: int) -> bool:
-        """Set it to *new* if it is *expected*, and say whether it was.
+        """Set it to *new* if it is *expected*, and return whether it was.
 
         Raises:
             UsageError: *expected* or *new* is not a whole number. Nothing was sent.

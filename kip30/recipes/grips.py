@@ -64,7 +64,7 @@ class Grip(Closeable):
         return self.held.deadline
 
     def is_valid(self) -> bool:
-        """Say whether it is still held, by the lease clock and at this moment."""
+        """Return whether it is still held, by the lease clock and at this moment."""
         return self.held.is_valid()
 
     def check(self) -> None:

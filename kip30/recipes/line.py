@@ -179,7 +179,7 @@ class Place:
         self._task.wake()
 
     def is_admitted(self) -> bool:
-        """Say whether it is admitted, and still there."""
+        """Return whether it is admitted, and still there."""
         is_admitted = self.admitted.done() and self.admitted.exception() is None
         return is_admitted and self.member.is_valid()
 
@@ -212,7 +212,7 @@ class Place:
         return self._line.left(self.member.id, self._lifecycle)
 
     def look(self) -> bool:
-        """Read the line, and say whether the place is admitted."""
+        """Read the line, and return whether the place is admitted."""
         self._position.count()
         return not self._position.awaited
 

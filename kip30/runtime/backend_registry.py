@@ -191,7 +191,7 @@ class Registry:
             ) from error
 
     def _may_lack(self, error: Exception) -> bool:
-        """Say whether *error* could be due to plugins that were not loaded."""
+        """Return whether *error* could be due to plugins that were not loaded."""
         is_missing = isinstance(error, ModuleNotFoundError)
         return is_missing and bool(self._paths.places) and not self._load_plugins
 
@@ -227,7 +227,7 @@ def _default(registry: Registry) -> tuple[str, str]:
 
 
 def _is_installed(name: str, registry: Registry) -> bool:
-    """Say whether all that backend *name* imports is there; any other failure is raised."""
+    """Return whether all that backend *name* imports is there; any other failure is raised."""
     try:
         registry.find(name)
     except NotLoadedError:
@@ -257,7 +257,7 @@ def _installed() -> list["EntryPoint"]:
 
 
 def _has_cache_folder() -> bool:
-    """Say whether stevedore's cache has a folder of the user's own.
+    """Return whether stevedore's cache has a folder of the user's own.
 
     Without a home directory stevedore would read a folder ``~`` in the working directory, and
     create it.

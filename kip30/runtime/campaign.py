@@ -264,7 +264,7 @@ class Campaign:
                 self._terms.close()
 
     def _is_owed(self) -> bool:
-        """Say whether a claim must be given back, or may have to be once the store shows it."""
+        """Return whether a claim must be given back, or may have to be once the store shows it."""
         return bool(self._leaving or self._late_claims or self._surplus)
 
     def _keep_in_line(self) -> None:

@@ -99,12 +99,12 @@ class Candidacy:
         self.lost_answer = False
 
     def leads(self) -> bool:
-        """Say whether the candidate leads at this moment."""
+        """Return whether the candidate leads at this moment."""
         leadership = self.leadership
         return leadership is not None and leadership.is_valid()
 
     def is_renewed_by(self, other: "Candidacy") -> bool:
-        """Say whether nominating *other* asks for nothing that differs from this nomination."""
+        """Return whether nominating *other* asks for nothing that differs from this nomination."""
         given = zip(other.callbacks, self.callbacks, strict=True)
         return other.data == self.data and all(
             callback is None or callback == own for callback, own in given

@@ -72,7 +72,7 @@ class CandidateLine:
         self._is_served = False
 
     def __bool__(self) -> bool:
-        """Say whether there is a place, or a claim of one that may still be granted."""
+        """Return whether there is a place, or a claim of one that may still be granted."""
         return self._claims is not None or bool(self._late)
 
     def turn(self) -> int:
@@ -80,7 +80,7 @@ class CandidateLine:
         return min(self.rank, NEAR)
 
     def is_near(self) -> bool:
-        """Say whether this candidate must watch the service."""
+        """Return whether this candidate must watch the service."""
         return self.rank < NEAR or self._position is None or self._looks
 
     def saw_leader(self) -> None:

@@ -205,7 +205,7 @@ class Dispatcher:
                 thread.join(max(0.0, until - time.monotonic()))
 
     def owns_this_thread(self) -> bool:
-        """Say whether the calling thread is one of the pool's."""
+        """Return whether the calling thread is one of the pool's."""
         with self._lock:
             return threading.current_thread() in {*self._threads, self._timer_thread}
 
@@ -293,7 +293,7 @@ class Dispatcher:
                     self._start_worker()
 
     def _starved(self) -> bool:
-        """Say whether more tasks wait than workers are starting or about to take one."""
+        """Return whether more tasks wait than workers are starting or about to take one."""
         return len(self._ready) > self._idle
 
     def _ring_timers(self) -> None:

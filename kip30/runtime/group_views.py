@@ -354,7 +354,7 @@ def _members(snapshot: Snapshot, data: Mapping[str, T], hidden: frozenset[str]) 
 def _has_new_incarnation(
     names: Iterable[str], before: Mapping[str, Entry], after: Mapping[str, Entry]
 ) -> bool:
-    """Say whether a member of both states, among *names*, has a new incarnation."""
+    """Return whether a member of both states, among *names*, has a new incarnation."""
     return any(
         before[name].version != after[name].version
         for name in names

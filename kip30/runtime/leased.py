@@ -74,7 +74,7 @@ class LeaseBound:
         return self.lease.deadline
 
     def is_valid(self) -> bool:
-        """Say whether this still holds now, by the clock."""
+        """Return whether this still holds now, by the clock."""
         return self._reason is None and self.lease.is_valid()
 
     def remaining_seconds(self) -> float:

@@ -85,7 +85,7 @@ class LinePosition:
         return self.rank
 
     def has_moved(self) -> bool:
-        """Say whether an awaited member is known to have left."""
+        """Return whether an awaited member is known to have left."""
         latest = self._feed.latest if self._feed is not None else None
         if latest is None or self._is_behind(latest):
             return False

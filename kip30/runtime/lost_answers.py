@@ -46,7 +46,7 @@ class Wait(Protocol):
         ...
 
     def is_over(self) -> bool:
-        """Say whether the deadline has passed."""
+        """Return whether the deadline has passed."""
         ...
 
 

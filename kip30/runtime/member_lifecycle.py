@@ -82,7 +82,7 @@ class MemberLifecycle:
         self._retry = Retry(store.context.clock)
 
     def is_over(self) -> bool:
-        """Say whether the id has been left, or lost for good, by the clock and at this moment.
+        """Return whether the id has been left, or lost for good, by the clock and at this moment.
 
         The clock may show this to the caller before the task notices.
         """

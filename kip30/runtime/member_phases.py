@@ -83,11 +83,11 @@ class MemberPhases:
         return self._phase
 
     def is_over(self) -> bool:
-        """Say whether the phase is final."""
+        """Return whether the phase is final."""
         return self._phase not in _STAYING and self._phase is not Phase.JOINING
 
     def enter(self, phase: Phase) -> bool:
-        """Go to *phase* if the table allows it; say whether this call did."""
+        """Go to *phase* if the table allows it; return whether this call did."""
         with self._changed:
             if phase not in _NEXT[self._phase]:
                 return False
@@ -128,7 +128,7 @@ class MemberPhases:
             self._changed.notify_all()
 
     def is_behind(self) -> bool:
-        """Say whether the record may show older data than it must."""
+        """Return whether the record may show older data than it must."""
         with self._changed:
             return self._phase is Phase.JOINED and self._shown < self._newest.number
 

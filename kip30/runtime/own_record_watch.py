@@ -43,7 +43,7 @@ class OwnRecordWatch:
                 self._begin_later()
 
     def shows_loss_of(self, claim: Claim) -> bool:
-        """Say whether the store has another record than that of *claim*, or none."""
+        """Return whether the store has another record than that of *claim*, or none."""
         with self._lock:
             self._begin_if_due()
             latest = self._feed.latest if self._feed is not None else None

@@ -124,7 +124,7 @@ class Feed:
             self.tasks[task] = None
 
     def remove(self, task: FeedReader) -> bool:
-        """Stop waking *task*; say whether no task is left."""
+        """Stop waking *task*; return whether no task is left."""
         with self._lock:
             self.tasks.pop(task, None)
             return not self.tasks

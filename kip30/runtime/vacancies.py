@@ -53,7 +53,7 @@ class Vacancies:
         self._released = claim
 
     def is_turn_of(self, nonce: str, latest: Snapshot | None, turn: int) -> bool:
-        """Say whether a claim with *nonce* is due, *turn* others having had their turn before."""
+        """Return whether a claim with *nonce* is due after the turns of *turn* others."""
         self._turn = math.inf
         if latest is None:
             return False
@@ -68,7 +68,7 @@ class Vacancies:
         return self._clock.now() >= self._turn
 
     def is_led(self, latest: Snapshot | None) -> bool:
-        """Say whether *latest* shows a leader whose term is not known to have ended.
+        """Return whether *latest* shows a leader whose term is not known to have ended.
 
         Any thread may call.
         """

@@ -86,7 +86,7 @@ class Place:
         return module
 
     def have_run(self) -> bool:
-        """Say whether the plugin was imported."""
+        """Return whether the plugin was imported."""
         return self.ran.exists()
 
 

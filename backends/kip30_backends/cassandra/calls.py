@@ -307,7 +307,7 @@ class Call(Future[T]):
             self.start()
 
     def _is_old(self, number: int) -> bool:
-        """Say whether there has been another attempt, or an answer, since attempt *number*."""
+        """Return whether there has been another attempt, or an answer, since attempt *number*."""
         with self._lock:
             if self._over or number != self._attempts:
                 return True
@@ -409,5 +409,5 @@ def rows_of(answer: Answer) -> Sequence[Row]:
 
 
 def is_applied(answer: Answer) -> bool:
-    """Say whether a write was done."""
+    """Return whether a write was done."""
     return answer.applied

@@ -232,7 +232,7 @@ def _written(answer: Answer, beat: int) -> set[str]:
 
 
 def _resolved(holding: Holding, answer: Answer) -> bool:
-    """Say whether a refused write found a nonce in doubt; it is then known to be held."""
+    """Return whether a refused write found a nonce in doubt; it is then known to be held."""
     found = holding.doubtful.pop(_found(answer) or "", None)
     if found is None:
         return False

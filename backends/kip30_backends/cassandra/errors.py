@@ -159,22 +159,22 @@ _REFUSED = (
 
 
 def met_deletions(failure: Failure) -> bool:
-    """Say whether deletions did or may have failed a read: a serial one does not report it."""
+    """Return whether deletions did or may have failed a read: a serial one does not report it."""
     return failure.kind == "ReadFailure" and any(one in failure.said for one in _OVERWHELMED)
 
 
 def is_missing(failure: Failure) -> bool:
-    """Say whether the tables are missing, so that nothing was done."""
+    """Return whether the tables are missing, so that nothing was done."""
     return first(_MISSING, failure.said, failure.kind) is not None
 
 
 def was_never_sent(failure: Failure) -> bool:
-    """Say whether it is safe to send any request to another node."""
+    """Return whether it is safe to send any request to another node."""
     return failure.kind == NEVER_SENT
 
 
 def is_refused(failure: Failure) -> bool:
-    """Say whether nothing was done, and a retry would not help."""
+    """Return whether nothing was done, and a retry would not help."""
     if was_never_sent(failure):
         return False
     return first(_REFUSED, failure.said, failure.kind) is not None

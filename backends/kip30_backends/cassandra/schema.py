@@ -251,7 +251,7 @@ def check_versions(nodes: Sequence[Node]) -> None:
 
 
 def is_recent(version: str) -> bool:
-    """Say whether the serial reads of a release miss nothing."""
+    """Return whether the serial reads of a release miss nothing."""
     numbers = _numbers(version)
     return numbers >= _FIXED.get(numbers[:2], _NEW)
 

@@ -186,7 +186,7 @@ class Session:
         self.holdings: dict[tuple[str, ...], Holding] = {}
 
     def has(self, holding: Holding) -> bool:
-        """Say whether this very *holding* is held."""
+        """Return whether this very *holding* is held."""
         return self.holdings.get(holding.claim_row.row) is holding
 
 
@@ -270,7 +270,7 @@ class Sessions:
             return list(session.holdings.values())
 
     def is_held(self, holding: Holding) -> bool:
-        """Say whether *holding* is to be renewed."""
+        """Return whether *holding* is to be renewed."""
         session = self._session
         return session is not None and session.lease.ended is None and session.has(holding)
 

@@ -252,7 +252,7 @@ def _fitting(queue: deque[QueuedWrite]) -> list[QueuedWrite]:
 
 
 def _keeps_apart(write: Write, names: Collection[str], guards: Mapping[str, Version]) -> bool:
-    """Say whether *write* can travel with those of *names* and *guards*."""
+    """Return whether *write* can travel with those of *names* and *guards*."""
     return write.key.name not in guards and all(
         one.key.name not in names and guards.get(one.key.name, one.version) == one.version
         for one in write.guards
@@ -265,7 +265,7 @@ def _deletions(batch: Sequence[QueuedWrite]) -> int:
 
 
 def _may_change_names(write: Write) -> bool:
-    """Say whether *write* deletes a key, or may create one."""
+    """Return whether *write* deletes a key, or may create one."""
     return write.data is None or write.condition in {Condition.ABSENT, Condition.ANY}
 
 

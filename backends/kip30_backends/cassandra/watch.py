@@ -180,7 +180,7 @@ class _Track:
         return watchers
 
     def needs_settling_read(self, mark: str) -> bool:
-        """Say whether the next read must miss no decided write."""
+        """Return whether the next read must miss no decided write."""
         return mark == self._seen and not self._is_settled
 
     def end(self, mark: str) -> None:

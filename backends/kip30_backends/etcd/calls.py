@@ -98,7 +98,7 @@ class Call(LazyFuture[T]):
         return seconds_left(self._until)
 
     def has_time(self) -> bool:
-        """Say whether there is time for another attempt."""
+        """Return whether there is time for another attempt."""
         return time.monotonic() + _PAUSE < self._until
 
     @override
@@ -187,7 +187,7 @@ class Call(LazyFuture[T]):
         return self._context.tokens.renewable and not asked
 
     def _may_repeat(self, failure: Failure) -> bool:
-        """Say whether a retry has enough time and is safe."""
+        """Return whether a retry has enough time and is safe."""
         if self.cancelled() or not self.has_time():
             return False
         return was_never_sent(failure) or (failure.code in _LOST and not self._ask.writes)

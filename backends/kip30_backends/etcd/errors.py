@@ -98,12 +98,12 @@ _NEIGHBOUR = (
 
 
 def was_never_sent(failure: Failure) -> bool:
-    """Say whether it is safe to send any request to another server."""
+    """Return whether it is safe to send any request to another server."""
     return first(_NEVER_SENT, failure.said, failure.code) is not None
 
 
 def is_stale_token(failure: Failure) -> bool:
-    """Say whether a new token is needed."""
+    """Return whether a new token is needed."""
     return first(_STALE_TOKEN, failure.said, failure.code) is not None
 
 

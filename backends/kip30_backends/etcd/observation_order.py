@@ -69,5 +69,5 @@ def order_of(era: int, revision: int) -> int:
 
 
 def _follows(header: Header, sent: Mark) -> bool:
-    """Say whether a store that had answered up to *sent* may answer this."""
+    """Return whether a store that had answered up to *sent* may answer this."""
     return header.revision >= sent.revision and sent.cluster in {0, header.cluster_id}

@@ -52,7 +52,7 @@ _FIXED = {(3, 4): 31, (3, 5): 13}
 
 
 def tells_progress(version: str) -> bool:
-    """Say whether a server of *version* correctly reports the progress of a watch.
+    """Return whether a server of *version* correctly reports the progress of a watch.
 
     Earlier ones report revisions whose events they have not sent yet (etcd's issue 15220), or
     nothing at all for a range without changes (17557).

@@ -91,7 +91,7 @@ class Sessions:
         return failed(UnavailableError("no thread to spare to open a session: nothing was claimed"))
 
     def has_ended(self, session: Session) -> bool:
-        """Say whether the store is known to hold nothing of *session* any longer."""
+        """Return whether the store is known to hold nothing of *session* any longer."""
         return self._current.has_ended(session)
 
     def close(self) -> None:

@@ -91,7 +91,7 @@ class TargetKeys(NamedTuple):
             return segment.decode("utf-8", "backslashreplace")
 
     def is_news(self, event: Event, content: Content) -> bool:
-        """Say whether *event* changes *content*: an update of a value changes no set of keys."""
+        """Return whether *event* changes *content*: an update of a value changes no set of keys."""
         if self.target.kind is not Kind.NAMESPACE:
             return True
         name = self.name(event.kv)

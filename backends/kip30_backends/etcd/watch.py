@@ -306,7 +306,7 @@ class Watches:
             return None
 
     def _reaches(self, watch: EtcdWatch) -> bool:
-        """Say whether the store answers, so that requesting everything makes sense."""
+        """Return whether the store answers, so that requesting everything makes sense."""
         looked = self._states.look(watch.place, _itself)
         error = looked.exception()
         if error is None:

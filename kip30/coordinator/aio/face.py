@@ -123,7 +123,7 @@ class CoordinatorFace(Generic[M]):
     # -- taking part
 
     async def ready(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the member has a share, and say whether it does within *timeout_seconds*.
+        """Wait until the member has a share, and return whether it does within *timeout_seconds*.
 
         A task that is cancelled meanwhile leaves the member as it is.
 

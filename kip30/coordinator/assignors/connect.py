@@ -266,7 +266,7 @@ class _Plan:
                 heapreplace(fewest, (count + 1, worker))
 
     def deal_to(self, returned: Sequence[str]) -> bool:
-        """Give all lost work to workers that have come back; say whether there are any."""
+        """Give all lost work to workers that have come back; return whether there are any."""
         for tasks in (False, True):
             units = sorted(unit for unit in self.lost if unit.is_task is tasks)
             for unit, worker in zip(units, cycle(returned), strict=False):

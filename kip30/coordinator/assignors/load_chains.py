@@ -66,7 +66,7 @@ class Placement:
         return self.held[subscriber].get(topic, 0) - self.owned[subscriber].get(topic, 0)
 
     def keeps_all(self) -> bool:
-        """Say whether every subscriber has at least the items that it owned."""
+        """Return whether every subscriber has at least the items that it owned."""
         return all(
             self.excess(subscriber, topic) >= 0
             for subscriber, counts in enumerate(self.owned)

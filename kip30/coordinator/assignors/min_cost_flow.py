@@ -150,7 +150,7 @@ class _Flow:
                 yield self._ceilings[node]
 
     def _is_arc(self, node: int, following: int) -> bool:
-        """Say whether an arc that existed still exists."""
+        """Return whether an arc that existed still exists."""
         if node < 0:
             return True
         if node >= self._count:

@@ -46,7 +46,7 @@ class CandidacyFacts(NamedTuple):
 
 
 def may_stand(facts: CandidacyFacts) -> bool:
-    """Say whether the member is to be nominated now."""
+    """Return whether the member is to be nominated now."""
     if not facts.eligible or facts.now < facts.barred_until:
         return False
     if facts.is_standby or facts.state is None or facts.state.generation == 0:

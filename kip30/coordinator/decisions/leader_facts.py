@@ -242,12 +242,12 @@ class LeaderFacts:
         return {name: one for name, one in (self.roster or {}).items() if not one.refusal}
 
     def is_refused(self, member: PresentMember) -> bool:
-        """Say whether the last generation has refused this join of *member*, which is to leave."""
+        """Return whether the last generation refused this join of *member*, which is to leave."""
         last = (self.roster or {}).get(member.record.instance)
         return last is not None and last.refusal != "" and last.nonce == member.record.nonce
 
     def is_gone(self, instance: str) -> bool:
-        """Say whether a member of the last generation, not present, is gone for good.
+        """Return whether a member of the last generation, not present, is gone for good.
 
         A static one only when its grace has passed, or it has emptied the key of its instance.
         """
@@ -271,14 +271,14 @@ class LeaderFacts:
         return tuple(sorted((alone | {*range(state.parts)}) - {*self.parts}))
 
     def rejoining(self, state: StateRecord) -> bool:
-        """Say whether a member asks for a round, or has joined the next one already."""
+        """Return whether a member asks for a round, or has joined the next one already."""
         return any(
             one.record.rejoin >= state.generation or one.record.round > state.generation
             for one in self.present().values()
         )
 
     def membership_changed(self) -> bool:
-        """Say whether the instances that are present are not those of the last generation."""
+        """Return whether the instances that are present are not those of the last generation."""
         present, accepted = self.present(), self.accepted()
         new = any(
             name not in accepted and not self.is_refused(one) for name, one in present.items()
@@ -288,7 +288,7 @@ class LeaderFacts:
     # -- notes
 
     def has_cause(self) -> bool:
-        """Say whether a round has to begin: see `kip30.coordinator.decisions.leader`."""
+        """Return whether a round has to begin: see `kip30.coordinator.decisions.leader`."""
         state = self.state
         if state is None:
             return bool(self.members)

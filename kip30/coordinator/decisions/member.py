@@ -193,7 +193,7 @@ def _take_up(facts: MemberFacts, record: MemberRecord) -> MemberStep | None:
 
 
 def _may_take_up(facts: MemberFacts, record: MemberRecord, state: StateRecord) -> bool:
-    """Say whether this member must look itself up in the committed generation."""
+    """Return whether this member must look itself up in the committed generation."""
     if state.generation == 0 or _is_current(facts, state):
         return False
     if record.round == 0:
@@ -202,7 +202,7 @@ def _may_take_up(facts: MemberFacts, record: MemberRecord, state: StateRecord) -
 
 
 def is_at_least_joined(record: MemberRecord, state: StateRecord) -> bool:
-    """Say whether the generation is not older than the round that the member has joined.
+    """Return whether the generation is not older than the round that the member has joined.
 
     By joining, the member has given up what it had; an older generation would give it back, and
     the leader may commit the next one at once.
@@ -211,7 +211,7 @@ def is_at_least_joined(record: MemberRecord, state: StateRecord) -> bool:
 
 
 def _answers(found: Assignment, facts: MemberFacts, record: MemberRecord) -> bool:
-    """Say whether an assignment to the own instance may be taken up by this member.
+    """Return whether an assignment to the own instance may be taken up by this member.
 
     An answer to a join of its predecessor may, if the predecessor offered the same; a static
     newcomer, which has joined no round, then adopts it.

@@ -267,11 +267,11 @@ class MemberFacts:
         return part_of(self.profile.instance, state.parts)
 
     def holds_instance(self, reading: StateReading) -> bool:
-        """Say whether *reading* shows the own instance, if there is one, to be this member's."""
+        """Return whether *reading* shows the own instance, if there is one, to be this member's."""
         return not self.profile.is_static or reading.holder == self.profile.member_id
 
     def is_fenced(self) -> bool:
-        """Say whether a reading sent after the claim shows the instance to be another member's."""
+        """Return whether a reading sent after the claim shows that the instance is another's."""
         reading = self.reading
         if self.claim is None or reading is None or reading.sent_at is None:
             return False

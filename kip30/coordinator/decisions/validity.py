@@ -53,12 +53,12 @@ class OwnGeneration:
 
 
 def is_newest(own: OwnGeneration, state: StateRecord) -> bool:
-    """Say whether *own* is the last generation that was committed in *state*."""
+    """Return whether *own* is the last generation that was committed in *state*."""
     return state.generation == own.number and state.attempt == own.attempt
 
 
 def confirms(own: OwnGeneration, state: StateRecord) -> bool:
-    """Say whether *state* proves that no leader has begun to give the share of *own* away."""
+    """Return whether *state* proves that no leader has begun to give the share of *own* away."""
     return not state.is_preparing and is_newest(own, state)
 
 

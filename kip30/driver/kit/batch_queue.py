@@ -23,7 +23,7 @@ class BatchQueue(Generic[T]):
         self._lock = threading.Lock()
 
     def add(self, item: T) -> bool:
-        """Queue *item*; say whether the caller must send a request, with what `take` returns."""
+        """Queue *item*; return whether the caller must send a request, with what `take` returns."""
         with self._lock:
             self._waiting.append(item)
             if self._under_way == self._limit:

@@ -103,7 +103,7 @@ def note_use() -> None:
 
 
 def is_child_of_user() -> bool:
-    """Say whether this process was forked from one that has opened a backend."""
+    """Return whether this process was forked from one that has opened a backend."""
     return _is_child
 
 

@@ -24,7 +24,7 @@ class Retry:
         self._pause = _FIRST_PAUSE
 
     def failed(self) -> bool:
-        """Choose when the next retry is due, unless it is pending already; say whether this did.
+        """Choose when the next retry is due, unless it is pending already; return whether this did.
 
         One retry is enough, however often other events wake the task meanwhile.
         """

@@ -116,7 +116,7 @@ class CurrentSession(Generic[S]):
         session.lease.end(reason)
 
     def has_ended(self, session: S) -> bool:
-        """Say whether the store is known to hold nothing of *session*: another one follows it."""
+        """Return whether the store is known to hold nothing of *session*: another one follows."""
         current = self._session
         return current is not None and current is not session
 

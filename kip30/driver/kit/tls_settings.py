@@ -72,7 +72,7 @@ def key_password(prefix: str) -> str | None:
 
 
 def is_secure(settings: TlsSettings) -> bool:
-    """Say whether connections are encrypted."""
+    """Return whether connections are encrypted."""
     return settings.tls or any((settings.tls_ca, settings.tls_cert, settings.tls_key))
 
 

@@ -28,7 +28,7 @@ class Connection:
         self._read = b""
 
     def is_idle(self) -> bool:
-        """Say whether it is open still, and no late answer waits in it."""
+        """Return whether it is open still, and no late answer waits in it."""
         try:
             self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)

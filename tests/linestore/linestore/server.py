@@ -47,7 +47,7 @@ class Store:
         return {"lease": lease}
 
     def renew(self, lease: str) -> Answer:
-        """Say whether *lease* is there, and let it begin anew if it is."""
+        """Return whether *lease* is there, and let it begin anew if it is."""
         if lease in self.leases:
             self._ends[lease] = time.monotonic() + self.leases[lease]
         return {"renewed": lease in self.leases}
@@ -115,7 +115,7 @@ class Store:
 
 
 def _holds(found: Answer | None, wanted: Answer) -> bool:
-    """Say whether a record is as *wanted*: ``{"absent": true}``, or fields it has."""
+    """Return whether a record is as *wanted*: ``{"absent": true}``, or fields it has."""
     if wanted.get("absent"):
         return found is None
     return found is not None and all(found.get(name) == one for name, one in wanted.items())

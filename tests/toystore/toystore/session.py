@@ -56,7 +56,7 @@ class Sessions:
         return self._current.get(time.monotonic() + self._seconds).lease
 
     def holds(self, target: Target, claim: Claim) -> bool:
-        """Say whether the store still has what *claim* put there."""
+        """Return whether the store still has what *claim* put there."""
         record = self._memory.table(target).get(claim.name)
         return record is not None and record.entry.nonce == claim.entry.nonce
 

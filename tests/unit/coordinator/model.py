@@ -290,7 +290,7 @@ class Schedule:
             self.errors.append("two members pass the guards for one item")
 
     def _passes(self, process: Adversary) -> bool:
-        """Say whether a guarded write would be done now, at once or after one look."""
+        """Return whether a guarded write would be done now, at once or after one look."""
         own = process.facts.own
         if own is None:
             return False

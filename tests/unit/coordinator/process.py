@@ -100,7 +100,7 @@ class Process(ABC):
 
     @abstractmethod
     def session_ended(self) -> bool:
-        """Say whether this process has noticed that its membership is over."""
+        """Return whether this process has noticed that its membership is over."""
 
     @abstractmethod
     def lease_deadline(self, sent_at: float) -> float:
@@ -112,7 +112,7 @@ class Process(ABC):
 
     @abstractmethod
     def leads(self) -> bool:
-        """Say whether this process still believes that it leads."""
+        """Return whether this process still believes that it leads."""
 
     def took_up(self) -> None:  # noqa: B027  only one model has something to check
         """Check what was just taken up."""

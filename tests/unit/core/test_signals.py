@@ -174,7 +174,7 @@ class Store:
         )
 
     def has_no_session(self) -> bool:
-        """Say whether every session was closed."""
+        """Return whether every session was closed."""
         return not list((self._folder / "sessions").iterdir())
 
     @contextmanager

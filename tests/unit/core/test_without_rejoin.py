@@ -39,7 +39,7 @@ def lose_session(client: PluginLocator, member: Member) -> None:
 
 
 def are_closed(client: PluginLocator) -> bool:
-    """Say whether the core has nothing to do any more for any member of *client*."""
+    """Return whether the core has nothing to do any more for any member of *client*."""
     return not client._store._pursuits  # type: ignore[union-attr]
 
 

@@ -12,5 +12,5 @@ def faults(client: PluginLocator) -> EmbeddedFaults:
 
 
 def has_arrived() -> bool:
-    """Say whether all that was delayed has been done."""
+    """Return whether all that was delayed has been done."""
     return all(thread.name != "kip30-conformance-delay" for thread in threading.enumerate())

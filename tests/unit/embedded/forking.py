@@ -37,7 +37,7 @@ def led(backend: Backend, candidate: str) -> Claim:
 
 
 def works(open_backend: Any) -> bool:
-    """Say whether a backend opened here and now can read and write."""
+    """Return whether a backend opened here and now can read and write."""
     own = open_backend()
     put(own, Key("", f"child{os.getpid()}"))
     found: bool = own.storage.read([KEY]).result() != [None]

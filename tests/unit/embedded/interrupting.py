@@ -34,7 +34,7 @@ def points(
 
 
 def _reached(point: int, work: Callable[[], object]) -> bool:
-    """Do *work* and raise at *point*; say whether there is such a point."""
+    """Do *work* and raise at *point*; return whether there is such a point."""
     seen = -1
 
     def profile(frame: FrameType, event: str, _arg: object) -> None:

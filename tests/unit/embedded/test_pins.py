@@ -182,7 +182,7 @@ def pinned(directory: Path) -> list[int]:
 
 
 def is_locked(file: Path, length: int = 0, start: int = 0) -> bool:
-    """Say whether this process has a record lock on *file*, as another process sees it."""
+    """Return whether this process has a record lock on *file*, as another process sees it."""
     command = [sys.executable, "-c", _PROBE, str(file), str(length), str(start)]
     return subprocess.run(command, check=False).returncode == _LOCKED
 

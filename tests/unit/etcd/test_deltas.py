@@ -28,7 +28,7 @@ def _watched(open_client: Open, target: Target, change: Callable[[], object]) ->
 
 
 def _is_silent(told: list[Snapshot]) -> bool:
-    """Say whether nothing arrives for a while."""
+    """Return whether nothing arrives for a while."""
     count = len(told)
     sleep(0.2)
     return len(told) == count

@@ -54,7 +54,7 @@ _START = "_run_channel_spin_thread"
 
 
 def lacks_server(error: RuntimeError) -> bool:
-    """Say whether *error*, raised by gRPC, leaves a call that no thread serves."""
+    """Return whether *error*, raised by gRPC, leaves a call that no thread serves."""
     return any(frame == _START for frame in _functions(error.__traceback__))
 
 
@@ -293,7 +293,7 @@ class Channel:
 
 
 def is_ok(rpc: Rpc) -> bool:
-    """Say whether a call that has ended was answered."""
+    """Return whether a call that has ended was answered."""
     code = rpc.code()
     return code is not None and code.name == "OK"
 

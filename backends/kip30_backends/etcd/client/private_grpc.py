@@ -104,7 +104,7 @@ class GrpcLibrary:
         return tuple(one.RpcError for one in instances if one is not None)
 
     def has_forked(self) -> bool:
-        """Say whether this is a forked child of a process that had loaded gRPC."""
+        """Return whether this is a forked child of a process that had loaded gRPC."""
         return self._has_forked
 
     def abandon(self) -> None:

@@ -59,7 +59,7 @@ class KeyCondition(NamedTuple):
     lease: str | None = None
 
     def holds(self, found: StoredRecord | None) -> bool:
-        """Say whether it holds of the record *found* at the key, for stores that decide in Python.
+        """Return whether it holds of the record *found*, for stores that decide in Python.
 
         The store must decide and write in one step.
         """

@@ -57,7 +57,7 @@ class ConnectRounds:
         return done
 
     def rests(self) -> bool:
-        """Run a round; say whether it changed nothing and asked for no other."""
+        """Run a round; return whether it changed nothing and asked for no other."""
         done = self.run()
         return not (done.delay_seconds or any(done.started.values()) or any(done.revoked.values()))
 
