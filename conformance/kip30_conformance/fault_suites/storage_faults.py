@@ -197,9 +197,10 @@ class StorageFaultTests(Suite):
         assert storage.fetch_many(["there", "new"]).result() == {"there": "v"}
 
     def test_S30_durability_after_kill9(
-        self, open_client: OpenClient, peer: OpenPeer, evidence: Evidence
+        self, harness: Harness, open_client: OpenClient, peer: OpenPeer, evidence: Evidence
     ) -> None:
         """Every write acknowledged before its writer was killed is there afterwards."""
+        reader = open_client(**harness.contended).storage()
         for life in range(3):
             writer, keys = peer(), [f"life{life}/{number}" for number in range(600)]
             for key in keys:
@@ -209,7 +210,7 @@ class StorageFaultTests(Suite):
             writer.kill()
             acknowledged = keys[: 60 + _answers_left(writer)]
             evidence.saw("writes cut short by kill -9", len(keys) - len(acknowledged))
-            found = open_client().storage().fetch_many(keys).result()
+            found = reader.fetch_many(keys).result()
             assert [found.get(key) for key in acknowledged] == acknowledged
             assert len(found) <= len(acknowledged) + 1
 
