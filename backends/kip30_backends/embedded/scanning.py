@@ -56,6 +56,7 @@ from kip30_backends.embedded.database_file import (
     trusted_directory,
 )
 from kip30_backends.embedded.errors import stayed_locked, translate
+from kip30_backends.embedded.liveness_locks import held_off
 from kip30_backends.embedded.settings import EmbeddedSettings
 
 _COPY = """
@@ -88,7 +89,8 @@ def pin(file: Path, directory: Path, seconds: float) -> Pinned:
     draft = directory / f"draft-{os.getpid()}-{os.urandom(4).hex()}.db"
     try:
         _copy(file, draft, seconds)
-        with closing(open_copy(draft)) as copy:
+        # SQLite's locks within a process are the same for all files: see `fork_safety`.
+        with held_off.lock, closing(open_copy(draft)) as copy:
             check_marks(copy, file)
             pinned = Pinned(identity_of(copy), copy.execute(_REV).fetchone()[0])
         draft.replace(path_of(directory, pinned.rev))
