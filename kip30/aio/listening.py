@@ -69,6 +69,8 @@ class Listener(Generic[E]):
         task.add_done_callback(lambda _: succeed(rest, None))
 
     async def _run(self, event: E) -> None:
+        if self.removed or self._home.closed:  # since the task was made
+            return
         try:
             result = self._function(self._convert(event))
             if inspect.isawaitable(result):
