@@ -89,7 +89,7 @@ def pin(file: Path, directory: Path, seconds: float) -> Pinned:
     draft = directory / f"draft-{os.getpid()}-{os.urandom(4).hex()}.db"
     try:
         _copy(file, draft, seconds)
-        # SQLite's locks within a process are the same for all files: see `fork_safety`.
+        # A child must not inherit SQLite's mutexes locked; all files share them. See `fork_safety`.
         with held_off.lock, closing(open_copy(draft)) as copy:
             check_marks(copy, file)
             pinned = Pinned(identity_of(copy), copy.execute(_REV).fetchone()[0])

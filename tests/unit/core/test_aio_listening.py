@@ -15,6 +15,8 @@ import pytest
 
 from kip30 import InvalidNameError, PluginLocator, SessionLost, ValueChange
 from kip30.aio import AsyncPluginLocator
+from kip30.aio.listening import Listener
+from kip30.runtime.dispatcher import Suspended
 from kip30_conformance.polling import eventually, time_scale
 
 from .loops import PATIENCE, faults_of, occupy, properties, threads, until
@@ -166,6 +168,23 @@ def test_closing_cancels_the_listeners_that_are_under_way(tmp_path: Path) -> Non
     assert threads() == before
 
 
+def test_a_call_that_has_not_begun_when_its_listener_is_removed_never_does(tmp_path: Path) -> None:
+    """A call is a task, and begins an iteration of the loop after it was made."""
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            registry, seen = locator.listener_registry(), list[object]()
+            listener = Listener[object](registry._listeners, seen.append)
+            for removed in (False, True):
+                rest = Suspended()
+                listener._start(removed, rest)
+                listener.removed = removed
+                await until(rest.done)
+            assert seen == [False]
+
+    asyncio.run(main())
+
+
 def test_a_registration_that_is_cancelled_or_fails_leaves_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
@@ -271,6 +290,8 @@ _LEAVES_EVERYTHING = """
 import asyncio, sys
 from kip30 import PluginLocator
 from kip30.aio import AsyncPluginLocator
+from kip30.aio.listening import Listener
+from kip30.runtime.dispatcher import Suspended
 
 config = {"plugin.backend": "embedded", "plugin.embedded.directory": sys.argv[1]}
 

@@ -21,6 +21,7 @@ from kip30.errors import PositionLostError, StoreError, UnsupportedError
 from kip30.names import Key
 from kip30.runtime.resolution import scanner
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings, scanning
+from kip30_backends.embedded.liveness_locks import held_off
 from kip30_backends.embedded.scanning import path_of
 from kip30_conformance.clients.fork_calls import in_forked_child
 from tests.unit.removed_files import removed_again_and_again
@@ -351,6 +352,21 @@ def test_changes_of_another_namespace_are_not_shown(
     changes = [one for batch in store.changes(before, store.position()) for one in batch]
     assert [change.key for change in changes] == [b"n/mine"]
     assert isinstance(changes[0], Change)
+
+
+def test_forks_are_held_off_while_a_copy_is_checked(
+    backend: EmbeddedBackend,
+    open_scanner: OpenScanner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(backend, "k")
+    inside: list[bool] = []
+    monkeypatch.setattr(
+        scanning, "check_marks", lambda _copy, _file: inside.append(held_off.is_inside())
+    )
+    open_scanner(scratch=tmp_path).position()
+    assert inside == [True]
 
 
 def test_a_fork_during_a_copy_harms_no_child(
