@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+TOX = configparser.ConfigParser(interpolation=None)
+TOX.read(ROOT / "tox.ini")
 
 _HEAD = """# The full set
 
@@ -25,15 +27,19 @@ _COLUMNS = ("environment", "verdict", "commit", "date", "minutes", "tests", "ski
 
 def page(results: Path) -> str:
     """Return the whole page, from the files in the folder *results*."""
-    rows = [_COLUMNS, ("---",) * len(_COLUMNS), *(_row(results, name) for name in _environments())]
+    rows = [_COLUMNS, ("---",) * len(_COLUMNS), *(_row(results, name) for name in label("full"))]
     return _HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _environments() -> list[str]:
-    tox = configparser.ConfigParser(interpolation=None)
-    tox.read(ROOT / "tox.ini")
-    labels = dict(line.split(" = ") for line in tox["tox"]["labels"].strip().splitlines())
-    return [name.strip() for name in labels["full"].split(",")]
+def label(name: str) -> list[str]:
+    """Return the environments of the label *name* of ``tox.ini``."""
+    lines = dict(line.split(" = ") for line in TOX["tox"]["labels"].strip().splitlines())
+    return names(lines[name])
+
+
+def names(text: str) -> list[str]:
+    """Return the names in *text*, which commas separate."""
+    return [name.strip() for name in text.split(",")]
 
 
 def _row(results: Path, name: str) -> tuple[str, ...]:

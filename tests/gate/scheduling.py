@@ -19,7 +19,7 @@ from .selection import WITNESS
 
 # The suites whose checks start servers of their own; those of `WITNESS` start fast.
 _SERVER_SUITES = {name for name, suite in suite_classes().items() if issubclass(suite, ServerSuite)}
-_SLOWEST_FIRST = (
+SLOWEST_FIRST = (
     "tests/unit/cassandra",
     "tests/conformance/test_cassandra.py",
     "tests/servers",
@@ -57,5 +57,5 @@ class Scheduling:
 
 
 def _place(nodeid: str) -> int:
-    begins = (place for place, path in enumerate(_SLOWEST_FIRST) if nodeid.startswith(path))
-    return next(begins, len(_SLOWEST_FIRST))
+    begins = (place for place, path in enumerate(SLOWEST_FIRST) if nodeid.startswith(path))
+    return next(begins, len(SLOWEST_FIRST))

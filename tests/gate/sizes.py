@@ -25,11 +25,8 @@ def others_large(values: Iterable[Any]) -> list[Any]:
     A tuple has the values of several arguments.
     """
     first, *others = values
-    return [first, *(_param(value, marks=pytest.mark.large) for value in others)]
-
-
-def _param(value: object, **more: Any) -> Any:
-    return pytest.param(*(value if isinstance(value, tuple) else (value,)), **more)
+    rows = (value if isinstance(value, tuple) else (value,) for value in others)
+    return [first, *(pytest.param(*row, marks=pytest.mark.large) for row in rows)]
 
 
 def size_of(item: pytest.Item) -> str:

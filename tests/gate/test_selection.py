@@ -1,6 +1,5 @@
 """What the gate holds, and that no test is left out of both the gate and the full set."""
 
-import configparser
 import re
 import subprocess
 import sys
@@ -12,10 +11,9 @@ import pytest
 from kip30_conformance.catalogue import listed
 
 from .case_table import ROOT, STORES
+from .full_set_table import TOX, label, names
 from .selection import DECIDING, LEFT_OUT, LONG_ON_SLOWEST, SAFETY
 
-TOX = configparser.ConfigParser(interpolation=None)
-TOX.read(ROOT / "tox.ini")
 ONLY_IN_FULL = {"F21", "K70", "K74", "L24", "L28", "M14", "R19"}
 """Contract cases that are crowds and repetitions altogether; the full set alone runs them."""
 REFERENCE = re.compile(r"\{\[([\w:-]+)\](\w+)\}")
@@ -39,15 +37,6 @@ def holds(environment: str, file: str) -> bool:
     if any(file.startswith(one) or fnmatch(file, one) for one in ignored):
         return False
     return any(file.startswith(word) for word in words if word.startswith("tests"))
-
-
-def names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",")]
-
-
-def label(name: str) -> list[str]:
-    lines = dict(line.split(" = ") for line in TOX["tox"]["labels"].strip().splitlines())
-    return names(lines[name])
 
 
 TEST_FILES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
