@@ -63,7 +63,7 @@ class ServerHost:
         return address
 
     def place(self, name: str) -> Place:
-        """Return where the server of the store *name* is; start it first if nobody has yet.
+        """Return where the server of the store *name* is, which the first call starts.
 
         Raises:
             Exception: What `needed` raised.

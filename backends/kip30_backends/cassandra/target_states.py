@@ -103,7 +103,7 @@ class Service(NamedTuple):
     creation: int | None = None
 
     def admits(self, other: "Service") -> bool:
-        """Return whether a claim that knew *other* can be granted once nobody leads."""
+        """Return whether a claim that knew *other* can be granted once the service is vacant."""
         mine = (self.epoch, self.fenced, self.creation)
         return mine == (other.epoch, other.fenced, other.creation)
 

@@ -192,7 +192,7 @@ def _has_ofd_locks() -> bool:
     if not hasattr(fcntl, "F_OFD_SETLK"):
         return False
     try:
-        with open(os.devnull, "rb") as file:  # noqa: PTH123  it is no path
+        with Path(os.devnull).open("rb") as file:
             fcntl.fcntl(file, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK))
     except OSError:
         return False

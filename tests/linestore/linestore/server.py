@@ -47,7 +47,7 @@ class Store:
         return {"lease": lease}
 
     def renew(self, lease: str) -> Answer:
-        """Return whether *lease* is there, and let it begin anew if it is."""
+        """Renew *lease*, and return whether it is there."""
         if lease in self.leases:
             self._ends[lease] = time.monotonic() + self.leases[lease]
         return {"renewed": lease in self.leases}

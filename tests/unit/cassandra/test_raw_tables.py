@@ -44,12 +44,12 @@ def test_keys_and_values_as_they_are(
     admin.tell(f"CREATE TABLE IF NOT EXISTS {KEYSPACE}.kv (key text PRIMARY KEY, value text)")
     for number in range(ROWS):
         admin.tell(
-            f"INSERT INTO {KEYSPACE}.kv (key, value) VALUES (%s, %s) USING TIMESTAMP %s",  # noqa: S608
+            f"INSERT INTO {KEYSPACE}.kv (key, value) VALUES (%s, %s) USING TIMESTAMP %s",  # noqa: S608  the test's own name
             f"k/{number}/é",
             f"v{number}",
             number + 1,
         )
-    admin.tell(f"INSERT INTO {KEYSPACE}.kv (key) VALUES ('no value')")  # noqa: S608
+    admin.tell(f"INSERT INTO {KEYSPACE}.kv (key) VALUES ('no value')")  # noqa: S608  the test's own name
     monkeypatch.setattr(scanning, "PageSize", lambda: PageSize(limit))
     monkeypatch.setattr(scanning, "_KEYS", limit)
     store = open_raw("")
@@ -66,7 +66,7 @@ def test_keys_and_values_as_they_are(
 
 def test_blobs_in_columns_of_any_name(open_raw: OpenRaw, admin: Admin) -> None:
     admin.tell(f'CREATE TABLE {KEYSPACE}."Odd" ("the $ ""key" blob PRIMARY KEY, "select" blob)')
-    admin.tell(f'INSERT INTO {KEYSPACE}."Odd" ("the $ ""key", "select") VALUES (0xff00, 0x)')  # noqa: S608
+    admin.tell(f'INSERT INTO {KEYSPACE}."Odd" ("the $ ""key", "select") VALUES (0xff00, 0x)')  # noqa: S608  the test's own name
     (row,) = rows_of(open_raw("Odd"))
     assert (row.key, row.data) == (b"\xff\x00", b"")
 
@@ -106,7 +106,7 @@ def test_a_table_that_is_not_there(
 
 def test_a_table_that_is_made_again(open_raw: OpenRaw, admin: Admin) -> None:
     admin.tell(f"CREATE TABLE {KEYSPACE}.again (key text PRIMARY KEY, value text)")
-    admin.tell(f"INSERT INTO {KEYSPACE}.again (key, value) VALUES ('k', 'v')")  # noqa: S608
+    admin.tell(f"INSERT INTO {KEYSPACE}.again (key, value) VALUES ('k', 'v')")  # noqa: S608  the test's own name
     store = open_raw("again")
     at = store.position()
     (span,) = store.plan(at, 10)

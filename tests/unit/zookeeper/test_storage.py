@@ -16,7 +16,7 @@ from tests.unit.clients import PATIENT, Open
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """Yield a server that nobody else writes to: these tests count writes, and stop it."""
+    """Yield a server of this module alone, because its tests count writes, and stop it."""
     with start("zookeeper", folder=tmp_path_factory.mktemp("storage")) as servers:
         yield servers
 
