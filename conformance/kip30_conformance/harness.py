@@ -100,6 +100,15 @@ class Harness(ABC):
         self._faults[client] = InProcessFaults(client, float(str(milliseconds)) / 1000)
         return client
 
+    def open_steady(
+        self, root: str, *, clock: Clock | None = None, **more: Written
+    ) -> PluginLocator:
+        """Return a new client of *root* that is never cut off from the store.
+
+        It may be connected in a cheaper way than those of `open`, which it is by default.
+        """
+        return self.open(root, clock=clock, **more)
+
     def started(self, root: str, *, clock: Clock | None = None, **more: Written) -> PluginLocator:
         """Return a new client of *root* that no faults can happen to."""
         return PluginLocator(clock=clock).startup(self.properties(root, **more))

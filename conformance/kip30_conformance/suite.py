@@ -72,23 +72,33 @@ class Suite(Sealed):
         return harness.unique_root()
 
     @pytest.fixture
-    def timeouts(self, request: pytest.FixtureRequest, harness: Harness) -> Mapping[str, Written]:
+    def is_about_faults(self, request: pytest.FixtureRequest) -> bool:
+        """Return whether the check bears the marker ``fault``."""
+        return request.node.get_closest_marker("fault") is not None
+
+    @pytest.fixture
+    def timeouts(self, harness: Harness, *, is_about_faults: bool) -> Mapping[str, Written]:
         """Return the timeouts of the check's clients: patient ones, unless it is about faults."""
-        is_about_faults = request.node.get_closest_marker("fault") is not None
         return harness.timeouts if is_about_faults else harness.patient
 
     @pytest.fixture
     def open_client(
-        self, harness: Harness, root: str, timeouts: Mapping[str, Written]
+        self,
+        harness: Harness,
+        root: str,
+        timeouts: Mapping[str, Written],
+        *,
+        is_about_faults: bool,
     ) -> Iterator[OpenClient]:
-        """Yield a factory of clients."""
+        """Yield a factory of clients, which can be cut off only in a check about faults."""
+        opened = harness.open if is_about_faults else harness.open_steady
         with ExitStack() as clients:
 
             def open_one(
                 other_root: str | None = None, *, clock: Clock | None = None, **more: Written
             ) -> PluginLocator:
                 properties = {**timeouts, **more}
-                client = harness.open(other_root or root, clock=clock, **properties)
+                client = opened(other_root or root, clock=clock, **properties)
                 return clients.enter_context(client)
 
             yield open_one

@@ -55,7 +55,7 @@ globals().update({name: suite for name, suite in suite_classes().items() if name
 def test_names_are_listed_and_observed_without_the_values(harness: ServerHarness) -> None:
     big, heard = "x" * 50_000, Recorder[KeySetChange]()
     with harness.open(harness.unique_root()) as client:
-        storage, link = client.storage(), harness.faults(client).link
+        storage, link = client.storage(), harness.link(client)
         names = {f"n/{number}" for number in range(20)}
         storage.put_many(dict.fromkeys(names, big))
         before = link.counted().to_client

@@ -1,4 +1,7 @@
-"""The suites on real servers, with a link of its own for every client."""
+"""The suites on real servers, with a link of its own for every client that may be cut off.
+
+A link costs every request two passes through a process in Python, so other clients have none.
+"""
 
 import weakref
 from collections.abc import Generator, Mapping
@@ -10,11 +13,19 @@ from kip30 import PluginLocator
 from kip30.config import Written
 from kip30.driver.clock import Clock
 from kip30_conformance.client_faults import ClientFaults
-from kip30_conformance.clients.peer import Peer
 from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.base import Neighbour
 from kip30_conformance.servers.ensemble import Ensemble
 from kip30_conformance.servers.link import Link
+
+
+class SteadyFaults(ClientFaults):
+    """The faults of a client without a link: in its process, and in the store."""
+
+    @override
+    def cut_off(self) -> AbstractContextManager[None]:
+        """Raise an error that says what the check lacks: to skip it would hide that."""
+        raise LookupError("this client has no link: mark the check with `fault`")
 
 
 class ServerFaults(ClientFaults):
@@ -61,6 +72,7 @@ class ServerHarness(Harness):
         self.ensemble = ensemble
         self.session_seconds = ensemble.session_seconds or self.session_seconds
         self._linked = weakref.WeakKeyDictionary[PluginLocator, ServerFaults]()
+        self._steady = weakref.WeakKeyDictionary[PluginLocator, SteadyFaults]()
 
     @override
     def settings(self) -> Mapping[str, Written]:
@@ -78,8 +90,20 @@ class ServerHarness(Harness):
         return client
 
     @override
-    def faults(self, client: PluginLocator) -> ServerFaults:
-        return self._linked[client]
+    def open_steady(
+        self, root: str, *, clock: Clock | None = None, **more: Written
+    ) -> PluginLocator:
+        client = self.started(root, clock=clock, **more)
+        self._steady[client] = SteadyFaults(client)
+        return client
+
+    @override
+    def faults(self, client: PluginLocator) -> ClientFaults:
+        return self._steady[client] if client in self._steady else self._linked[client]
+
+    def link(self, client: PluginLocator) -> Link:
+        """Return the link of *client*, which `open` has opened."""
+        return self._linked[client].link
 
     @override
     def neighbour(self, root: str) -> Neighbour:
@@ -92,7 +116,7 @@ class ServerHarness(Harness):
     @contextmanager
     @override
     def late_answers(self, client: PluginLocator) -> Generator[None]:
-        link = self.faults(client).link
+        link = self.link(client)
         link.half_open("client")
         try:
             yield
@@ -102,12 +126,3 @@ class ServerHarness(Harness):
     @override
     def servers(self) -> Ensemble:
         return self.ensemble
-
-    @contextmanager
-    @override
-    def peer(self, root: str, **more: Written) -> Generator[Peer]:
-        with (
-            self.ensemble.link() as link,
-            super().peer(root, **{**link.settings(), **more}) as peer,
-        ):
-            yield peer

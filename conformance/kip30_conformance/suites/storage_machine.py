@@ -120,7 +120,7 @@ class StorageMachine(RuleBasedStateMachine):
             assert {key: storage.get(key) for key in KEYS} == {k: self._model.get(k) for k in KEYS}
 
     def _opened(self) -> PluginLocator:
-        return self.harness.open(self._root, **self.harness.patient)
+        return self.harness.open_steady(self._root, **self.harness.patient)
 
     def _storage(self, client: int) -> Storage[str]:
         return self._clients[client].storage()
