@@ -4,7 +4,8 @@ SQLite reads a point in time within one transaction of one process. Such a trans
 the log from being restarted for as long as it lasts, and no other process could join it. A copy has
 neither problem. It is made by ``VACUUM INTO``, in a process of its own: this one then has no SQLite
 state of the live file, which a fork in the middle of the copy would break (`fork_safety`). The live
-file is copied and never read here, so a scan delays no writer and no fork harms it.
+file is copied and never read here, so a scan delays no writer and no fork harms it. SQLite shares
+its mutexes among all files of a process, so each use of a copy holds forks off, a page at a time.
 """
 
 import json
@@ -19,7 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
@@ -173,6 +174,7 @@ _SERVICES = (
     "SELECT scope, candidate, data, epoch, session FROM service"
     " WHERE root = ? AND scope != x'' ORDER BY scope"
 )
+_BATCH_ROWS = 256
 _AFTER_ALL = b"\xff"  # of which no name in UTF-8 has a byte
 
 _Place = tuple[bytes, bytes]
@@ -272,12 +274,12 @@ class EmbeddedScanner(ScanDriver):
             seen = int(after.at)
             if after.store != until.store:
                 raise PositionLostError(f"{self._file} was made again since revision {seen}")
-            if seen > int(until.at) or copy.execute(_OLDEST).fetchone()[0] > seen + 1:
+            if seen > int(until.at) or _row(copy, _OLDEST)[0] > seen + 1:
                 raise PositionLostError(
                     f"{self._file} has forgotten what changed after revision {seen}: read it whole"
                 )
             place = (seen, self._root(copy), KINDS[Kind.VALUE])
-            changes = [_change(*row) for row in copy.execute(_CHANGES, place)]
+            changes = [_change(*row) for row in _rows(copy, _CHANGES, place)]
             inside = _inside(self._view.under)
             yield [change for change in changes if inside(change.key)]
 
@@ -285,8 +287,9 @@ class EmbeddedScanner(ScanDriver):
     def close(self) -> None:
         """Delete the copies, unless they are in the caller's directory."""
         self._closed = True
-        for connection in list(self._connections):
-            connection.close()
+        with held_off.lock:
+            for connection in list(self._connections):
+                connection.close()
         self._drop()
 
     def _check_open(self) -> None:
@@ -315,20 +318,40 @@ class EmbeddedScanner(ScanDriver):
         copy = path_of(self._directory, int(at.at))
         if not copy.is_file():
             raise PositionLostError(f"there is no copy of revision {at.at} in {self._directory}")
-        connection = open_copy(copy)
+        with held_off.lock:
+            connection = open_copy(copy)
         self._connections.add(connection)
         try:
             yield connection
         except sqlite3.Error as error:
             raise translate(error, copy) from error
         finally:
-            connection.close()
+            with held_off.lock:
+                connection.close()
             self._connections.discard(connection)
 
     def _root(self, copy: sqlite3.Connection) -> int:
         """Return the number of the namespace, or -1 for one that was never used."""
-        row = copy.execute(_ROOT, (self._context.namespace.encode(),)).fetchone()
+        row = _row(copy, _ROOT, (self._context.namespace.encode(),))
         return -1 if row is None else int(row[0])
+
+
+def _row(copy: sqlite3.Connection, query: str, values: Sequence[Any] = ()) -> Any:
+    """Return the first row that *query* finds, or None. Forks are held off meanwhile."""
+    with held_off.lock:
+        return copy.execute(query, values).fetchone()
+
+
+def _rows(copy: sqlite3.Connection, query: str, values: Sequence[Any]) -> Iterator[Any]:
+    """Yield the rows that *query* finds. Forks are held off while each batch is read."""
+    with held_off.lock:
+        cursor = copy.execute(query, values)
+    while True:
+        with held_off.lock:
+            batch = cursor.fetchmany(_BATCH_ROWS)
+        if not batch:
+            return
+        yield from batch
 
 
 def _remove(private: Path | None, pid: int) -> None:
@@ -376,10 +399,10 @@ def _inside(under: str) -> Callable[[bytes], bool]:
 
 
 def _spans(copy: sqlite3.Connection, root: int, part: _Range, rows: int) -> Iterator[Span]:
-    while cut := copy.execute(_CUT, (root, *part.after, *part.until, rows - 1)).fetchone():
+    while cut := _row(copy, _CUT, (root, *part.after, *part.until, rows - 1)):
         yield Span(_Range(part.after, cut).token(), rows)
         part = part._replace(after=cut)
-    (rest,) = copy.execute(_COUNT, (root, *part.after, *part.until)).fetchone()
+    (rest,) = _row(copy, _COUNT, (root, *part.after, *part.until))
     if rest:
         yield Span(part.token(), rest)
 
@@ -388,7 +411,8 @@ def _pages(copy: sqlite3.Connection, root: int, part: _Range) -> Iterator[Page]:
     size = PageSize()
     while True:
         asked = size.rows
-        found = copy.execute(_PAGE, (root, *part.after, *part.until, asked)).fetchall()
+        with held_off.lock:
+            found = copy.execute(_PAGE, (root, *part.after, *part.until, asked)).fetchall()
         if page := _page(found):
             yield page
             size.adapt(page)
@@ -416,7 +440,7 @@ def _change(order: int, namespace: bytes, name: bytes, data: bytes | None, rev: 
 
 
 def _claims(copy: sqlite3.Connection, root: int) -> Iterator[Row]:
-    for scope, member, data, born, session in copy.execute(_MEMBERS, (root,)):
+    for scope, member, data, born, session in _rows(copy, _MEMBERS, (root,)):
         yield claim_row(
             "member",
             scope.decode(),
@@ -425,7 +449,7 @@ def _claims(copy: sqlite3.Connection, root: int) -> Iterator[Row]:
             version=Version(born),
             owner=session,
         )
-    for scope, candidate, data, epoch, session in copy.execute(_SERVICES, (root,)):
+    for scope, candidate, data, epoch, session in _rows(copy, _SERVICES, (root,)):
         version = Version(epoch)
         yield claim_row("epoch", scope.decode(), data=None, version=version, owner=None)
         if candidate is not None:

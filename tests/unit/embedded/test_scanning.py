@@ -22,7 +22,7 @@ from kip30.names import Key
 from kip30.runtime.resolution import scanner
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings, scanning
 from kip30_backends.embedded.liveness_locks import held_off
-from kip30_backends.embedded.scanning import path_of
+from kip30_backends.embedded.scanning import open_copy, path_of
 from kip30_conformance.clients.fork_calls import in_forked_child
 from tests.unit.removed_files import removed_again_and_again
 
@@ -367,6 +367,42 @@ def test_forks_are_held_off_while_a_copy_is_checked(
     )
     open_scanner(scratch=tmp_path).position()
     assert inside == [True]
+
+
+def test_forks_are_held_off_while_sqlite_reads_a_copy(
+    backend: EmbeddedBackend,
+    open_scanner: OpenScanner,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(300):
+        put(backend, f"{number}")
+    store = open_scanner(scratch=tmp_path)
+    claims = open_scanner(scratch=tmp_path, layout=Layout.CLAIMS)
+    before = store.position()
+    put(backend, "new")
+    at = store.position()
+    inside: list[bool] = []
+
+    def note() -> None:
+        inside.append(held_off.is_inside())
+
+    def open_watched(copy: Path) -> sqlite3.Connection:
+        note()
+        connection = open_copy(copy)
+        connection.set_progress_handler(note, 1)  # at each step of each statement
+        return connection
+
+    monkeypatch.setattr(scanning, "open_copy", open_watched)
+    between: list[bool] = []
+    for span in store.plan(at, 100):
+        between.extend(held_off.is_inside() for _ in store.scan(span, at))
+    rows_of(claims, at)
+    assert [change for part in store.changes(before, at) for change in part]
+    assert len(inside) > 300
+    assert all(inside)
+    assert len(between) > 2
+    assert not any(between)
 
 
 def test_a_fork_during_a_copy_harms_no_child(
