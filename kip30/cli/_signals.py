@@ -18,7 +18,8 @@ _LOCKING = frozenset({"__enter__", "__exit__", "_acquire_restore", "_release_sav
 class UnwindingOnSignals:
     """While this lasts, SIGTERM and SIGHUP raise `SystemExit`, and SIGINT `KeyboardInterrupt`.
 
-    A signal that the parent process has ignored stays ignored. Main thread only.
+    A signal that the parent process has ignored stays ignored; one that it has blocked is
+    unblocked, or the program could not be ended by it. Main thread only.
     """
 
     def __init__(self) -> None:
@@ -33,6 +34,7 @@ class UnwindingOnSignals:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._handled.append(number)
                 signal.signal(number, self._handle)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self._handled)
 
     def __exit__(self, *_error: object) -> None:
         """Give the signals their default effect; raise what a signal that still waits raises."""

@@ -55,7 +55,9 @@ class Interrupts:
     """Catches SIGTERM, SIGINT, SIGHUP and SIGQUIT in a with-block. Main thread only.
 
     A signal that is ignored at the start stays ignored: `nohup` ignores SIGHUP, and a shell
-    without job control ignores SIGINT and SIGQUIT in what it runs in the background.
+    without job control ignores SIGINT and SIGQUIT in what it runs in the background. A signal that
+    is blocked at the start is unblocked: a parent that keeps signals for one of its threads blocks
+    them in what it starts, without wanting to.
 
     Attributes:
         received: The signals caught so far, in order.
@@ -66,16 +68,19 @@ class Interrupts:
         self.received: list[Interrupt] = []
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._before: dict[signal.Signals, Handler] = {}
+        self._mask: set[signal.Signals | int] = set()
 
     def __enter__(self) -> Self:
         """Begin to catch."""
         for number in _CAUGHT:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._catch)
+        self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Restore the former signal handlers."""
+        """Restore the former signal mask and handlers."""
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         for number, handler in self._before.items():
             signal.signal(number, handler)
         os.close(self._wake)

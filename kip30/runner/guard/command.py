@@ -21,10 +21,15 @@ class Dispositions:
     """The signals the guard itself ignores, and what the command gets instead."""
 
     def __init__(self) -> None:
-        """Ignore what a terminal or an operator may send; only the runner gives orders."""
+        """Ignore what a terminal or an operator may send; only the runner gives orders.
+
+        Signals that the runner was started with as blocked are unblocked: SIGCHLD has to arrive
+        here, and the command, which inherits the mask, has to hear of its end.
+        """
         self._inherited = {n: signal.SIG_IGN for n in _RESET if _is_ignored(n)}
         for number in _RESET:
             signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
     def restore(self) -> None:
         """Give this process the dispositions the runner was started with."""

@@ -114,3 +114,16 @@ def test_an_interrupt_at_any_moment_is_no_traceback_of_kip30(shell: Shell) -> No
     assert codes <= {0, -signal.SIGINT, 128 + signal.SIGINT}
     assert -signal.SIGINT in codes
     assert shell.folder.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_the_parent_blocks_ends_a_watch(shell: Shell, number: signal.Signals) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        watch = shell.start("kv", "watch", "a/b")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with ended(watch):
+        assert line_of(watch.stdout)
+        watch.send_signal(number)
+        assert watch.wait(PATIENCE_SECONDS * time_scale()) in {-number, 128 + number}

@@ -108,6 +108,30 @@ def test_a_command_ignores_what_its_runner_was_started_to_ignore(
     assert tuple(n for n in touched if mask & 1 << (n - 1)) == ignored
 
 
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_blocked_signal_of_the_runners_parent_ends_runner_and_command(
+    field: Field, number: signal.Signals
+) -> None:
+    everything = signal.valid_signals() - {signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, everything)
+    try:
+        runner = field.start(field.ticker, "polite", timeout=LONG)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    field.await_epoch(1)
+    runner.send(number)
+    assert runner.wait() == 7
+
+
+def test_a_command_begins_with_no_signal_blocked(field: Field) -> None:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGPIPE})
+    try:
+        runner = field.start("grep", "SigBlk", "/proc/self/status")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert int(runner.output()[0].split()[1], 16) == 0
+
+
 def test_a_status_survives_a_runner_started_to_ignore_dead_children(field: Field) -> None:
     program = Path(__file__).with_name("tiny_runner.py")
     script = f"trap '' CHLD; exec {sys.executable} {program} {field.folder} 9 -- sh -c 'exit 4'"
