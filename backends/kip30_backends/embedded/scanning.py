@@ -174,7 +174,6 @@ _SERVICES = (
     "SELECT scope, candidate, data, epoch, session FROM service"
     " WHERE root = ? AND scope != x'' ORDER BY scope"
 )
-_BATCH_ROWS = 256
 _AFTER_ALL = b"\xff"  # of which no name in UTF-8 has a byte
 
 _Place = tuple[bytes, bytes]
@@ -336,22 +335,15 @@ class EmbeddedScanner(ScanDriver):
         return -1 if row is None else int(row[0])
 
 
+def _rows(copy: sqlite3.Connection, query: str, values: Sequence[Any] = ()) -> list[Any]:
+    """Return all rows that *query* finds. Forks are held off meanwhile."""
+    with held_off.lock:
+        return copy.execute(query, values).fetchall()
+
+
 def _row(copy: sqlite3.Connection, query: str, values: Sequence[Any] = ()) -> Any:
-    """Return the first row that *query* finds, or None. Forks are held off meanwhile."""
-    with held_off.lock:
-        return copy.execute(query, values).fetchone()
-
-
-def _rows(copy: sqlite3.Connection, query: str, values: Sequence[Any]) -> Iterator[Any]:
-    """Yield the rows that *query* finds. Forks are held off while each batch is read."""
-    with held_off.lock:
-        cursor = copy.execute(query, values)
-    while True:
-        with held_off.lock:
-            batch = cursor.fetchmany(_BATCH_ROWS)
-        if not batch:
-            return
-        yield from batch
+    """Return the first row that *query* finds, or None."""
+    return next(iter(_rows(copy, query, values)), None)
 
 
 def _remove(private: Path | None, pid: int) -> None:
@@ -411,8 +403,7 @@ def _pages(copy: sqlite3.Connection, root: int, part: _Range) -> Iterator[Page]:
     size = PageSize()
     while True:
         asked = size.rows
-        with held_off.lock:
-            found = copy.execute(_PAGE, (root, *part.after, *part.until, asked)).fetchall()
+        found = _rows(copy, _PAGE, (root, *part.after, *part.until, asked))
         if page := _page(found):
             yield page
             size.adapt(page)
