@@ -148,10 +148,21 @@ def claim_row(
 
 
 class Rejected(NamedTuple):
-    """Something that is there and is no record of the view, with the reason in words."""
+    """Something that is there and was not read as a record of the view.
+
+    It may hide records: nothing is known of these, so that they must not count as deleted.
+
+    Attributes:
+        key: Its path or key in the store.
+        reason: Why, in words.
+        record: The key, as in `Row`, of the record whose place it has; None: it is no place of one.
+        prefix: What the keys of all records begin with that could be below it; None: none could.
+    """
 
     key: bytes
     reason: str
+    record: bytes | None = None
+    prefix: bytes | None = None
 
 
 class Page(NamedTuple):
@@ -191,11 +202,14 @@ class Change(NamedTuple):
         key: As in `Row`.
         row: The record from then on; None: the key was deleted.
         order: Grows from change to change; equal for changes made in one transaction.
+        rejected: What is there from then on and was not read as a record; *row* is None then, and
+            the key was not deleted.
     """
 
     key: bytes
     row: Row | None
     order: int
+    rejected: Rejected | None = None
 
 
 class ScanDriver(Closeable):

@@ -1,7 +1,7 @@
 """The job ``feed``: what changes in a view of a store, into Parquet files by day or a store."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -89,19 +89,20 @@ class _Feed:
         self._consumer = JournalConsumer(spark, directory, self._journal, self._sink)
         # What is applied; None until all that an earlier process left is.
         self._applied: JournalPosition | None = None
+        self._known = KnownKeys(directory.path / _KNOWN)
         self._tail: Tail | None = None
         self._backoff = Backoff()
         self._failed_jobs = 0
 
     def run(self) -> Report:
-        known = KnownKeys(self._run.path / _KNOWN)
-        files = TailFiles(journal=self._journal, known=known, scratch=self._run.path / _SCRATCH)
+        scratch = self._run.path / _SCRATCH
+        files = TailFiles(journal=self._journal, known=self._known, scratch=scratch)
         try:
             self._begin(files)
             self._progress.begin(self._run.manifest)
             return self._follow(self._tail_of(files))
         finally:
-            known.close()
+            self._known.close()
             self._sink.close()
 
     def _new_sink(self, spark: SparkSession) -> Sink:
@@ -156,7 +157,7 @@ class _Feed:
         finally:
             self._stop.set()
             thread.close()
-            self._note_facts(tail)
+            self._note_facts()
         if thread.error is not None:
             self._raise_early(thread.error)
             reason = str(thread.error)
@@ -236,14 +237,14 @@ class _Feed:
         if mark is not None and mark.at is not None:
             source["position"] = list(mark.at)
 
-    def _note_facts(self, tail: Tail) -> None:
+    def _note_facts(self) -> None:
         self._note_source()
         manifest, state = self._run.manifest, self._state()
         manifest.counts |= {
             "waiting": state.waiting,
             "lag_seconds": round(state.seconds),
             "gaps": state.gaps,
-            "rejected_records": tail.rejected,
+            "rejected_records": self._known.count_rejected(),
         }
         self._run.save()
 
@@ -259,4 +260,11 @@ class _Feed:
         ending = JobEnding.FINDINGS if has_findings else JobEnding.DONE
         if reason:
             ending = JobEnding.INCOMPLETE
-        return Report.of(self._run.manifest, ending, self._findings, reason)
+        findings = [*self._rejected(), *self._findings][:MOST_FINDINGS]
+        return Report.of(self._run.manifest, ending, findings, reason)
+
+    def _rejected(self) -> Iterator[Mapping[str, str]]:
+        """Yield what the source has that could not be read: it stays as it is at the target."""
+        for one in self._known.first_rejected(MOST_FINDINGS):
+            shown = one.key.decode(errors="backslashreplace")
+            yield {"key": shown, "outcome": "rejected", "detail": one.reason}

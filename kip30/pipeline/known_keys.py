@@ -1,4 +1,4 @@
-"""Which keys a journal has, and which version of each: what a scan is compared with.
+"""Which keys a journal has, which version of each, and what could not be read as a record.
 
 It is a file of SQLite, so the memory in use does not grow with the number of keys.
 """
@@ -9,9 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from kip30.driver.scanning import Rejected
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS known (key BLOB PRIMARY KEY, stamp TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS applied (segment INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS rejected (key BLOB PRIMARY KEY, record BLOB, reason TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS rejected_records ON rejected (record);
 ATTACH ? AS scan;
 """
 _SEEN = "CREATE TABLE scan.seen (key BLOB PRIMARY KEY) WITHOUT ROWID"
@@ -19,6 +23,12 @@ _PAGE = "CREATE TEMP TABLE page (number INTEGER, key BLOB, stamp TEXT)"
 _CHANGED = """
 SELECT page.number FROM page LEFT JOIN known ON known.key = page.key
 WHERE known.stamp IS NOT page.stamp ORDER BY page.number
+"""
+_FIRST_REJECTED = "SELECT key, reason FROM rejected ORDER BY key LIMIT ?"
+_HIDDEN = "INSERT OR IGNORE INTO scan.seen VALUES (?)"
+_BELOW = """
+INSERT OR IGNORE INTO scan.seen
+SELECT key FROM known WHERE key >= ?1 AND substr(key, 1, length(?1)) = ?1
 """
 _UNSEEN = """
 SELECT key FROM known WHERE key > ? AND NOT EXISTS
@@ -99,11 +109,13 @@ class KnownKeys:
             last = dict(states)
             gone = [(key,) for key, found in last.items() if found is None]
             self._database.executemany("DELETE FROM known WHERE key = ?", gone)
+            self._database.executemany("DELETE FROM rejected WHERE record = ?", zip(last))
             self._put(Known(*one) for one in last.items() if one[1] is not None)
             self._note(segment)
 
     def begin_scan(self) -> None:
-        """Forget which keys were seen."""
+        """Forget which keys were seen, and what was rejected."""
+        self._database.execute("DELETE FROM rejected")
         with suppress(sqlite3.OperationalError):
             self._database.execute("DROP TABLE scan.seen")
         self._database.execute(_SEEN)
@@ -118,6 +130,32 @@ class KnownKeys:
             self._database.execute("INSERT OR IGNORE INTO scan.seen SELECT key FROM page")
             self._database.execute("DELETE FROM page")
         return found
+
+    def reject(self, found: Iterable[Rejected]) -> None:
+        """Note what could not be read. It counts until its key changes or a scan begins."""
+        rows = [(one.key, one.record, one.reason) for one in found]
+        with self._database:
+            self._database.execute("BEGIN")
+            self._database.executemany("INSERT OR REPLACE INTO rejected VALUES (?, ?, ?)", rows)
+
+    def hide(self, rejected: Iterable[Rejected]) -> None:
+        """Note as seen what *rejected*, of the present scan, hides: it is not known to be gone."""
+        with self._database:
+            self._database.execute("BEGIN")
+            for one in rejected:
+                if one.record is not None:
+                    self._database.execute(_HIDDEN, (one.record,))
+                if one.prefix is not None:
+                    self._database.execute(_BELOW, (one.prefix,))
+
+    def count_rejected(self) -> int:
+        """Count what could not be read."""
+        return int(self._database.execute("SELECT count(*) FROM rejected").fetchone()[0])
+
+    def first_rejected(self, most: int) -> list[Rejected]:
+        """Return up to *most* of what could not be read, by key and reason."""
+        found = self._database.execute(_FIRST_REJECTED, (most,))
+        return [Rejected(key, reason) for key, reason in found]
 
     def unseen(self) -> Iterator[bytes]:
         """Yield the keys that no page since `begin_scan` had. `apply` may be called meanwhile."""

@@ -2,6 +2,9 @@
 
 A store with a log of changes is read from there. Of the others the whole view is scanned, and
 compared with the versions that the journal has; so is a store whose log forgot what was not read.
+
+A key counts as deleted if the log says so, or if a scan saw all places where it could be. What is
+there and cannot be read leaves the journal as it was; `KnownKeys` has it.
 """
 
 import time
@@ -63,7 +66,6 @@ class Tail:
     Attributes:
         completeness: What the journal shows of a key that changes several times; None as long as
             the store was not reached.
-        rejected: How many keys of the last scan are no records.
     """
 
     def __init__(
@@ -95,7 +97,6 @@ class Tail:
         self._entries: list[JournalRow] = []
         self._bytes = 0
         self.completeness: Completeness | None = None
-        self.rejected: int = 0
         self._catch_up()
 
     def close(self) -> None:
@@ -172,7 +173,10 @@ class Tail:
                 if self._is_full and change.order != last:
                     self._flush(replace(mark, order=last))
                 last = change.order
-                self._add(JournalRow(change.key, change.row, change.order))
+                if change.rejected is None:
+                    self._add(JournalRow(change.key, change.row, change.order))
+                else:
+                    self._known.reject([change.rejected])
 
     def _lose(self, reason: str) -> None:
         """Note that changes are missing, and that a comparison is due."""
@@ -183,15 +187,15 @@ class Tail:
     def _compare(self, store: ScanDriver, until: Position) -> None:
         """Add what differs between the view and what the journal has."""
         self._known.begin_scan()
-        rejected = 0
         for span in store.plan(until, _SPAN_ROWS):
             for page in store.scan(span, until):
                 self._check_stopped()
-                rejected += len(page.rejected)
+                if page.rejected:
+                    self._known.reject(page.rejected)
+                    self._known.hide(page.rejected)
                 for row in self._differing(page):
                     self._add(JournalRow(row.key, row, row.modified))
                     self._flush_if_full()
-        self.rejected = rejected
         for key in self._known.unseen():
             self._add(JournalRow(key, None, None))
             self._flush_if_full()

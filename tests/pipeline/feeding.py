@@ -48,6 +48,17 @@ def journal_rows(folder: Path) -> Rows:
     return rows
 
 
+def rejected_in(folder: Path) -> list[bytes]:
+    """Return the keys that the tail in *folder* could not read."""
+    known = KnownKeys(folder / "known.db")
+    try:
+        found = [one.key for one in known.first_rejected(1_000)]
+        assert len(found) == known.count_rejected()
+        return found
+    finally:
+        known.close()
+
+
 def changes_of(rows: Rows) -> list[tuple[str, bytes | None]]:
     """Return key and value of each change, in order."""
     ordered = sorted(rows, key=lambda row: int(row["number"]))

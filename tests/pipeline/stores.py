@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kip30 import BYTES, PluginLocator, Storage
+from kip30_conformance.neighbour.base import Neighbour
+from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
 from kip30_conformance.polling import time_scale
 from kip30_conformance.servers import Ensemble, start
 
@@ -44,6 +46,13 @@ class Stores:
         """Return the servers of *store*."""
         self.settings(store)
         return self._ensembles[store]
+
+    def neighbour(self, store: str, namespace: str) -> Neighbour:
+        """Return another program, which writes to *namespace* in *store*."""
+        if store == "embedded":
+            directory = Path(self.settings(store)["plugin.embedded.directory"])
+            return EmbeddedNeighbour(directory / "kip30.db", namespace)
+        return self.ensemble(store).neighbour(namespace)
 
     def _started(self, store: str) -> dict[str, str]:
         folder = self._folder / store

@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from kip30.driver.records import Kind
 from kip30.driver.scanning import Completeness, Position
 from kip30.pipeline.tail import SegmentSize, StoppedError
+from kip30_conformance.neighbour.base import Spot
+from tests.unit.zookeeper.alice import alice_on, hiding
 
 from .feeding import (
     changes_of,
     gaps,
     journal_rows,
     position_of,
+    rejected_in,
     repeated,
     states,
     storage_of,
@@ -82,6 +86,51 @@ def test_p25b_what_changes_follows(config: Path, tmp_path: Path) -> None:
     assert last["n/k2"]["value"] is last["n/k2"]["version"] is None
     for key, version in versions.items():
         assert tuple(last[key]["version"].values()) == tuple(version)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_what_cannot_be_read_is_not_gone(stores: Stores, store: str, tmp_path: Path) -> None:
+    namespace = f"t{os.urandom(4).hex()}"
+    config, spot = stores.config(store, namespace), Spot(Kind.VALUE, "n", "k")
+    fill(config, {"n/k": b"1", "n/other": b"1"})
+    advance(tmp_path, config)
+    with stores.neighbour(store, namespace) as neighbour:
+        sound = neighbour.read(spot)
+        neighbour.write(spot, neighbour.foreign(b"foreign"))
+        for _ in range(2):
+            advance(tmp_path, config)
+            assert states(journal_rows(tmp_path / "journal")) == {"n/k": b"1", "n/other": b"1"}
+            (rejected,) = rejected_in(tmp_path)
+            assert rejected.endswith(b"n/k")
+        neighbour.write(spot, sound)
+    with storage_of(config) as storage:
+        storage.set("n/k", b"2")
+        advance(tmp_path, config)
+        assert states(journal_rows(tmp_path / "journal")) == {"n/k": b"2", "n/other": b"1"}
+        assert rejected_in(tmp_path) == []
+        storage.delete("n/k")
+    advance(tmp_path, config)
+    assert states(journal_rows(tmp_path / "journal")) == {"n/other": b"1"}
+
+
+@pytest.mark.parametrize("hidden", ["n", "n/k1"])
+def test_what_may_not_be_read_is_not_gone(stores: Stores, hidden: str, tmp_path: Path) -> None:
+    namespace = f"t{os.urandom(4).hex()}"
+    config = stores.config("zookeeper", namespace)
+    values = dict.fromkeys(("n/k1", "n/k2", "m/k1", "k"), b"1")
+    fill(config, values)
+    advance(tmp_path, config)
+    with alice_on(stores.ensemble("zookeeper")) as alice, hiding(alice) as hide:
+        hide(f"/{namespace}/kv/{hidden}")
+        with storage_of(config) as storage:
+            storage.delete("m/k1")
+        advance(tmp_path, config)
+        assert rejected_in(tmp_path) == [f"/{namespace}/kv/{hidden}".encode()]
+    del values["m/k1"]
+    assert states(journal_rows(tmp_path / "journal")) == values
+    advance(tmp_path, config)
+    assert rejected_in(tmp_path) == []
+    assert states(journal_rows(tmp_path / "journal")) == values
 
 
 def test_a_part_of_a_store(config: Path, tmp_path: Path) -> None:

@@ -399,7 +399,7 @@ def _page_of_any(found: Sequence[Row]) -> Page:
             continue
         key = (f"{namespace}/{name}" if namespace else name).encode()
         if version is None:
-            rejected.append(Rejected(key, "the row has no version: kip30 did not write it"))
+            rejected.append(Rejected(key, "the row has no version: kip30 did not write it", key))
         elif not name or "/" in name:
             rejected.append(Rejected(key, f"no key has the name {name!r}: kip30 did not write it"))
         else:

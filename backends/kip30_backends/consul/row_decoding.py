@@ -26,6 +26,8 @@ class ScanView:
         prefixes: The beginnings of its keys, if they are to be cut into spans.
         rows: The rows of one record; raises `StoreError` or `InvalidNameError` if it has none.
         plain: The page of many records, or None if each has to be read by itself.
+        record: The key of the record whose place a key of the store is; raises `InvalidNameError`
+            if it is none's.
         trees: The beginnings of its keys, if all of them are one span.
         claims: What the keys of claims begin with, if all others below *place* are in the view.
     """
@@ -34,6 +36,7 @@ class ScanView:
     prefixes: tuple[str, ...]
     rows: Callable[[KVPair], Iterable[Row]]
     plain: Callable[[KVColumns], Page | None] = lambda _: None
+    record: Callable[[str], bytes] = str.encode
     trees: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
 
@@ -51,8 +54,16 @@ class ScanView:
             try:
                 rows += self.rows(record)
             except (StoreError, InvalidNameError) as error:
-                rejected.append(Rejected(record.key.encode(), f"foreign: {error}"))
+                rejected.append(self._rejected(record.key, error))
         return Page.of(rows, rejected)
+
+    def _rejected(self, key: str, error: Exception) -> Rejected:
+        """Return that *key* was not read as a record because of *error*."""
+        try:
+            record = self.record(key)
+        except InvalidNameError:
+            record = None
+        return Rejected(key.encode(), f"foreign: {error}", record)
 
 
 def unreadable(key: str) -> Rejected:
@@ -92,18 +103,20 @@ def _row(record: KVPair, key: bytes, data: bytes) -> Row:
 def _values(root: str, under: str) -> ScanView:
     base = f"{root}kv/"
 
+    def key_at(place: str) -> bytes:
+        if not place.startswith(base):
+            raise InvalidNameError(f"{place} is no place of kip30's")
+        return _key(place[len(base) :])
+
     def rows(record: KVPair) -> tuple[Row]:
-        if not record.key.startswith(base):
-            raise StoreError(f"{record.key} is no place of kip30's")
-        key = _key(record.key[len(base) :])
-        return (_row(record, key, record.unsealed().data),)
+        return (_row(record, key_at(record.key), record.unsealed().data),)
 
     plain = partial(_plain, base.encode())
     if not under:
         claims = tuple(f"{root}{folder}/" for folder in _CLAIMS)
-        return ScanView(root, (base,), rows, plain, claims=claims)
+        return ScanView(root, (base,), rows, plain, key_at, claims=claims)
     own, below = escape(under), escape(f"{under}/")
-    return ScanView(root, (f"{base}{own}/", f"{base}{below}"), rows, plain)
+    return ScanView(root, (f"{base}{own}/", f"{base}{below}"), rows, plain, key_at)
 
 
 def _plain(base: bytes, records: KVColumns) -> Page | None:

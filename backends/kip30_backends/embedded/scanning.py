@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from kip30.driver import Context
-from kip30.driver.records import Kind, Version
+from kip30.driver.records import Kind
 from kip30.driver.scanning import (
     Change,
     Completeness,
@@ -34,12 +34,10 @@ from kip30.driver.scanning import (
     Page,
     PageSize,
     Position,
-    Row,
     ScanDriver,
     Span,
     View,
     check_rows,
-    claim_row,
 )
 from kip30.errors import (
     ClosedError,
@@ -58,6 +56,7 @@ from kip30_backends.embedded.database_file import (
 )
 from kip30_backends.embedded.errors import stayed_locked, translate
 from kip30_backends.embedded.liveness_locks import held_off
+from kip30_backends.embedded.row_decoding import change_of, claims_of, page_of
 from kip30_backends.embedded.settings import EmbeddedSettings
 
 _COPY = """
@@ -262,7 +261,8 @@ class EmbeddedScanner(ScanDriver):
             root = self._root(copy)
             if self._view.layout is Layout.CLAIMS:
                 under = self._view.under.encode()
-                yield Page.of(row for row in _claims(copy, root) if row.key.startswith(under))
+                tables = (_rows(copy, query, (root,)) for query in (_MEMBERS, _SERVICES))
+                yield Page.of(row for row in claims_of(*tables) if row.key.startswith(under))
                 return
             yield from _pages(copy, root, _Range.of_token(span.token))
 
@@ -278,7 +278,7 @@ class EmbeddedScanner(ScanDriver):
                     f"{self._file} has forgotten what changed after revision {seen}: read it whole"
                 )
             place = (seen, self._root(copy), KINDS[Kind.VALUE])
-            changes = [_change(*row) for row in _rows(copy, _CHANGES, place)]
+            changes = [change_of(*row) for row in _rows(copy, _CHANGES, place)]
             inside = _inside(self._view.under)
             yield [change for change in changes if inside(change.key)]
 
@@ -404,45 +404,10 @@ def _pages(copy: sqlite3.Connection, root: int, part: _Range) -> Iterator[Page]:
     while True:
         asked = size.rows
         found = _rows(copy, _PAGE, (root, *part.after, *part.until, asked))
-        if page := _page(found):
+        if page := page_of(found):
             yield page
             size.adapt(page)
         if len(found) < asked:
             return
         namespace, _, name = found[-1][0].rpartition(b"/")
         part = part._replace(after=(namespace, name))
-
-
-def _page(found: Sequence[tuple[bytes, bytes, int]]) -> Page | None:
-    if not found:
-        return None
-    # Not by ``zip(*found)``, which makes an object more for each row.
-    keys = [row[0] for row in found]
-    data = [row[1] for row in found]
-    revs = [row[2] for row in found]
-    zeros, nones = (0,) * len(found), (None,) * len(found)
-    return Page(keys, data, revs, zeros, nones, revs, nones)
-
-
-def _change(order: int, namespace: bytes, name: bytes, data: bytes | None, rev: int) -> Change:
-    key = b"%b/%b" % (namespace, name) if namespace else name
-    row = None if data is None else Row(key, data, rev, 0, None, rev, None)
-    return Change(key, row, order)
-
-
-def _claims(copy: sqlite3.Connection, root: int) -> Iterator[Row]:
-    for scope, member, data, born, session in _rows(copy, _MEMBERS, (root,)):
-        yield claim_row(
-            "member",
-            scope.decode(),
-            member.decode(),
-            data=data,
-            version=Version(born),
-            owner=session,
-        )
-    for scope, candidate, data, epoch, session in _rows(copy, _SERVICES, (root,)):
-        version = Version(epoch)
-        yield claim_row("epoch", scope.decode(), data=None, version=version, owner=None)
-        if candidate is not None:
-            names = (scope.decode(), candidate.decode())
-            yield claim_row("leader", *names, data=data, version=version, owner=session)

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 
 from typing_extensions import override
 
@@ -47,8 +46,16 @@ class ScanView(ABC):
             try:
                 self.add(one, rows)
             except (InvalidNameError, StoreError) as error:
-                rejected.append(Rejected(one.key, f"foreign: {error}"))
+                rejected.append(self._rejected(one, error))
         return Page.of(rows, rejected)
+
+    def _rejected(self, found: KeyValue, error: Exception) -> Rejected:
+        """Return that *found* was not read as a record because of *error*."""
+        try:
+            record = self.key(found)
+        except InvalidNameError:
+            record = None
+        return Rejected(found.key, f"foreign: {error}", record)
 
     @abstractmethod
     def add(self, found: KeyValue, rows: list[Row]) -> None:
@@ -60,10 +67,7 @@ class ScanView(ABC):
         """
 
     def changes(self, events: Iterable[Event]) -> list[Change]:
-        """Return the changes of the records of the view.
-
-        A record that another program overwrote with foreign bytes counts as deleted, as in a scan.
-        """
+        """Return the changes of the records of the view."""
         return [change for event in events for change in self._change(event)]
 
     def _change(self, event: Event) -> Iterator[Change]:
@@ -73,8 +77,10 @@ class ScanView(ABC):
         except InvalidNameError:
             return
         if key is not None:
-            row = self._row(found) if event.type == PUT else None
-            yield Change(key, row, found.mod_revision)
+            row = rejected = None
+            if event.type == PUT:
+                row, rejected = self._state(found)
+            yield Change(key, row, found.mod_revision, rejected)
 
     @abstractmethod
     def key(self, found: KeyValue) -> bytes:
@@ -84,11 +90,14 @@ class ScanView(ABC):
             InvalidNameError: It is not one of kip30's keys.
         """
 
-    def _row(self, found: KeyValue) -> Row | None:
+    def _state(self, found: KeyValue) -> tuple[Row | None, Rejected | None]:
+        """Return the record in *found*, or why it was not read as one."""
         rows: list[Row] = []
-        with suppress(StoreError):
+        try:
             self.add(found, rows)
-        return rows[0] if rows else None
+        except StoreError as error:
+            return None, self._rejected(found, error)
+        return (rows[0] if rows else None), None
 
     def _has(self, key: bytes) -> bool:
         return any(start <= key and (key < end or end == b"\0") for start, end in self.ranges)

@@ -54,8 +54,12 @@ class ScanView(ABC):
         """Return the row of *node*; None: no record, but there may be records below it."""
 
     def reject(self, path: str, reason: str) -> Rejected:
-        """Return that the node at *path* was not read."""
-        return Rejected(self.shown(path), reason)
+        """Return that the node at *path* was not read, nor what is below it."""
+        return Rejected(self.shown(path), reason, *self.hidden(path))
+
+    @abstractmethod
+    def hidden(self, path: str) -> tuple[bytes | None, bytes | None]:
+        """Return `Rejected.record` and `Rejected.prefix` of a node that was not read."""
 
     def shown(self, path: str) -> bytes:
         """Return *path* below the chroot."""
@@ -115,6 +119,18 @@ class ValueView(_Scoped):
             return False
 
     @override
+    def hidden(self, path: str) -> tuple[bytes | None, bytes | None]:
+        scope, *names = path[len(self.tops[0]) + 1 :].split("/")
+        try:
+            namespace = _namespace(scope)
+            if not names:
+                return None, f"{namespace}/".encode() if namespace else b""
+            is_place = len(names) == 1
+            return (str(Key(namespace, _name(names[0]))).encode() if is_place else None), None
+        except InvalidNameError:
+            return None, None
+
+    @override
     def check_scope(self, segment: str) -> None:
         _namespace(segment)
 
@@ -134,6 +150,11 @@ class ClaimView(_Scoped):
         self._groups = f"{paths.root}/group"
         self.tops = (self._groups, f"{paths.root}/service")
         self._under = under.encode()
+
+    @override
+    def hidden(self, path: str) -> tuple[bytes | None, bytes | None]:
+        del path
+        return None, None  # claims are looked at, and never followed
 
     @override
     def check_scope(self, segment: str) -> None:
@@ -170,6 +191,11 @@ class RawView(ScanView):
     @override
     def covers(self, path: str) -> bool:
         return path != _RESERVED
+
+    @override
+    def hidden(self, path: str) -> tuple[bytes | None, bytes | None]:
+        shown = self.shown(path)
+        return shown, shown.rstrip(b"/") + b"/"
 
     @override
     def read(self, path: str, node: Znode) -> Row | Rejected | None:

@@ -1,4 +1,4 @@
-"""Bulk reading: each record of a view once, in spans of any size: G14, P02, P05 and P47."""
+"""Bulk reading: each record of a view once, in spans of any size: G14, P02, P05, P47 and P55."""
 
 import json
 import pickle
@@ -14,6 +14,7 @@ import pytest
 from kip30 import BYTES, ClosedError, PluginLocator, Storage, UnsupportedError, UsageError
 from kip30.config import Written
 from kip30.driver import Capability
+from kip30.driver.records import Kind
 from kip30.driver.scanning import (
     Change,
     Consistency,
@@ -27,8 +28,9 @@ from kip30.driver.scanning import (
 from kip30.errors import PositionLostError
 from kip30.runtime.resolution import scanner
 from kip30_conformance.harness import Harness
+from kip30_conformance.neighbour.base import Spot
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
-from kip30_conformance.suite import OpenClient, Suite, needing
+from kip30_conformance.suite import OpenClient, Suite, needing, supported
 
 _AROUND_CUTS = [
     *("a", "a\0", "a\x01", "a b", "a-b", "a.b", "a/b", "a/b/c", "a/b-c", "a/bc", "a0", "ab", "b"),
@@ -275,6 +277,34 @@ class ScanningTests(Suite):
         assert new.data == b"4"
         assert _changes(store, after, store.position()) == []
 
+    def test_P55_unreadable_records(
+        self,
+        harness: Harness,
+        root: str,
+        blobs: Storage[bytes],
+        open_scanner: OpenScanner,
+    ) -> None:
+        """What cannot be read as a record is rejected with its key: it is not gone."""
+        blobs.put_many(dict.fromkeys(["n/1", "n/2", "n/3"], b"v"))
+        before = open_scanner().position()
+        with supported(harness.neighbour, root) as neighbour:
+            spot = Spot(Kind.VALUE, "n", "2")
+            forms = neighbour.unreadable_forms(neighbour.read(spot))
+            outcomes = set[bool]()
+            for meaning, stored in forms.items():
+                neighbour.write(spot, stored)
+                store = open_scanner()
+                records, rejected = _sorted(store)
+                # A scan need not look at all parts of a record.
+                outcomes.add(is_record := b"n/2" in records)
+                assert records | rejected == {b"n/1", b"n/2", b"n/3"}, meaning
+                assert rejected == (set() if is_record else {b"n/2"}), meaning
+                if store.completeness is not None:
+                    last = _changes(store, before, store.position())[-1]
+                    assert (last.key, last.row is not None) == (b"n/2", is_record), meaning
+                    assert is_record or _record_in(last) == b"n/2", meaning
+            assert False in outcomes
+
     def test_P47_nothing_is_left(self, blobs: Storage[bytes], open_scanner: OpenScanner) -> None:
         """A scanner that is closed, also in the middle of a page, leaves nothing behind."""
         blobs.put_many(dict.fromkeys(_FEW, b"v"))
@@ -304,6 +334,18 @@ class ScanningTests(Suite):
         for call in calls:
             with pytest.raises(ClosedError):
                 call()
+
+
+def _sorted(store: ScanDriver) -> tuple[set[bytes], set[bytes | None]]:
+    """Return the keys of the records of *store*, and of those that could not be read."""
+    at = store.position()
+    pages = [page for span in store.plan(at, _WHOLE) for page in store.scan(span, at)]
+    rejected = {one.record for page in pages for one in page.rejected}
+    return {row.key for page in pages for row in page.rows}, rejected
+
+
+def _record_in(change: Change) -> bytes | None:
+    return change.rejected.record if change.rejected is not None else None
 
 
 def _read(store: ScanDriver, rows: int = 1_000) -> list[Row]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kip30.driver.scanning import Rejected
 from kip30.pipeline.known_keys import Known, KnownKeys, stamp
 
 
@@ -49,6 +50,35 @@ def test_what_is_deleted_while_unseen_keys_are_read(known: KnownKeys) -> None:
             known.apply(len(found), [Known(one, None) for one in found])
     assert found == keys
     assert len(known) == 0
+
+
+def test_what_is_rejected_hides_a_record_or_all_below_it(known: KnownKeys) -> None:
+    keys = [b"a", b"a%", b"a/1", b"a/2", b"a0", b"b_/1", b"bc/1", b"k"]
+    known.fill(Known(key, "1") for key in keys)
+
+    def unseen(*rejected: Rejected) -> list[bytes]:
+        known.begin_scan()
+        known.changed([b"k"], ["1"])
+        known.reject(rejected)
+        known.hide(rejected)
+        return list(known.unseen())
+
+    assert unseen() == keys[:-1]
+    assert unseen(Rejected(b"/x", "foreign")) == keys[:-1]
+    assert unseen(Rejected(b"/x", "foreign", b"a/1")) == [
+        *(b"a", b"a%", b"a/2", b"a0", b"b_/1", b"bc/1")
+    ]
+    assert unseen(Rejected(b"/x", "hidden", None, b"a/")) == [b"a", b"a%", b"a0", b"b_/1", b"bc/1"]
+    assert unseen(Rejected(b"/x", "hidden", None, b"b_/")) == [
+        *(b"a", b"a%", b"a/1", b"a/2", b"a0", b"bc/1")
+    ]
+    assert unseen(Rejected(b"/x", "hidden", b"k", b"")) == []
+    assert unseen(Rejected(b"/y", "hidden", b"a", b"a/")) == [b"a%", b"a0", b"b_/1", b"bc/1"]
+    assert known.first_rejected(9) == [Rejected(b"/y", "hidden")]
+    known.apply(1, [Known(b"k", None)])
+    assert known.count_rejected() == 1
+    known.apply(2, [Known(b"a", "2")])
+    assert known.count_rejected() == 0
 
 
 def test_all_is_there_after_it_was_closed(tmp_path: Path) -> None:
