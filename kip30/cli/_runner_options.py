@@ -8,8 +8,10 @@ import click
 
 from kip30.cli import _parameters
 from kip30.cli._failures import say
+from kip30.runtime.resolution import unset_store
 
 if TYPE_CHECKING:
+    from kip30.config import Properties
     from kip30.runner import Job, RunOutcome, ShareJob
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,9 +58,20 @@ def runs_command(*, held: str, least: str, least_seconds: float, ends: str) -> C
     return decorate
 
 
-def progress(*, quiet: bool) -> Callable[[str], None]:
-    """Return what prints a line of progress, unless *quiet*."""
-    return _say_nothing if quiet else say
+def progress(properties: "Properties", *, quiet: bool) -> Callable[[str], None]:
+    """Return what prints a line of progress, unless *quiet*.
+
+    The first line names the store if no setting in *properties* chose it, or its place: two
+    programs that mean different stores both run their commands.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+    """
+    if quiet:
+        return _say_nothing
+    if line := unset_store(properties):
+        say(line)
+    return say
 
 
 def status_of(outcome: "RunOutcome", job: "Job | ShareJob", *, missed: str, advice: str) -> int:

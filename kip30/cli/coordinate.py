@@ -110,12 +110,13 @@ def command(  # noqa: PLR0913  one argument per option
         grace_seconds=grace_seconds,
         descriptors=inherited_descriptors(),
     )
-    say = progress(quiet=quiet)
+    properties = choice.properties()
+    say = progress(properties, quiet=quiet)
     if each:
-        with GroupItems(choice.properties(), work) as items:
+        with GroupItems(properties, work) as items:
             outcome = run_items(items, job, most=most or _MOST_COMMANDS, say=say)
     else:
-        with GroupWorkshare(choice.properties(), work) as workshare:
+        with GroupWorkshare(properties, work) as workshare:
             outcome = run_shares(workshare, job, say=say)
     advice = f"`kip30 coordinate-status {group}` shows who has"
     return status_of(outcome, job, missed="no share", advice=advice)

@@ -55,7 +55,9 @@ def command(  # noqa: PLR0913  one argument per option
         grace_seconds=grace_seconds,
         descriptors=inherited_descriptors(),
     )
-    with StoreContest(choice.properties(), service, candidate) as contest:
-        outcome = run(contest, job, say=progress(quiet=quiet))
+    properties = choice.properties()
+    tell = progress(properties, quiet=quiet)
+    with StoreContest(properties, service, candidate) as contest:
+        outcome = run(contest, job, say=tell)
     advice = f"`kip30 leader {service}` shows who leads"
     return status_of(outcome, job, missed="not elected", advice=advice)

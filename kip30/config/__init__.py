@@ -6,6 +6,7 @@ the key, where it was written and what to write instead. No value that is secret
 environment or another file, appears in an error or a repr.
 """
 
+from kip30.config.home import home
 from kip30.config.loading import default_file, load
 from kip30.config.parsers import (
     Address,
@@ -23,7 +24,7 @@ from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties, Value, Written
 from kip30.config.settings import SettingRow, reference, setting
 from kip30.config.settings_builder import build, check_keys, effective
-from kip30.config.shippable import shippable
+from kip30.config.shippable import folders, shippable
 from kip30.config.suggestions import did_you_mean
 from kip30.config.trust import TRUSTED_VARIABLE, distrust_chain, distrust_tree
 
@@ -46,6 +47,8 @@ __all__ = [
     "distrust_chain",
     "distrust_tree",
     "effective",
+    "folders",
+    "home",
     "integer",
     "load",
     "milliseconds",

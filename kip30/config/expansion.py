@@ -1,7 +1,8 @@
 """``${env:NAME}`` and ``${file:/path}`` in a value: secrets that stay out of the file.
 
-The result is not expanded again. The newline at the end of a file is dropped. A file must be a
-regular one of at most `FILE_LIMIT` bytes, and no other user may be able to write it.
+A relative path begins where those of the value do (`Value.folder`). The result is not expanded
+again. The newline at the end of a file is dropped. A file must be a regular one of at most
+`FILE_LIMIT` bytes, and no other user may be able to write it.
 """
 
 import os
@@ -9,6 +10,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from kip30.config.home import without_tilde
+from kip30.config.properties import Value
 from kip30.config.safe_read import read
 from kip30.config.trust import TRUSTED_VARIABLE
 from kip30.errors import ConfigError
@@ -34,20 +37,25 @@ def refers_to_file(written: str) -> bool:
     return "${file:" in written
 
 
-def expand(written: str, where: str) -> str:
-    """Return *written* with each reference replaced. *where* names the key in errors.
+def refers_to_relative_file(written: str) -> bool:
+    """Return whether *written* contains a reference to a file by a relative path."""
+    return bool(re.search(r"\$\{file:(?![/~])", written))
+
+
+def expand(value: Value, where: str) -> str:
+    """Return the text of *value* with each reference replaced. *where* names the key in errors.
 
     Raises:
         ConfigError: The variable is not set, the file cannot be read, or it is no such reference.
     """
-    return _REFERENCE.sub(lambda found: _resolve(found, where), written)
+    return _REFERENCE.sub(lambda found: _resolve(found, value, where), value.text)
 
 
-def _resolve(found: re.Match[str], where: str) -> str:
+def _resolve(found: re.Match[str], value: Value, where: str) -> str:
     scheme, colon, name = found[1].partition(":")
     if not (colon and name and found[2]) or scheme not in {"env", "file"}:
         raise ConfigError(f"{where}: write ${{env:NAME}} or ${{file:/path}}")
-    return _variable(name, where) if scheme == "env" else _content(name, where)
+    return _variable(name, where) if scheme == "env" else _content(name, value, where)
 
 
 def _variable(name: str, where: str) -> str:
@@ -57,9 +65,9 @@ def _variable(name: str, where: str) -> str:
     return value
 
 
-def _content(name: str, where: str) -> str:
+def _content(name: str, value: Value, where: str) -> str:
     try:
-        raw, distrust = read(Path(name).expanduser(), FILE_LIMIT)
+        raw, distrust = read(value.place(without_tilde(Path(name))), FILE_LIMIT)
     except (OSError, RuntimeError, ValueError) as error:  # ValueError: a NUL character
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{where}: cannot read the file {name}: {reason}") from error

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from kip30.config.home import without_tilde
 from kip30.config.properties import Properties, Value, Written, as_text
 from kip30.config.safe_read import Contents, read
 from kip30.config.trust import distrust_here
@@ -26,6 +27,8 @@ FILE_LIMIT = 1024 * 1024
 _KAFKA_MARKS = frozenset({"broker.id", "broker.id.generation.enable", "node.id", "process.roles"})
 # A broker that is given its id in another way, or generates it, has one of these at least.
 _KAFKA_MARKS_BESIDE_ZOOKEEPER = frozenset({"listeners", "log.dir", "log.dirs"})
+_DESCRIPTORS = (Path("/proc"), Path("/dev/fd"), Path("/dev/stdin"))
+"""Names of files that the caller has open already."""
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -35,8 +38,9 @@ def load(
     """Read a configuration.
 
     A Kafka ``server.properties`` is understood: its ``plugin.*`` and ``zookeeper.*`` keys count,
-    its others are left out. A file may name one more in ``plugin.configuration.file``, relative
-    to itself, which overrides it.
+    its others are left out. A file may name one more in ``plugin.configuration.file``, which
+    overrides it. Relative paths in a file begin at its folder, those in a mapping at the working
+    directory; so do those in a file that is a pipe.
 
     Args:
         source: A file, a mapping, or None for `default_file`; without such a file nothing is
@@ -92,7 +96,7 @@ def _load_file(file: Path, *, is_named: bool = True) -> Properties:
             f"{FURTHER_FILE} ({named.origin}) reads a file, and another user may have written it:"
             f" {named.distrust}; name the other file with --config instead"
         )
-    second = _read_file(file.parent / Path(named.text.strip()).expanduser(), is_named=True)
+    second = _read_file(file.parent / without_tilde(Path(named.text.strip())), is_named=True)
     if FURTHER_FILE in second:
         raise ConfigError(f"{FURTHER_FILE} ({second[FURTHER_FILE].origin}): one such file is all")
     return Properties(first) | Properties(second)
@@ -102,7 +106,20 @@ def _read_file(file: Path, *, is_named: bool) -> dict[str, Value]:
     raw, distrust = _contents(file, is_named=is_named)
     values = _parse(_decoded(raw, file), str(file))
     kept = _out_of_kafka(values) if _is_kafka(values) else values
-    return {key: replace(value, distrust=distrust) for key, value in kept.items()}
+    folder = _folder(file)
+    return {key: replace(one, distrust=distrust, folder=folder) for key, one in kept.items()}
+
+
+def _folder(file: Path) -> Path | None:
+    """Return where relative paths in *file* begin; None if no folder of its own holds it.
+
+    A link is not followed: what is mounted into a container is a link to a folder that changes its
+    name with each update.
+    """
+    path = file.absolute()
+    if any(map(path.is_relative_to, _DESCRIPTORS)) or not path.is_file():
+        return None
+    return path.parent
 
 
 def _contents(file: Path, *, is_named: bool) -> Contents:
@@ -156,7 +173,7 @@ def _is_kafka(keys: Mapping[str, Value]) -> bool:
 def _out_of_kafka(values: Mapping[str, Value]) -> dict[str, Value]:
     plugin = {key: value for key, value in values.items() if key.startswith("plugin.")}
     zookeeper = {
-        key: Value(value.text, value.origin, borrowed=True)
+        key: replace(value, borrowed=True)
         for key, value in values.items()
         if key.startswith("zookeeper.")
     }

@@ -13,6 +13,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from typing_extensions import override
 
+from kip30.config.home import without_tilde
 from kip30.config.suggestions import did_you_mean
 
 T = TypeVar("T")
@@ -65,7 +66,7 @@ def _path(written: str) -> Path:
     if "\0" in written:
         raise ValueError("a path holds no NUL character; remove it")
     try:
-        return Path(_text(written)).expanduser()
+        return without_tilde(Path(_text(written)))
     except RuntimeError as error:
         raise ValueError("no home directory for '~'; write the path in full") from error
 
@@ -82,10 +83,13 @@ boolean: Parser[bool] = Parser(_boolean, "true or false")
 """A truth value."""
 
 path: Parser[Path] = Parser(_path, "path")
-"""A file or folder; ``~`` is the user's home, a relative one starts at the working directory."""
+"""A file or folder; ``~`` is the user's home. `build` places a relative one (`Value.folder`)."""
 
 paths: Parser[tuple[Path, ...]] = Parser(_paths, "paths, comma separated")
 """Files or folders, separated by commas or the system's own separator; may be empty."""
+
+
+PATH_KINDS = (path.kind, paths.kind)
 
 
 def integer(*, minimum: int = 0, maximum: int = 2**31 - 1) -> Parser[int]:

@@ -23,12 +23,19 @@ class Value:
         borrowed: Another program's key, which is no mistake if nothing here knows it.
         distrust: Why other users could have written it; empty if they could not. Such a value
             may neither name code or files nor hold references.
+        folder: Where relative paths in it begin: the folder of the file that holds it. None for the
+            working directory.
     """
 
     text: str = field(repr=False)
     origin: str
     borrowed: bool = False
     distrust: str = ""
+    folder: Path | None = None
+
+    def place(self, path: Path) -> Path:
+        """Return *path*, written in this value, from where it begins."""
+        return self.folder / path if self.folder else path
 
 
 class Properties(Mapping[str, Value]):

@@ -6,7 +6,7 @@ from types import EllipsisType
 from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 from kip30.config.parsers import Parser, path, paths
-from kip30.config.properties import Written, as_text
+from kip30.config.properties import Value, Written, as_text
 
 T = TypeVar("T")
 
@@ -41,6 +41,14 @@ class Declaration:
     def reaches_out(self) -> bool:
         """Whether the value names code to run, or a file to read or write."""
         return self.runs_code or self.parser in _PATHS
+
+    def placed(self, read: Any, value: Value) -> Any:
+        """Return *read*, which the parser made of *value*, with relative paths placed."""
+        if self.parser is path:
+            return value.place(read)
+        if self.parser is paths:
+            return tuple(map(value.place, read))
+        return read
 
 
 class SettingRow(NamedTuple):

@@ -1,9 +1,11 @@
 """Makes settings from properties, and reports the mistakes that prevent it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from kip30.config.expansion import expand, refers, refers_to_file
+from kip30.config.parsers import path
 from kip30.config.properties import Properties, Value, as_text
 from kip30.config.settings import Declaration, declarations
 from kip30.config.suggestions import did_you_mean
@@ -88,10 +90,10 @@ def _value(declaration: Declaration, keys: Sequence[str], properties: Properties
 
 def _read(declaration: Declaration, key: str, value: Value) -> Any:
     _require_allowed(declaration, key, value)
-    written = expand(value.text, f"{key} ({value.origin})")
+    written = expand(value, f"{key} ({value.origin})")
     written = written if declaration.secret else written.strip()
     try:
-        return declaration.parser.read(written)
+        return declaration.placed(declaration.parser.read(written), value)
     except ValueError as error:
         complaint = str(error)
     # Raised out here to be free of the parser's error, which may hold the value.
@@ -119,10 +121,17 @@ def _require_allowed(declaration: Declaration, key: str, value: Value) -> None:
 def _shown(declaration: Declaration, properties: Properties) -> str:
     for key in _written_keys(declaration, properties):
         value = properties[key]
-        return HIDDEN if _is_hidden(declaration, value) else value.text.strip()
+        if _is_hidden(declaration, value):
+            return HIDDEN
+        return _placed(value) if declaration.parser is path else value.text.strip()
     if declaration.compute:
         return as_text(declaration.compute(), declaration.key)
     return declaration.default or ""
+
+
+def _placed(value: Value) -> str:
+    written = value.text.strip()
+    return written if written.startswith("~") else str(value.place(Path(written)))
 
 
 def _is_hidden(declaration: Declaration, value: Value) -> bool:

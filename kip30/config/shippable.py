@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from kip30.config.expansion import only_refers
+from kip30.config.expansion import only_refers, refers_to_file
+from kip30.config.parsers import PATH_KINDS
 from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties
 from kip30.config.settings import SettingRow, reference
@@ -32,6 +33,16 @@ def shippable(properties: Properties, settings_class: type[Any]) -> dict[str, st
                 " leave this machine: write ${env:NAME} or ${file:/path}, and provide that there"
             )
     return kept
+
+
+def folders(properties: Properties, settings_class: type[Any]) -> dict[str, str]:
+    """Return the folders at which relative paths in what `shippable` returns begin, by key."""
+    rows = _rows_by_key(settings_class)
+    return {
+        key: str(one.folder)
+        for key, one in properties.items()
+        if key in rows and one.folder and (rows[key].kind in PATH_KINDS or refers_to_file(one.text))
+    }
 
 
 def _rows_by_key(settings_class: type[Any]) -> dict[str, SettingRow]:

@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from kip30.config import reference
+from kip30.config.expansion import refers_to_relative_file
+from kip30.config.parsers import PATH_KINDS
 from kip30.errors import UsageError
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint
 from kip30.pipeline.store_config import StoreConfig
 
 _EMBEDDED = "embedded"
-_PATHS = ("path", "paths, comma separated")
 
 
 def is_shared(master: str | None, remote: str | None = None) -> bool:
@@ -46,7 +47,8 @@ def shipped_config(config: StoreConfig) -> StoreConfig:
 def _check_paths(config: StoreConfig, settings_class: type[Any]) -> None:
     kinds = {row.key: row.kind for row in reference(settings_class)}
     for key, text in config.settings or ():
-        if kinds.get(key) in _PATHS and not _is_absolute(text):
+        is_path = kinds.get(key) in PATH_KINDS
+        if (is_path and not _is_absolute(text)) or refers_to_relative_file(text):
             raise UsageError(
                 f"{key}={text} is a relative path, which means another file on each machine of a"
                 " cluster: write an absolute one"

@@ -259,10 +259,12 @@ def _installed() -> list["EntryPoint"]:
 def _has_cache_folder() -> bool:
     """Return whether stevedore's cache has a folder of the user's own.
 
-    Without a home directory stevedore would read a folder ``~`` in the working directory, and
-    create it.
+    Without a home directory stevedore would read a folder ``~`` in the working directory, or
+    ``.cache`` in the root directory, and create it.
     """
-    return bool(os.environ.get("XDG_CACHE_HOME")) or os.path.expanduser("~") != "~"  # noqa: PTH111  pathlib raises
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return folder.startswith("/")
+    return os.environ.get("HOME") != "" and os.path.expanduser("~").startswith("/")  # noqa: PTH111  pathlib raises
 
 
 def _is_own(module: str) -> bool:

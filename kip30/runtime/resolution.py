@@ -7,14 +7,28 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kip30.config import CommonSettings, Properties, Written, build, check_keys, load, reference
+from kip30.config import (
+    CommonSettings,
+    Properties,
+    SettingRow,
+    Written,
+    addresses,
+    build,
+    check_keys,
+    effective,
+    load,
+    path,
+    reference,
+)
 from kip30.driver import Backend, Capability, Context
 from kip30.driver.clock import Clock, SystemClock
 from kip30.driver.kit import fork_safety
 from kip30.driver.scanning import ScanDriver, View
 from kip30.errors import ConfigError, DefiniteError, UnsupportedError, UsageError
 from kip30.names import check_id
-from kip30.runtime.backend_registry import Choice, NotLoadedError, choose, names
+from kip30.runtime.backend_registry import EMBEDDED, Choice, NotLoadedError, choose, names
+
+_PLACE_KINDS = (path.kind, addresses(1).kind)
 
 Configuration = str | Path | Mapping[str, Written] | Properties | None
 """A properties file, a mapping of its keys, the result of `kip30.config.load`, or None."""
@@ -114,6 +128,35 @@ def check(config: Configuration = None, *, load_plugins: bool = False) -> Checke
     except NotLoadedError as error:
         return Checked(None, _unchecked(properties, str(error)))
     return Checked(choice.backend, reason=choice.reason, is_default=choice.is_default)
+
+
+def unset_store(config: Configuration = None) -> str:
+    """Return which store *config* means, and where, if no setting chooses one of both; else "".
+
+    Nothing is opened.
+
+    Raises:
+        ConfigError: A setting is wrong; the message names it.
+    """
+    properties = config if isinstance(config, Properties) else load(config)
+    choice = resolve(properties).choice
+    store = choice.backend
+    place = _place(store.settings_class)
+    unset = ["plugin.backend"] if choice.is_default else []
+    shown = f"the store is {store.name}"
+    if place is not None:
+        if not any(key in properties for key in (place.key, *place.aliases)):
+            unset.append(place.key)
+        shown += f", {effective(store.settings_class, properties)[place.key]}"
+    if store.name == EMBEDDED:
+        shown += ", which only processes of this machine share"
+    return f"{shown} (not set: {', '.join(unset)})" if unset else ""
+
+
+def _place(settings_class: type[Any]) -> SettingRow | None:
+    """Return the setting that says where the store is: the first one, if it is of such a kind."""
+    first = next(iter(reference(settings_class)), None)
+    return first if first and first.kind in _PLACE_KINDS else None
 
 
 def ddl(config: Configuration = None, *, load_plugins: bool = False) -> Sequence[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from kip30 import ConfigError, UsageError
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.worker_config import shipped_config
 from kip30.runtime.resolution import resolve
 
 SECRET = "geheim-canary"  # noqa: S105
@@ -51,6 +52,35 @@ def test_settings_travel_as_they_are_written(
     again = StoreConfig.parse(shipped.text())
     assert again == shipped == shipped.shipped()
     assert again.resolve().settings.password == SECRET
+
+
+def test_relative_paths_mean_for_the_receiver_what_they_mean_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "password").write_text(SECRET)
+    config = write(
+        tmp_path,
+        "plugin.backend=etcd",
+        "plugin.etcd.user=root",
+        "plugin.etcd.password=${file:password}",
+        "plugin.etcd.tls.ca=ca.pem",
+        "plugin.etcd.tls.cert=${env:PIPE_CERTIFICATE}",
+        "plugin.etcd.tls.key=${env:PIPE_CERTIFICATE}",
+    )
+    monkeypatch.setenv("PIPE_CERTIFICATE", "cert.pem")
+    received = StoreConfig.parse(config.shipped().text())
+    monkeypatch.chdir("/")
+    settings = received.resolve().settings
+    assert settings == config.resolve().settings
+    assert (settings.password, settings.tls_ca) == (SECRET, tmp_path / "ca.pem")
+
+
+@pytest.mark.parametrize("line", ["plugin.consul.tls.ca=ca.pem", "plugin.consul.token=${file:p}"])
+def test_no_relative_path_travels_to_another_machine(tmp_path: Path, line: str) -> None:
+    (tmp_path / "p").write_text(SECRET)
+    config = write(tmp_path, "plugin.backend=consul", line)
+    with pytest.raises(UsageError, match="is a relative path"):
+        shipped_config(config)
 
 
 def test_a_reference_is_the_receivers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,9 @@
 """Reading what the operator wrote: Java's format, Kafka's file, mappings, the default file."""
 
+import os
+import pwd
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kip30.config import Properties, Value, default_file, load
+from kip30.config import (
+    Properties,
+    Value,
+    build,
+    default_file,
+    effective,
+    home,
+    load,
+    path,
+    paths,
+    setting,
+    text,
+)
 from kip30.config.loading import _KAFKA_MARKS, FURTHER_FILE
 from kip30.errors import ConfigError
+from kip30_backends.embedded.settings import default_directory
 
 TELLING = {*_KAFKA_MARKS, "log.dirs", FURTHER_FILE}
 """Keys that tell how to take the others; Hypothesis tries words that it finds in the source."""
@@ -151,7 +167,8 @@ def test_takes_its_own_keys_out_of_a_kafka_file(here: Path, marks: str) -> None:
 
 def test_zookeeper_keys_of_a_kafka_file_are_borrowed(here: Path) -> None:
     file = write(here / "server.properties", "broker.id=0\nzookeeper.connect=z:2181/kafka\n")
-    assert load(file) == {"zookeeper.connect": Value("z:2181/kafka", f"{file}:2", borrowed=True)}
+    value = Value("z:2181/kafka", f"{file}:2", borrowed=True, folder=here)
+    assert load(file) == {"zookeeper.connect": value}
 
 
 def test_a_file_without_the_marks_is_not_kafkas(here: Path) -> None:
@@ -169,6 +186,93 @@ def test_a_kafka_file_may_name_ours_relative_to_itself_and_is_overridden(here: P
     properties = load("config/server.properties")
     assert texts(properties) == {"plugin.backend": "consul", "misspelt": "1"}
     assert properties["plugin.backend"].origin == "config/kip30.properties:1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathSettings:
+    one: Path = setting("plugin.shop.one", path, doc="a path")  # noqa: RUF009  it describes a field
+    many: tuple[Path, ...] = setting("plugin.shop.many", paths, doc="paths")
+    secret: str = setting("plugin.shop.secret", text, doc="a secret", secret=True)
+
+
+PATHS = {
+    "plugin.shop.one": "state",
+    "plugin.shop.many": "plugins,/opt/plugins",
+    "plugin.shop.secret": "${file:secret}",
+}
+RELATIVE = "".join(f"{key}={value}\n" for key, value in PATHS.items())
+
+
+def places(properties: Properties) -> tuple[Path, tuple[Path, ...], str]:
+    settings = build(PathSettings, properties)
+    return settings.one, settings.many, settings.secret
+
+
+@pytest.mark.parametrize("named", ["config/x.properties", "x.properties"])
+def test_relative_paths_begin_at_the_folder_of_their_file(
+    here: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    folder = (here / named).parent
+    folder.mkdir(exist_ok=True)
+    write(here / named, RELATIVE)
+    write(folder / "secret", "of the file\n")
+    properties = load(named)
+    monkeypatch.chdir("/")
+    expected = (folder / "state", (folder / "plugins", Path("/opt/plugins")), "of the file")
+    assert places(properties) == expected
+    assert places(load(here / named)) == expected
+    assert effective(PathSettings, properties)["plugin.shop.one"] == str(folder / "state")
+
+
+def test_relative_paths_of_a_further_file_begin_at_its_own_folder(here: Path) -> None:
+    (here / "further").mkdir()
+    write(here / "further" / "secret", "of the further file")
+    write(here / "first.properties", f"{FURTHER_FILE}=further/x.properties\nplugin.shop.one=mine")
+    lines = RELATIVE.splitlines()[1:]
+    write(here / "further" / "x.properties", "\n".join(lines))
+    one, many, secret = places(load("first.properties"))
+    assert (one, many[0]) == (here / "mine", here / "further" / "plugins")
+    assert secret == "of the further file"  # noqa: S105
+
+
+def test_relative_paths_beside_kafkas_keys_begin_there_too(here: Path) -> None:
+    (here / "config").mkdir()
+    write(here / "config" / "secret", "s")
+    write(here / "config" / "server.properties", f"broker.id=0\n{RELATIVE}")
+    assert places(load("config/server.properties"))[0] == here / "config" / "state"
+
+
+def test_relative_paths_begin_beside_the_link_by_which_a_file_is_named(here: Path) -> None:
+    """As a mounted volume of Kubernetes has it: the folder's name changes with each update."""
+    (here / "..2026").mkdir()
+    write(here / "..2026" / "x.properties", "plugin.shop.one=state")
+    (here / "x.properties").symlink_to("..2026/x.properties")
+    assert load("x.properties")["plugin.shop.one"].folder == here
+
+
+def test_relative_paths_of_a_mapping_begin_at_the_working_directory(here: Path) -> None:
+    write(here / "secret", "s")
+    assert places(load(PATHS)) == (Path("state"), (Path("plugins"), Path("/opt/plugins")), "s")
+
+
+def test_relative_paths_of_a_pipe_begin_at_the_working_directory(here: Path) -> None:
+    file = write(here / "x.properties", "plugin.shop.one=state")
+    with file.open() as opened:
+        for name in (f"/dev/fd/{opened.fileno()}", f"/proc/self/fd/{opened.fileno()}"):
+            opened.seek(0)
+            assert load(name)["plugin.shop.one"].folder is None
+
+
+@pytest.mark.parametrize("named", ["", "relative"])
+def test_a_home_that_is_no_path_is_that_of_the_user_database(
+    monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    monkeypatch.setenv("HOME", named)
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    mine = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert home() == mine
+    assert path.read("~/x") == mine / "x"
+    assert default_directory() == mine / ".local" / "state" / "kip30"
 
 
 def test_the_further_file_must_be_there_and_is_the_last(here: Path) -> None:

@@ -4,12 +4,14 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from kip30.config import choice, milliseconds, path, setting
+from kip30.config import choice, home, milliseconds, path, setting
 from kip30.errors import ConfigError
 
 
 def default_directory() -> Path:
     """Return where state goes by default: ``${XDG_STATE_HOME:-~/.local/state}/kip30``.
+
+    A relative ``XDG_STATE_HOME`` is ignored, as its specification says.
 
     Raises:
         ConfigError: There is no home directory either.
@@ -20,7 +22,7 @@ def default_directory() -> Path:
 
 def _home() -> Path:
     try:
-        return Path.home()
+        return home()
     except RuntimeError as error:
         raise ConfigError(
             f"user {os.getuid()} has no home directory: set plugin.embedded.directory, or"
@@ -37,7 +39,8 @@ class EmbeddedSettings:
         path,
         default=lambda: str(default_directory()),
         shown="${XDG_STATE_HOME:-~/.local/state}/kip30",
-        doc="directory of the state; made with mode 0700 if its parent is there",
+        doc="directory of the state, of processes of one machine; made with mode 0700 if its parent"
+        " is there",
     )
     synchronous: str = setting(
         "plugin.embedded.synchronous",

@@ -6,6 +6,8 @@ import pytest
 
 from kip30.cli._exit_codes import Status
 from kip30.runner import LOST_STATUS
+from kip30.runtime import backend_registry
+from kip30.runtime.resolution import unset_store
 from kip30_conformance.polling import time_scale
 
 from .shell import PATIENCE_SECONDS, Shell, ended, eventually, line_of
@@ -65,6 +67,39 @@ def test_progress_is_told_on_stderr(shell: Shell) -> None:
     assert all(line.startswith("kip30: ") for line in told)
 
 
+@pytest.mark.parametrize("words", [("run", "--service", "s"), ("coordinate", "--group", "g")])
+def test_a_store_that_no_setting_chose_is_told_first(shell: Shell, words: tuple[str, ...]) -> None:
+    what = [*words, *(["--shards", "1"] if words[0] == "coordinate" else []), "--", "true"]
+    place, mine = shell.folder / "state" / "kip30", "which only processes of this machine share"
+    environment = {**os.environ, "XDG_STATE_HOME": str(shell.folder / "state")}
+    shell.write({"plugin.backend": "embedded"})
+    told = shell.finish(*what, env=environment).stderr.decode()
+    expected = f"kip30: the store is embedded, {place}, {mine} (not set: plugin.embedded.directory)"
+    assert told.splitlines()[0] == expected
+    shell.configure()
+    assert "the store is" not in shell.finish(*what).stderr.decode()
+
+
+def test_the_default_store_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_registry, "_default", lambda _: ("embedded", "it is alone"))
+    expected = (
+        "embedded, /here, which only processes of this machine share (not set: plugin.backend)"
+    )
+    assert unset_store({"plugin.embedded.directory": "/here"}) == f"the store is {told}"
+    assert unset_store({"plugin.backend": "etcd"}).endswith("(not set: plugin.etcd.endpoints)")
+    assert not unset_store({"plugin.backend": "etcd", "plugin.etcd.endpoints": "h:1"})
+
+
+def test_one_file_means_one_store_in_every_working_directory(shell: Shell) -> None:
+    shell.configure(plugin_embedded_directory="state")
+    elsewhere = shell.folder / "elsewhere"
+    elsewhere.mkdir()
+    for epoch, folder in ((1, shell.folder), (2, elsewhere)):
+        result = shell.finish(*run("--", "sh", "-c", SHOW_ENVIRONMENT), cwd=folder)
+        assert result.stdout == f"s n1 {epoch}\n".encode()
+    assert [file.parent for file in shell.folder.rglob("kip30.db")] == [shell.folder / "state"]
+
+
 def test_the_command_goes_on_when_nobody_listens_to_its_runner(shell: Shell) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -75,6 +110,9 @@ def test_the_command_goes_on_when_nobody_listens_to_its_runner(shell: Shell) -> 
 
 def test_quiet_tells_nothing(shell: Shell) -> None:
     assert shell.finish(*run("--quiet", "true")).stderr == b""
+    shell.write({"plugin.backend": "embedded"})
+    environment = {**os.environ, "XDG_STATE_HOME": str(shell.folder)}
+    assert shell.finish(*run("--quiet", "true"), env=environment).stderr == b""
 
 
 def test_a_second_runner_waits_its_turn_and_no_longer_than_told(shell: Shell) -> None:

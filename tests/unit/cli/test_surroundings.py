@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -116,11 +115,9 @@ def test_without_a_home_a_state_directory_is_enough(shell: Shell) -> None:
 
 
 def test_the_default_directory_needs_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", fail)
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)  # a user that no database has
     with pytest.raises(ConfigError, match="has no home directory"):
         default_directory()
 
