@@ -82,10 +82,9 @@ def test_a_store_that_no_setting_chose_is_told_first(shell: Shell, words: tuple[
 
 def test_the_default_store_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend_registry, "_default", lambda _: ("embedded", "it is alone"))
-    expected = (
-        "embedded, /here, which only processes of this machine share (not set: plugin.backend)"
-    )
-    assert unset_store({"plugin.embedded.directory": "/here"}) == f"the store is {told}"
+    told = unset_store({"plugin.embedded.directory": "/here"})
+    shared = "which only processes of this machine share"
+    assert told == f"the store is embedded, /here, {shared} (not set: plugin.backend)"
     assert unset_store({"plugin.backend": "etcd"}).endswith("(not set: plugin.etcd.endpoints)")
     assert not unset_store({"plugin.backend": "etcd", "plugin.etcd.endpoints": "h:1"})
 
