@@ -165,6 +165,10 @@ class GuardHandle(Closeable):
         """Send a signal to the command and its descendants; the first one begins their grace."""
         self._order(messages.STOP, number)
 
+    def forward(self, number: int) -> None:
+        """Send the command a signal that does not ask it to end: see `Command.forward`."""
+        self._order(messages.FORWARD, number)
+
     def kill(self) -> None:
         """Kill the command and its descendants without any further grace."""
         self._order(messages.KILL)

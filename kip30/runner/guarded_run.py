@@ -43,6 +43,8 @@ class Supervision:
         # Never set if the command may run as long as the lease lasts.
         self._wanted_back = wanted_back or threading.Event()
         self._passed_on = 0
+        # What was caught before this command is not for it.
+        self._forwarded = interrupts.forwarded.copy()
         self._is_ending = False
         self._is_killed = False
 
@@ -91,6 +93,7 @@ class Supervision:
         """Inform the guard of what has changed, and kill a guard that does not respond in time."""
         self._renew()
         self._pass_on()
+        self._forward()
         if self._wanted_back.is_set():
             self.end()
         if self._is_stuck():
@@ -120,6 +123,13 @@ class Supervision:
             latest = received[self._passed_on]
             self._respond(response(received[: self._passed_on], latest), latest.number)
             self._passed_on += 1
+
+    def _forward(self) -> None:
+        caught = self._interrupts.forwarded.copy()
+        if self._guard.command_pid:
+            for number in caught - self._forwarded:
+                self._guard.forward(number)
+        self._forwarded = caught
 
     def _respond(self, due: Response, number: int) -> None:
         if due is Response.PASS_ON:

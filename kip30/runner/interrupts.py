@@ -1,9 +1,10 @@
-"""The signals that ask a runner to end: caught, and judged by those that came before."""
+"""The signals to a runner: those that ask it to end, and those that are for its command."""
 
 import os
 import select
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum, auto
@@ -14,6 +15,7 @@ Handler = Callable[[int, FrameType | None], object] | int | None
 """What `signal.signal` takes and returns."""
 
 _CAUGHT = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_FORWARDED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGCONT)
 _ECHO_SECONDS = 0.5
 
 
@@ -52,7 +54,11 @@ def response(earlier: Sequence[Interrupt], latest: Interrupt) -> Response:
 
 
 class Interrupts:
-    """Catches SIGTERM, SIGINT, SIGHUP and SIGQUIT in a with-block. Main thread only.
+    """Catches the signals to a runner in a with-block. Main thread only.
+
+    SIGTERM, SIGINT, SIGHUP and SIGQUIT ask it to end. SIGUSR1, SIGUSR2, SIGWINCH and SIGCONT are
+    for the command, if there is one, and mean nothing to the runner; one that this program has a
+    handler for is left to that.
 
     A signal that is ignored at the start stays ignored: `nohup` ignores SIGHUP, and a shell
     without job control ignores SIGINT and SIGQUIT in what it runs in the background. A signal that
@@ -60,12 +66,15 @@ class Interrupts:
     them in what it starts, without wanting to.
 
     Attributes:
-        received: The signals caught so far, in order.
+        received: The signals caught so far that ask to end, in order.
+        forwarded: How often each signal for the command was caught. The system merges signals that
+            come in quick succession, so this may be too few.
     """
 
     def __init__(self) -> None:
         """Catch nothing yet."""
         self.received: list[Interrupt] = []
+        self.forwarded: Counter[int] = Counter()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._before: dict[signal.Signals, Handler] = {}
         self._mask: set[signal.Signals | int] = set()
@@ -75,6 +84,9 @@ class Interrupts:
         for number in _CAUGHT:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._catch)
+        for number in _FORWARDED:
+            if signal.getsignal(number) == signal.SIG_DFL:
+                self._before[number] = signal.signal(number, self._count)
         self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
         return self
 
@@ -107,4 +119,8 @@ class Interrupts:
 
     def _catch(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(Interrupt(number, time.monotonic()))
+        self.wake()
+
+    def _count(self, number: int, _frame: FrameType | None) -> None:
+        self.forwarded[number] += 1
         self.wake()

@@ -14,6 +14,7 @@ Tether = tuple[socket.socket, socket.socket]
 _GO = b"go"
 _RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
+_FOR_THE_GROUP = (signal.SIGWINCH, signal.SIGCONT)
 _NOT_STARTED = 127
 
 
@@ -65,6 +66,18 @@ class Command:
         self._signal_group(number)
         self._signal_group(signal.SIGCONT)
         processes.signal_each(number, outside)
+
+    def forward(self, number: int) -> None:
+        """Send a signal that does not ask to end, unless the first process has ended.
+
+        SIGUSR1 and SIGUSR2 go to the first process alone: a shell, or any other process, that does
+        not handle them is ended by them. A window size, and that the terminal may be used again,
+        concern the whole process group.
+        """
+        if number in _FOR_THE_GROUP:
+            self._signal_group(number)
+        elif self.status is None:
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         """Kill the command and all its present descendants."""

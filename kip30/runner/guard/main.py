@@ -111,14 +111,14 @@ class GuardProcess:
         while not (command.reap() or shutdown.advance()):
             self._beat()
             for descriptor, _event in self._poll.poll(self._patience(shutdown)):
-                self._hear(descriptor, shutdown)
+                self._hear(descriptor, command, shutdown)
         return shutdown.outcome
 
-    def _hear(self, descriptor: int, shutdown: Shutdown) -> None:
+    def _hear(self, descriptor: int, command: Command, shutdown: Shutdown) -> None:
         if descriptor == self._child_ends.fileno():
             self._child_ends.clear()
         elif descriptor == self._control.fileno() and (packet := self._receive()):
-            _obey(*messages.decode(packet), shutdown)
+            _obey(*messages.decode(packet), command, shutdown)
         else:
             # The runner is dead: nothing renews the lease, nor can any order follow.
             self._poll.unregister(descriptor)
@@ -160,8 +160,10 @@ class GuardProcess:
             self._control.send(messages.encode(outcome, number))
 
 
-def _obey(word: str, number: int, shutdown: Shutdown) -> None:
-    if word == messages.STOP:
+def _obey(word: str, number: int, command: Command, shutdown: Shutdown) -> None:
+    if word == messages.FORWARD:
+        command.forward(number)
+    elif word == messages.STOP:
         shutdown.ask(number, messages.STOPPED)
     else:
         shutdown.force(messages.STOPPED)

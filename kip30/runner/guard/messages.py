@@ -5,6 +5,8 @@ START = "start"
 `orders` writes it, and then the one that keeps the lease, if there is one."""
 STOP = "stop"
 """To the guard: pass this signal on, and kill all remaining processes after the grace."""
+FORWARD = "forward"
+"""To the guard: pass this signal on; it does not ask to end."""
 KILL = "kill"
 """To the guard: kill at once."""
 

@@ -18,6 +18,13 @@ from .field import PATIENCE, TIMEOUT, Field, eventually, is_running
 SH = ("sh", "-c")
 LONG = 100 * TIMEOUT * time_scale()
 CLEANING = round(400_000 * time_scale())  # microseconds
+# Notes each signal of the name that is its argument.
+TOLD = r"""#!/bin/bash
+exec 9<> <(:)
+trap 'echo "told $$" >> "$KIP30_TEST_NOTES"' "$1"
+echo "up $$" >> "$KIP30_TEST_NOTES"
+while :; do read -t 0.01 -u 9; done
+"""
 SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT]
 
 
@@ -174,6 +181,39 @@ def test_a_signal_while_waiting_ends_the_runner(field: Field, number: signal.Sig
     second.send(number)
     assert second.wait() == 128 + number
     assert {tick.epoch for tick in field.ticks()} == {1}
+
+
+@pytest.mark.parametrize("name", ["USR1", "USR2", "WINCH", "CONT"])
+def test_a_signal_that_asks_for_no_end_reaches_the_command_alone(field: Field, name: str) -> None:
+    program = field.program("told", TOLD)
+    runner = field.start(program, name, timeout=LONG)
+    (pid,) = field.await_notes("up")
+    runner.send(signal.Signals[f"SIG{name}"])
+    assert field.await_notes("told") == [pid]
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 128 + signal.SIGTERM
+
+
+def test_sigusr1_leaves_the_processes_of_a_command_alone(field: Field) -> None:
+    program = field.program("told", TOLD)
+    runner = field.start("bash", "-c", f"{program} TERM & exec {program} USR1", timeout=LONG)
+    both = set(field.await_notes("up", 2))
+    runner.send(signal.SIGUSR1)
+    (told,) = field.await_notes("told")
+    (other,) = both - {told}
+    assert is_running(other)
+    assert field.notes("told") == [told]
+
+
+def test_a_runner_that_waits_keeps_waiting_at_a_signal_for_its_command(field: Field) -> None:
+    first = field.start(*SH, "read line", timeout=LONG)
+    eventually(lambda: field.record.session)
+    second = field.start("true", timeout=LONG)
+    second.await_line("waiting to lead")
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH):
+        second.send(number)
+    first.process.communicate("go\n", timeout=PATIENCE * time_scale())
+    assert second.wait() == 0
 
 
 @pytest.mark.case("W08")

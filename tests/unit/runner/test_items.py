@@ -375,3 +375,14 @@ def test_a_guard_that_cannot_be_started_for_want_of_descriptors_is_retried(
     field.await_item("c", 1)
     assert field.await_item("a", 1) == pids
     assert not field.times("gave-up-a-1")
+
+
+def test_a_signal_that_asks_for_no_end_reaches_all_commands(field: ShareField) -> None:
+    field.give_each(a=1, b=1)
+    script = "trap 'echo told {}; exit' USR1; echo up {}; while :; do sleep 0.01; done"
+    runner = start(field, *SH, script)
+    assert runner.process.stdout
+    lines = iter(runner.process.stdout.readline, "")
+    assert {next(lines), next(lines)} == {"up a\n", "up b\n"}
+    runner.send(signal.SIGUSR1)
+    assert {next(lines), next(lines)} == {"told a\n", "told b\n"}

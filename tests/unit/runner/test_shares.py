@@ -389,3 +389,14 @@ def first_of(work: list[Work], generation: int) -> Work:
 
 def last_of(work: list[Work], generation: int) -> Work:
     return max((one for one in work if one.generation == generation), key=lambda one: one.time)
+
+
+def test_a_signal_that_asks_for_no_end_reaches_the_command(field: ShareField) -> None:
+    field.give(1, "a")
+    script = "trap 'echo told; exit 4' USR1; echo up; while :; do sleep 0.01; done"
+    runner = field.start(*SH, script, timeout=LONG)
+    assert runner.process.stdout
+    assert runner.process.stdout.readline() == "up\n"
+    runner.send(signal.SIGUSR1)
+    assert runner.output()[0] == "told\n"
+    assert runner.process.returncode == 4
