@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import click
 from typing_extensions import override
 
+from kip30.cli._help_texts import with_help
 from kip30.config import did_you_mean
 
 
@@ -19,6 +20,11 @@ def _list(known: Sequence[str]) -> str:
 
 class Commands(click.Group):
     """A group that names the nearest command when it is asked for one that it has not."""
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        return None if command is None else with_help(command)
 
     @override
     def invoke(self, ctx: click.Context) -> object:

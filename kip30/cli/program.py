@@ -12,6 +12,7 @@ from kip30 import __version__
 from kip30.cli import _output
 from kip30.cli._failures import guarded, set_up_logging
 from kip30.cli._groups import Commands
+from kip30.cli._help_texts import with_help
 from kip30.cli._signals import UnwindingOnSignals
 from kip30.cli._standard_streams import occupy_standard_streams
 from kip30.cli._store_options import StoreChoice, store_options
@@ -50,7 +51,7 @@ class Program(Commands):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"kip30.cli.{cmd_name.replace('-', '_')}").command
-        return command
+        return with_help(command)
 
     @override
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -60,6 +61,11 @@ class Program(Commands):
     @override
     def invoke(self, ctx: click.Context) -> int:
         return guarded(partial(super().invoke, ctx))
+
+    @override
+    def get_help(self, ctx: click.Context) -> str:
+        with_help(self)
+        return super().get_help(ctx)
 
     @override
     def main(self, *args: Any, **extra: Any) -> NoReturn:

@@ -23,6 +23,15 @@ try:
 except SystemExit:
     print(*sys.modules, file=sys.stderr)
 """
+TELL_HELP = """
+import click
+from kip30.cli._generate_docs import commands
+from kip30.cli.program import program
+
+print(program.get_help(click.Context(program)))
+for path, command in commands(program, "kip30"):
+    print(path, command.get_help(click.Context(command)))
+"""
 
 
 def test_help_is_printed_when_nothing_is_asked(shell: Shell) -> None:
@@ -42,6 +51,17 @@ def test_help_imports_no_command_and_nothing_slow() -> None:
     imported = set(told.stderr.split())
     assert imported.isdisjoint(SLOW_TO_IMPORT)
     assert imported.isdisjoint(f"kip30.cli.{name}" for name in COMMANDS)
+
+
+def test_help_is_the_same_where_python_drops_docstrings() -> None:
+    usual, without = (
+        subprocess.run(
+            [sys.executable, *options, "-c", TELL_HELP], check=True, capture_output=True, text=True
+        ).stdout
+        for options in ((), ("-OO",))
+    )
+    assert "Run CMD while, and only while" in usual
+    assert without == usual
 
 
 @pytest.mark.parametrize("name", COMMANDS)
