@@ -182,9 +182,28 @@ def repair(  # noqa: PLR0913  an argument for each option
     show_default=True,
     help="How often a store without a log of changes is scanned.",
 )
+@click.option(
+    "--max-delete",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Stop before a scan deletes more than N keys; by default a tenth, and at least 100.",
+)
+@click.option(
+    "--accept-store",
+    metavar="ID",
+    help="Follow A although it is another store than before, whose ID the error says.",
+)
 @job_options
 def feed(  # noqa: PLR0913  an argument for each option
-    call: JobCall, a: str, b: str | None, *, after: Path | None, once: bool, interval: float
+    call: JobCall,
+    a: str,
+    b: str | None,
+    *,
+    after: Path | None,
+    once: bool,
+    interval: float,
+    max_delete: int | None,
+    accept_store: str | None,
 ) -> int:
     """Follow the changes of the store A, into files below RUN or into the store B.
 
@@ -199,7 +218,15 @@ def feed(  # noqa: PLR0913  an argument for each option
     if after is not None and not (after / "manifest.json").exists():
         raise UsageError(f"--after {after}: there is no run in it")
     job = call.job("feed")
-    own = {"source": source, "target": target, "after": after, "once": once, "interval": interval}
+    own = {
+        "source": source,
+        "target": target,
+        "after": after,
+        "once": once,
+        "interval": interval,
+        "max_delete": max_delete,
+        "accept_store": accept_store,
+    }
     return call.run(job, call.options(job.FeedOptions, **own))
 
 

@@ -20,7 +20,7 @@ from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
-from kip30.pipeline.tail import Tail, TailFiles, begin_at
+from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
 from kip30.pipeline.tail_thread import Backoff, TailThread
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
 from kip30.runtime.resolution import scanner
@@ -28,6 +28,7 @@ from kip30.runtime.resolution import scanner
 __all__ = ["JOB", "FeedOptions", "run"]
 
 _FILES_SECONDS = 60.0
+_LEAST_DELETIONS, _DELETED_PART = 100, 10
 _FAILED_JOBS = 5
 _OUT = "out"
 _JOURNAL = "journal"
@@ -136,9 +137,18 @@ class _Feed:
         return Tail(
             files,
             self._open,
+            settings=TailSettings(
+                deletions=self._most_deletions, accepted_store=self._options.accept_store
+            ),
             stopped=lambda: self._stop.is_set,
             warn=self._progress.warn,
         )
+
+    @property
+    def _most_deletions(self) -> int | None:
+        if self._options.target is None or self._options.max_delete is not None:
+            return self._options.max_delete
+        return max(_LEAST_DELETIONS, len(self._known) // _DELETED_PART)
 
     def _open(self, scratch: Path) -> ScanDriver:
         source = self._options.source

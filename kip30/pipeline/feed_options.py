@@ -33,6 +33,11 @@ class FeedOptions:
         batch_seconds: How many seconds there are at least from one batch to the next; None: for
             files 60, so that a day has no more than 1,440, and for a store none.
         request_seconds: How long a request to *source* may take.
+        max_delete: How many keys a scan of *source* may find deleted, else the feed stops before
+            it deletes any; None: with a target a tenth of all, and at least 100. What a log of
+            changes says is not limited.
+        accept_store: The store that *source* is from now on, as the error names it that is raised
+            if it is another one than before.
     """
 
     source: StoreEndpoint
@@ -44,6 +49,8 @@ class FeedOptions:
     interval: float = INTERVAL_SECONDS
     batch_seconds: float | None = None
     request_seconds: float | None = None
+    max_delete: int | None = None
+    accept_store: str | None = None
 
     job: ClassVar[str] = JOB
 
@@ -68,6 +75,8 @@ class FeedOptions:
             raise UsageError(
                 f"an interval of {self.interval} s: give {_SHORTEST_INTERVAL:g} or more"
             )
+        if self.max_delete is not None and self.max_delete < 0:
+            raise UsageError(f"--max-delete {self.max_delete}: give 0 or more")
         require(self.source, Capability.SCANNING)
         if self.target is None:
             return

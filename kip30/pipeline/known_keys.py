@@ -34,6 +34,10 @@ _UNSEEN = """
 SELECT key FROM known WHERE key > ? AND NOT EXISTS
 (SELECT 1 FROM scan.seen WHERE scan.seen.key = known.key) ORDER BY key LIMIT ?
 """
+_COUNT_UNSEEN = """
+SELECT count(*) FROM known
+WHERE NOT EXISTS (SELECT 1 FROM scan.seen WHERE scan.seen.key = known.key)
+"""
 _AT_ONCE = 10_000
 _NONE = -1
 
@@ -156,6 +160,10 @@ class KnownKeys:
         """Return up to *most* of what could not be read, by key and reason."""
         found = self._database.execute(_FIRST_REJECTED, (most,))
         return [Rejected(key, reason) for key, reason in found]
+
+    def count_unseen(self) -> int:
+        """Count the keys that no page since `begin_scan` had."""
+        return int(self._database.execute(_COUNT_UNSEEN).fetchone()[0])
 
     def unseen(self) -> Iterator[bytes]:
         """Yield the keys that no page since `begin_scan` had. `apply` may be called meanwhile."""

@@ -9,13 +9,13 @@ there and cannot be read leaves the journal as it was; `KnownKeys` has it.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, NamedTuple
 
 from kip30.driver.scanning import Completeness, Page, Position, Row, ScanDriver
-from kip30.errors import PositionLostError
+from kip30.errors import PositionLostError, StoreError
 from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.journal_rows import JournalPosition, JournalRow, JournalRowKind
 from kip30.pipeline.known_keys import Known, KnownKeys, stamp
@@ -40,6 +40,25 @@ class SegmentSize(NamedTuple):
 
     rows: int = 20_000
     size: int = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TailSettings:
+    """How a tail works.
+
+    Attributes:
+        segment: When to end a segment.
+        deletions: How many keys one scan may find deleted, else it stops there; None: any number.
+        accepted_store: The store (`Position.store`) that is followed although the journal is of
+            another one; None: there is none.
+    """
+
+    segment: SegmentSize = field(default_factory=SegmentSize)
+    deletions: int | None = None
+    accepted_store: str | None = None
+
+
+_DEFAULTS = TailSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +92,7 @@ class Tail:
         files: TailFiles,
         open_scanner: OpenScanner,
         *,
-        size: SegmentSize | None = None,
+        settings: TailSettings = _DEFAULTS,
         stopped: Callable[[], bool] = lambda: False,
         warn: Callable[[str], None] = lambda _text: None,
     ) -> None:
@@ -82,7 +101,7 @@ class Tail:
         Args:
             files: What the tail keeps.
             open_scanner: Opens the view.
-            size: When to end a segment.
+            settings: How it works.
             stopped: Asked after each page and segment; if it says yes, `advance` ends.
             warn: Receives what an operator should know.
         """
@@ -90,7 +109,7 @@ class Tail:
         self._known = files.known
         self._scratch = files.scratch
         self._open = open_scanner
-        self._size = size or SegmentSize()
+        self._settings = settings
         self._stopped = stopped
         self._warn = warn
         self._store: ScanDriver | None = None
@@ -111,6 +130,8 @@ class Tail:
 
         Raises:
             StoppedError: It was stopped before its end.
+            StoreError: This is another store than the journal's, or more keys are gone than
+                the settings allow. No deletion is in the journal.
             PositionLostError: The store forgot this moment while it was scanned: repeat.
             Kip30Error: The store cannot be read. What was read before is in the journal.
         """
@@ -120,7 +141,7 @@ class Tail:
         until = self._position(store)
         mark = self._mark
         if mark.at is not None and mark.at.store != until.store:
-            self._lose(f"the position is of the store {mark.at.store}, and this is {until.store}")
+            self._lose(self._other_store(mark.at.store, until.store))
         has_log = store.completeness is not None
         if has_log and not self._mark.listing:
             try:
@@ -178,6 +199,28 @@ class Tail:
                 else:
                     self._known.reject([change.rejected])
 
+    def _other_store(self, before: str, now: str) -> str:
+        """Return what is to be said of another store, if it is accepted.
+
+        Raises:
+            StoreError: It is not.
+        """
+        if now != self._settings.accepted_store:
+            raise StoreError(
+                f"the source is another store than before: it was {before}, and is {now}; check its"
+                f" configuration, or give --accept-store '{now}' to follow this one from now on"
+            )
+        return f"the source was the store {before}, and is {now}"
+
+    def _check_deletions(self) -> None:
+        most = self._settings.deletions
+        if most is None or (gone := self._known.count_unseen()) <= most:
+            return
+        raise StoreError(
+            f"{gone} of {len(self._known)} keys are gone at the source, and no more than {most} may"
+            " be deleted at once: check the source, or give --max-delete a greater number"
+        )
+
     def _lose(self, reason: str) -> None:
         """Note that changes are missing, and that a comparison is due."""
         self._warn(f"changes are missing, and all keys are compared: {reason}")
@@ -196,6 +239,7 @@ class Tail:
                 for row in self._differing(page):
                     self._add(JournalRow(row.key, row, row.modified))
                     self._flush_if_full()
+        self._check_deletions()
         for key in self._known.unseen():
             self._add(JournalRow(key, None, None))
             self._flush_if_full()
@@ -212,7 +256,8 @@ class Tail:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._entries) >= self._size.rows or self._bytes >= self._size.size
+        full = self._settings.segment
+        return len(self._entries) >= full.rows or self._bytes >= full.size
 
     def _flush_if_full(self) -> None:
         if self._is_full:

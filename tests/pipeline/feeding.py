@@ -14,7 +14,7 @@ from kip30.driver.scanning import Layout, Position, View
 from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.journal_rows import journal_schema
 from kip30.pipeline.known_keys import KnownKeys
-from kip30.pipeline.tail import SegmentSize, Tail, TailFiles, begin_at
+from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
 from kip30.runtime.resolution import scanner
 
 Rows = list[dict[str, Any]]
@@ -95,7 +95,7 @@ def tail_in(  # noqa: PLR0913  each test gives few of them
     *,
     after: Position | None = None,
     under: str = "",
-    size: SegmentSize | None = None,
+    settings: TailSettings | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Tail]:
     """Open a tail with its files in *folder*; a new one begins at *after*."""
@@ -109,7 +109,7 @@ def tail_in(  # noqa: PLR0913  each test gives few of them
     tail = Tail(
         files,
         lambda scratch: scanner(config, View(under=under, scratch=scratch)),
-        size=size,
+        settings=settings or TailSettings(),
         stopped=stopped,
     )
     try:

@@ -1,6 +1,7 @@
 """Tails: each change once, in order, whatever happens between; gaps explicit and then repaired."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 from kip30.driver.records import Kind
 from kip30.driver.scanning import Completeness, Position
-from kip30.pipeline.tail import SegmentSize, StoppedError
+from kip30.errors import StoreError
+from kip30.pipeline.tail import SegmentSize, StoppedError, TailSettings
 from kip30_conformance.neighbour.base import Spot
 from tests.unit.zookeeper.alice import alice_on, hiding
 
@@ -30,7 +32,7 @@ from .feeding import (
 )
 from .stores import STORES, Stores, contents, fill, stores_in
 
-SMALL = SegmentSize(rows=7)
+SMALL = TailSettings(segment=SegmentSize(rows=7))
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +52,14 @@ def embedded(stores: Stores) -> Path:
 
 
 def advance(folder: Path, config: Path) -> None:
-    with tail_in(folder, config, size=SMALL) as tail:
+    with tail_in(folder, config, settings=SMALL) as tail:
         tail.advance()
 
 
 def test_everything_is_the_beginning(config: Path, tmp_path: Path) -> None:
     values = {f"n{number % 3}/k{number:02}": b"%d" % number for number in range(40)}
     fill(config, values)
-    with tail_in(tmp_path, config, size=SMALL) as tail:
+    with tail_in(tmp_path, config, settings=SMALL) as tail:
         tail.advance()
         tail.advance()
     rows = journal_rows(tmp_path / "journal")
@@ -167,7 +169,7 @@ def deadly(*args):
         os.kill(os.getpid(), signal.SIGKILL)
     return result
 setattr(owner, name, deadly)
-with tail_in(folder, config, size=SMALL) as opened:
+with tail_in(folder, config, settings=SMALL) as opened:
     opened.advance()
 """
 
@@ -246,8 +248,43 @@ def test_p24_another_store(config: Path, tmp_path: Path) -> None:
     fill(config, {"n/k1": b"1", "n/k2": b"1"})
     at = position_of(config)
     with tail_in(tmp_path, config, after=Position("elsewhere", at.at)) as tail:
+        for _ in range(2):
+            with pytest.raises(StoreError, match=f"it was elsewhere, and is {re.escape(at.store)}"):
+                tail.advance()
+    assert journal_rows(tmp_path / "journal") == []
+    elsewhere = TailSettings(accepted_store="elsewhere")
+    with (
+        tail_in(tmp_path, config, settings=elsewhere) as tail,
+        pytest.raises(StoreError, match="another store than before"),
+    ):
+        tail.advance()
+    with tail_in(tmp_path, config, settings=TailSettings(accepted_store=at.store)) as tail:
         tail.advance()
     _expect_one_gap(tmp_path, config)
+
+
+@pytest.mark.parametrize("store", ["zookeeper", "consul"])
+def test_a_scan_that_finds_little_deletes_nothing(
+    stores: Stores, store: str, tmp_path: Path
+) -> None:
+    config = stores.config(store, f"t{os.urandom(4).hex()}")
+    values = {f"n/k{number}": b"1" for number in range(10)}
+    fill(config, values)
+    advance(tmp_path, config)
+    with storage_of(config) as storage:
+        for key in sorted(values)[:6]:
+            storage.delete(key)
+        storage.put("n/new", b"new")
+    with (
+        tail_in(tmp_path, config, settings=TailSettings(deletions=5)) as tail,
+        pytest.raises(StoreError, match="6 of 10 keys are gone"),
+    ):
+        tail.advance()
+    assert values.items() <= states(journal_rows(tmp_path / "journal")).items()
+    with tail_in(tmp_path, config, settings=TailSettings(deletions=6)) as tail:
+        tail.advance()
+    left = dict(sorted(values.items())[6:]) | {"n/new": b"new"}
+    assert states(journal_rows(tmp_path / "journal")) == left
 
 
 def test_p24_killed_while_a_gap_is_repaired(stores: Stores, tmp_path: Path) -> None:
@@ -289,7 +326,7 @@ def test_a_tail_stops_between_segments(embedded: Path, tmp_path: Path) -> None:
         return len(list((tmp_path / "journal").glob("*.parquet"))) > 1
 
     with (
-        tail_in(tmp_path, embedded, size=SMALL, stopped=has_segment) as tail,
+        tail_in(tmp_path, embedded, settings=SMALL, stopped=has_segment) as tail,
         pytest.raises(StoppedError),
     ):
         tail.advance()

@@ -94,6 +94,26 @@ FOLLOWING: dict[str, Mutant] = {
         f"{_TAIL}::test_p24_an_overrun_log",
         ("tail.py", "for key in self._known.unseen():", "for key in ():"),
     ),
+    "P24-another-store-is-followed": mutant(
+        f"{_TAIL}::test_p24_another_store[embedded]",
+        ("tail.py", "if now != self._settings.accepted_store:", "if not now:"),
+    ),
+    "P24-any-number-is-deleted": mutant(
+        f"{_TAIL}::test_a_scan_that_finds_little_deletes_nothing[zookeeper]",
+        ("tail.py", "        self._check_deletions()\n", ""),
+    ),
+    "P55-what-a-scan-cannot-read-is-gone": mutant(
+        f"{_TAIL}::test_what_cannot_be_read_is_not_gone[zookeeper]",
+        ("known_keys.py", "if one.record is not None:", "if one.record is None:"),
+    ),
+    "P55-what-is-below-the-unreadable-is-gone": mutant(
+        f"{_TAIL}::test_what_may_not_be_read_is_not_gone[n]",
+        ("known_keys.py", "if one.prefix is not None:", "if one.prefix is None:"),
+    ),
+    "P55-what-a-log-cannot-read-is-gone": mutant(
+        f"{_TAIL}::test_what_cannot_be_read_is_not_gone[etcd]",
+        ("tail.py", "if change.rejected is None:", "if change is not None:"),
+    ),
     "P25-the-first-change-of-a-key-counts": mutant(
         f"{_FEED}::test_p25_a_store_into_another[etcd]",
         ("feed_sinks.py", "f.max_by(state,", "f.min_by(state,"),
