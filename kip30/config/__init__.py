@@ -22,6 +22,7 @@ from kip30.config.parsers import (
 )
 from kip30.config.plugin import CommonSettings
 from kip30.config.properties import Properties, Value, Written
+from kip30.config.secrets import Secret, secret
 from kip30.config.settings import SettingRow, reference, setting
 from kip30.config.settings_builder import build, check_keys, effective
 from kip30.config.shippable import folders, shippable
@@ -34,6 +35,7 @@ __all__ = [
     "CommonSettings",
     "Parser",
     "Properties",
+    "Secret",
     "SettingRow",
     "Value",
     "Written",
@@ -55,6 +57,7 @@ __all__ = [
     "path",
     "paths",
     "reference",
+    "secret",
     "setting",
     "shippable",
     "text",

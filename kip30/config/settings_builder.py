@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from kip30.config.expansion import expand, refers, refers_to_file
 from kip30.config.parsers import path
 from kip30.config.properties import Properties, Value, as_text
+from kip30.config.secrets import Secret
 from kip30.config.settings import Declaration, declarations
 from kip30.config.suggestions import did_you_mean
 from kip30.config.trust import TRUSTED_VARIABLE
@@ -90,6 +91,13 @@ def _value(declaration: Declaration, keys: Sequence[str], properties: Properties
 
 def _read(declaration: Declaration, key: str, value: Value) -> Any:
     _require_allowed(declaration, key, value)
+    first = _parsed(declaration, key, value)
+    if isinstance(first, Secret) and refers_to_file(value.text):
+        return Secret(first.current(), lambda: _parsed(declaration, key, value).current())
+    return first
+
+
+def _parsed(declaration: Declaration, key: str, value: Value) -> Any:
     written = expand(value, f"{key} ({value.origin})")
     written = written if declaration.secret else written.strip()
     try:

@@ -7,9 +7,10 @@ at a terminal.
 import logging
 import ssl
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from kip30.config.secrets import Secret
 from kip30.errors import ConfigError
 
 log: logging.Logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class TlsFiles:
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
-    password: str | None = field(default=None, repr=False)
+    password: Secret | None = None
     verify_host: bool = True
     certificate_word: str = "cert"
 
@@ -97,7 +98,7 @@ class TlsFiles:
     def _password(self) -> str:
         if self.password is None:
             raise ConfigError(self.lacks_password)
-        return self.password
+        return self.password.current()
 
     @property
     def lacks_password(self) -> str:

@@ -1,6 +1,7 @@
 """Declared settings: built, described, shown, and what is said of each mistake."""
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from kip30.config import (
     Address,
     Parser,
+    Secret,
     SettingRow,
     addresses,
     build,
@@ -18,6 +20,7 @@ from kip30.config import (
     load,
     milliseconds,
     reference,
+    secret,
     setting,
     text,
 )
@@ -269,3 +272,58 @@ def test_borrowed_keys_pass(tmp_path: Path) -> None:
 def test_a_wrong_default_is_found_when_it_is_declared() -> None:
     with pytest.raises(ValueError, match="too small"):
         setting("plugin.x", integer(minimum=1), default=0, doc="")
+
+
+# -- secrets that are rotated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotatedSettings:
+    password: Secret | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.shop.password", secret, default=None, secret=True, doc="Their password"
+    )
+
+
+def _rotated(written: str) -> Secret:
+    password = build(RotatedSettings, load({"plugin.shop.password": written})).password
+    assert password is not None
+    return password
+
+
+def test_a_secret_is_read_again_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("old\n")
+    password = _rotated(f"${{file:{file}}}")
+    assert password.current() == "old"
+    file.write_text("new\n")
+    assert password.current() == "new"
+    assert "new" not in repr(password)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_text("")])
+def test_an_unusable_file_leaves_the_former_secret(
+    tmp_path: Path, damage: Callable[[Path], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text("old")
+    password = _rotated(f"${{file:{file}}}")
+    damage(file)
+    assert [password.current() for _ in range(3)] == ["old"] * 3
+    assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
+        "the former secret stays in use"
+    ]
+    file.write_text("new")
+    assert password.current() == "new"
+
+
+def test_a_secret_of_the_environment_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "old")
+    password = _rotated("${env:SHOP_PASSWORD}")
+    monkeypatch.delenv("SHOP_PASSWORD")
+    assert password.current() == "old"
+
+
+def test_secrets_are_compared_by_value() -> None:
+    assert Secret("a") == Secret("a")
+    assert Secret("a") != Secret("b")
+    assert Secret("a") != "a"

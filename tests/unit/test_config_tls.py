@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kip30 import ConfigError
+from kip30.config import Secret
 from kip30.config.tls import ReloadingContext, TlsFiles
 from kip30.config.tls_failures import tls_advice
 from kip30_conformance.servers.certificates import Authority, Signed
@@ -117,7 +118,7 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
 
 
 def test_the_password_is_in_no_repr() -> None:
-    assert "geheim" not in repr(TlsFiles(prefix="plugin.x.tls", password="geheim"))  # noqa: S106
+    assert "geheim" not in repr(TlsFiles(prefix="plugin.x.tls", password=Secret("geheim")))
 
 
 @pytest.mark.parametrize(

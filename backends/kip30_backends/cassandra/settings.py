@@ -7,10 +7,12 @@ from pathlib import Path
 from kip30.config import (
     Address,
     Parser,
+    Secret,
     addresses,
     boolean,
     integer,
     milliseconds,
+    secret,
     setting,
     text,
 )
@@ -120,14 +122,14 @@ class CassandraSettings:
     user: str | None = setting(
         "plugin.cassandra.user", text, default=None, doc="role, if the cluster demands a login"
     )
-    password: str | None = setting(
-        "plugin.cassandra.password", text, default=None, doc="password of the role", secret=True
+    password: Secret | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.cassandra.password", secret, default=None, doc="password of the role", secret=True
     )
     tls: bool = tls_switch(_TLS)
     tls_ca: Path | None = ca_file(_TLS)  # noqa: RUF009  it declares a field
     tls_cert: Path | None = certificate_file(_TLS)  # noqa: RUF009  it declares a field
     tls_key: Path | None = key_file(_TLS)  # noqa: RUF009  it declares a field
-    tls_key_password: str | None = key_password(_TLS)
+    tls_key_password: Secret | None = key_password(_TLS)  # noqa: RUF009  it declares a field
     address_map: dict[Address, Address] | None = setting(  # noqa: RUF009  it describes a field
         "plugin.cassandra.address.map",
         address_map,

@@ -146,6 +146,12 @@ def is_final(failure: Failure) -> bool:
     return refused and not was_never_done(failure)
 
 
+def is_unauthorized(failure: Failure) -> bool:
+    """Return whether the server refused the token, so that another one may help."""
+    rule = _found(_REFUSED, failure) if failure.status > 0 else None
+    return rule is not None and issubclass(rule.error, AuthenticationError)
+
+
 def is_lost(failure: Failure) -> bool:
     """Return whether the server did not answer at all, or cannot in its present state."""
     if failure.status in _LOST:

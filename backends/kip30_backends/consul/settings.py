@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kip30.config import Address, addresses, setting, text
+from kip30.config import Address, Secret, addresses, secret, setting, text
 from kip30.config.tls import TlsFiles
 from kip30.driver.kit.tls_settings import (
     ca_file,
@@ -36,8 +36,8 @@ class ConsulSettings:
         doc="agents or servers of one cluster; each client uses one of them, and another when "
         "that fails",
     )
-    token: str | None = setting(
-        "plugin.consul.token", text, default=None, doc="ACL token to send", secret=True
+    token: Secret | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.consul.token", secret, default=None, doc="ACL token to send", secret=True
     )
     datacenter: str | None = setting(
         "plugin.consul.datacenter",
@@ -49,7 +49,7 @@ class ConsulSettings:
     tls_ca: Path | None = ca_file(_TLS)  # noqa: RUF009  it declares a field
     tls_cert: Path | None = certificate_file(_TLS)  # noqa: RUF009  it declares a field
     tls_key: Path | None = key_file(_TLS)  # noqa: RUF009  it declares a field
-    tls_key_password: str | None = key_password(_TLS)
+    tls_key_password: Secret | None = key_password(_TLS)  # noqa: RUF009  it declares a field
 
     def __post_init__(self) -> None:
         """Refuse one half of a pair, and invalid tokens.
@@ -57,12 +57,22 @@ class ConsulSettings:
         Raises:
             ConfigError: Only one of certificate and key is set, or the token cannot be sent.
         """
-        if self.token is not None and not _TOKEN.fullmatch(self.token):
+        self.current_token()
+        check_tls_pair(_TLS, self)
+
+    def current_token(self) -> str:
+        """Return the token to send, read again if it comes from a file; empty if there is none.
+
+        Raises:
+            ConfigError: It cannot be sent.
+        """
+        token = self.token.current() if self.token is not None else ""
+        if token and not _TOKEN.fullmatch(token):
             raise ConfigError(
                 "plugin.consul.token holds blanks or other characters that no token has:"
                 " write it as Consul does"
             )
-        check_tls_pair(_TLS, self)
+        return token
 
     @property
     def secure(self) -> bool:

@@ -112,7 +112,8 @@ class Resources:
         self.calls.send(Ask(RANGE, request, acknowledged), seconds).result()
 
     def _authenticate(self, settings: EtcdSettings, seconds: float) -> Future[str]:
-        request = MESSAGES["AuthenticateRequest"](name=settings.user, password=settings.password)
+        password = settings.password.current() if settings.password else None
+        request = MESSAGES["AuthenticateRequest"](name=settings.user, password=password)
         token = self.calls.send(Ask(AUTHENTICATE, request, _token), seconds)
         return otherwise(token, NotDemandedError, lambda: Completed(""))
 

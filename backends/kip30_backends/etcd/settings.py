@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from kip30.config import Address, addresses, setting, text
+from kip30.config import Address, Secret, addresses, secret, setting, text
 from kip30.config.tls import TlsFiles
 from kip30.driver.kit.tls_settings import (
     ca_file,
@@ -44,14 +44,14 @@ class EtcdSettings:
     user: str | None = setting(
         "plugin.etcd.user", text, default=None, doc="user name, if the cluster demands one"
     )
-    password: str | None = setting(
-        "plugin.etcd.password", text, default=None, doc="password of the user", secret=True
+    password: Secret | None = setting(  # noqa: RUF009  it describes a field
+        "plugin.etcd.password", secret, default=None, doc="password of the user", secret=True
     )
     tls: bool = tls_switch(_TLS)
     tls_ca: Path | None = ca_file(_TLS, default="those that come with gRPC")  # noqa: RUF009  it declares a field
     tls_cert: Path | None = certificate_file(_TLS)  # noqa: RUF009  it declares a field
     tls_key: Path | None = key_file(_TLS)  # noqa: RUF009  it declares a field
-    tls_key_password: str | None = key_password(_TLS)
+    tls_key_password: Secret | None = key_password(_TLS)  # noqa: RUF009  it declares a field
 
     def __post_init__(self) -> None:
         """Refuse halves of pairs, and settings that conflict.

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -20,7 +20,7 @@ from kip30.driver.kit.gate import CLOSED
 from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30_backends.zookeeper.client.kazoo_setup import Session
 from kip30_backends.zookeeper.client.messages import Request
-from kip30_backends.zookeeper.errors import RequestRefused, SessionExpired, translate
+from kip30_backends.zookeeper.errors import NoAuth, RequestRefused, SessionExpired, translate
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger(__name__)
@@ -101,18 +101,37 @@ class PendingOperation(Generic[T]):
         self.ask: Ask = Ask(())
         self._go_on(None)
 
-    def take(self, outcome: object, order: int, session: Session, zxid: int) -> None:
-        """Take one of the answers; on the connection's thread."""
+    def take(
+        self,
+        outcome: object,
+        order: int,
+        session: Session,
+        zxid: int,
+        log_in_again: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Take one of the answers; on the connection's thread.
+
+        *log_in_again* returns whether a refusal for lack of rights is to be followed by another
+        attempt, over a connection with other credentials.
+        """
         self._outcomes.append(outcome)
         if len(self._outcomes) < len(self.ask.requests) or self.over:
             return
         outcomes, self._outcomes = self._outcomes, []
         if self.sync_point is not None and self.sync_point.refused is not None:
             outcomes = [self.sync_point.refused] * len(outcomes)
-        if any(isinstance(one, SessionExpired) for one in outcomes):  # so nothing was done
+        # In both cases nothing was done.
+        is_over = any(isinstance(one, SessionExpired) for one in outcomes)
+        if is_over or (self._was_forbidden(outcomes) and log_in_again()):
             self._post()
         else:
             self._go_on(Answer(outcomes, order, session, zxid))
+
+    def _was_forbidden(self, outcomes: Sequence[Any]) -> bool:
+        """Return whether the rights were missing for all that writes, so that nothing was done."""
+        if self.ask.writes and len(outcomes) > 1:
+            return False
+        return any(map(_is_forbidden, outcomes))
 
     def void(self) -> None:
         """Continue without an answer: the session that it is bound to has ended."""
@@ -167,6 +186,12 @@ class PendingOperation(Generic[T]):
     def _end(self) -> bool:
         was_over, self.over = self.over, True
         return not was_over
+
+
+def _is_forbidden(outcome: Any) -> bool:
+    if isinstance(outcome, list):  # the answers to the reads in one request
+        return any(isinstance(one, NoAuth) for one in outcome)
+    return isinstance(outcome, NoAuth)
 
 
 class Wakeable(Protocol):

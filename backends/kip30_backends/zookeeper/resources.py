@@ -18,7 +18,7 @@ from kip30.driver.kit.tls_probe import TlsProbe
 from kip30.driver.records import Snapshot, Target
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30_backends.zookeeper.calls import Ask, Outbox, Steps
-from kip30_backends.zookeeper.client.kazoo_setup import Server
+from kip30_backends.zookeeper.client.kazoo_setup import Logins, Server
 from kip30_backends.zookeeper.client.messages import (
     AddWatch,
     Exists,
@@ -30,7 +30,7 @@ from kip30_backends.zookeeper.errors import NoNode, RequestRefused
 from kip30_backends.zookeeper.session import SessionContext, Sessions
 from kip30_backends.zookeeper.settings import ZookeeperSettings
 from kip30_backends.zookeeper.target_states import States
-from kip30_backends.zookeeper.tree import AccessLists, Tree, acl, digest, owners, sasl
+from kip30_backends.zookeeper.tree import AccessLists, Tree, acl, owners
 from kip30_backends.zookeeper.watch import Watches
 
 # The part of the operation timeout that an operation has. The rest is one interval of the timer,
@@ -54,14 +54,15 @@ class Resources:
             AuthenticationError: The credentials are rejected, or lack permissions.
         """
         modern = settings.protocol != "3.5"
+        logins = Logins(settings)
         self.tree = Tree(
             settings.connect.chroot,
             context.namespace,
             acl(settings),
-            AccessLists(owners(settings)),
+            AccessLists(owners(settings), logins),
             modern=modern,
         )
-        self.server = _server(context, settings)
+        self.server = _server(context, settings, logins)
         self.outbox = Outbox(context.operation_timeout_seconds * _PATIENCE)
         self.states = States(self.tree)
         self.watches = Watches(self.outbox, self.states, self.tree)
@@ -179,13 +180,12 @@ def check_not_reserved(context: Context, settings: ZookeeperSettings) -> None:
         )
 
 
-def _server(context: Context, settings: ZookeeperSettings) -> Server:
+def _server(context: Context, settings: ZookeeperSettings, logins: Logins) -> Server:
     tries = max(_TRIES_TO_CONNECT, len(settings.connect.hosts.split(",")))
     return Server(
         settings.connect.hosts,
         ReloadingContext(settings.tls_files) if settings.tls else None,
-        digest(settings),
-        sasl(settings),
+        logins,
         context.connect_timeout_seconds / tries,
     )
 

@@ -111,7 +111,13 @@ class ManagedSession(Owner):
     @override
     def answered(self, operation: PendingOperation[Any], outcome: object) -> None:
         if self.session is not None:
-            operation.take(outcome, next(self._orders), self.session, self.client.progress)
+            operation.take(
+                outcome,
+                next(self._orders),
+                self.session,
+                self.client.progress,
+                self.client.log_in_again,
+            )
 
     @override
     def happened(self, event: Event) -> None:
@@ -224,6 +230,8 @@ class Sessions:
         if managed.session.lease.expire():
             self._lose(managed, "not renewed in time")
             return
+        if managed.client.refused is not None:
+            self._shared.outbox.refuse(why_unreachable(managed.client.refused, self.server.hosts))
         unproven, now = managed.client.unproven, time.monotonic()
         if unproven and now - unproven.since > managed.timeout_seconds / _SILENCES_PER_TIMEOUT:
             log.info("%s does not answer: trying another server", managed.client.peer)

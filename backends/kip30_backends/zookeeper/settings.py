@@ -6,7 +6,18 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from kip30.config import Address, Parser, addresses, boolean, choice, path, setting, text
+from kip30.config import (
+    Address,
+    Parser,
+    Secret,
+    addresses,
+    boolean,
+    choice,
+    path,
+    secret,
+    setting,
+    text,
+)
 from kip30.config.tls import TlsFiles
 from kip30.driver.kit.tls_settings import check_pair
 from kip30.errors import ConfigError
@@ -65,9 +76,9 @@ class ZookeeperSettings:
     digest_user: str | None = setting(
         "plugin.zookeeper.digest.user", text, default=None, doc="user of the digest scheme"
     )
-    digest_password: str | None = setting(
+    digest_password: Secret | None = setting(  # noqa: RUF009  it describes a field
         "plugin.zookeeper.digest.password",
-        text,
+        secret,
         default=None,
         secret=True,
         doc="password of the digest scheme",
@@ -81,9 +92,9 @@ class ZookeeperSettings:
     sasl_user: str | None = setting(
         "plugin.zookeeper.sasl.user", text, default=None, doc="user, of digest-md5 alone"
     )
-    sasl_password: str | None = setting(
+    sasl_password: Secret | None = setting(  # noqa: RUF009  it describes a field
         "plugin.zookeeper.sasl.password",
-        text,
+        secret,
         default=None,
         secret=True,
         doc="password, of digest-md5 alone",
@@ -118,9 +129,9 @@ class ZookeeperSettings:
         default=None,
         doc="PEM file of the client's key, if it is not in that of the certificate",
     )
-    tls_key_password: str | None = setting(
+    tls_key_password: Secret | None = setting(  # noqa: RUF009  it describes a field
         "plugin.zookeeper.tls.key.password",
-        text,
+        secret,
         default=None,
         secret=True,
         doc="password of the client's key",

@@ -11,7 +11,6 @@ fences of former leaders. So each parent is checked before a backend first uses 
 
 import base64
 import hashlib
-import importlib.util
 import struct
 from collections.abc import Collection
 from itertools import accumulate
@@ -22,9 +21,10 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from kip30.driver.key_layout import Paths
 from kip30.driver.record_format import seal, unseal
 from kip30.driver.records import Entry, Version
-from kip30.errors import ConfigError, StoreError
+from kip30.errors import StoreError
 from kip30_backends.zookeeper.calls import Ask, Steps
 from kip30_backends.zookeeper.client.jute import Stat
+from kip30_backends.zookeeper.client.kazoo_setup import Logins
 from kip30_backends.zookeeper.client.messages import (
     Acl,
     Create,
@@ -74,9 +74,10 @@ def digest_id(user_and_password: str) -> str:
 class AccessLists:
     """Checks nodes of one tree. Used on the connection's thread alone."""
 
-    def __init__(self, owners: Owners | None) -> None:
-        """Let only *owners* change nodes; check nothing if that is None."""
+    def __init__(self, owners: Owners | None, logins: Logins) -> None:
+        """Let only *owners* and *logins* change nodes; check nothing if *owners* is None."""
         self._owners = owners
+        self._logins = logins
         # The identities of this client at the servers; None before one was asked.
         self._names: frozenset[str] | None = None
         # Nodes that passed the check. Only this client could have replaced them since: the node
@@ -106,7 +107,7 @@ class AccessLists:
     def _check(self, path: str, outcome: list[Grant] | RequestRefused) -> Steps[None]:
         if isinstance(outcome, RequestRefused):
             raise outcome
-        names = yield from self._known_names()
+        names = (yield from self._known_names()) | self._digest_ids()
         for grant in outcome:
             if grant.permissions & ~_READ and not self._is_owner(grant, names):
                 raise StoreError(
@@ -119,6 +120,11 @@ class AccessLists:
     def _is_owner(self, grant: Grant, names: Collection[str]) -> bool:
         owners = self._owners or Owners()
         return grant.who in owners.ids or grant.who in names or f"{grant.scheme}:" in names
+
+    def _digest_ids(self) -> frozenset[str]:
+        """Return this client's ids of the digest scheme: during a rotation it has two."""
+        logins = (self._logins.latest, self._logins.read())
+        return frozenset(digest_id(one.digest) for one in logins if one.digest)
 
     def _known_names(self) -> Steps[frozenset[str]]:
         """Ask a server for this client's identities, once; one older than 3.7 cannot say.
@@ -353,39 +359,15 @@ def entry_of(node: Znode, version: Version, path: str) -> tuple[str, Entry]:
     return found.name, Entry(version, found.nonce, found.data)
 
 
-def digest(settings: ZookeeperSettings) -> str | None:
-    """Return the credentials in the form of the digest scheme."""
-    if settings.digest_user is None:
-        return None
-    return f"{settings.digest_user}:{settings.digest_password}"
-
-
-def sasl(settings: ZookeeperSettings) -> dict[str, str] | None:
-    """Return the options that kazoo passes to pure-sasl.
-
-    Raises:
-        ConfigError: pure-sasl is not installed.
-    """
-    if settings.sasl_mechanism == "none":
-        return None
-    if importlib.util.find_spec("puresasl") is None:
-        raise ConfigError("plugin.zookeeper.sasl.mechanism needs the package pure-sasl")
-    options = {"mechanism": settings.sasl_mechanism.upper(), "service": settings.sasl_service}
-    if settings.sasl_user is not None and settings.sasl_password is not None:
-        options |= {"username": settings.sasl_user, "password": settings.sasl_password}
-    return options
-
-
 def owners(settings: ZookeeperSettings) -> Owners | None:
     """Return who may change the tree's content; None if that is everyone."""
     if _choice(settings) == "open":
         return None
-    ids = set(settings.acl_trusted)
-    credentials = digest(settings)
-    if credentials is not None:
-        ids.add(digest_id(credentials))
     schemes = {"sasl": settings.sasl_mechanism != "none", "x509": bool(settings.tls_certificate)}
-    return Owners(frozenset(ids), frozenset(scheme for scheme, used in schemes.items() if used))
+    return Owners(
+        frozenset(settings.acl_trusted),
+        frozenset(scheme for scheme, used in schemes.items() if used),
+    )
 
 
 def acl(settings: ZookeeperSettings) -> tuple[Acl, ...]:

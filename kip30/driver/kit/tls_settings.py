@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Protocol
 
-from kip30.config import boolean, path, setting, text
+from kip30.config import Secret, boolean, path, secret, setting
 from kip30.config.tls import TlsFiles
 from kip30.errors import ConfigError
 
@@ -32,7 +32,7 @@ class TlsSettings(Protocol):
         ...
 
     @property
-    def tls_key_password(self) -> str | None:
+    def tls_key_password(self) -> Secret | None:
         """The password of the key."""
         ...
 
@@ -65,10 +65,10 @@ def key_file(prefix: str) -> Path | None:
     return setting(f"{prefix}.key", path, default=None, doc=doc)
 
 
-def key_password(prefix: str) -> str | None:
+def key_password(prefix: str) -> Secret | None:
     """Declare the setting of the password of the client's key."""
     doc = "password of the client's private key, if that is encrypted"
-    return setting(f"{prefix}.key.password", text, default=None, doc=doc, secret=True)
+    return setting(f"{prefix}.key.password", secret, default=None, doc=doc, secret=True)
 
 
 def is_secure(settings: TlsSettings) -> bool:

@@ -5,14 +5,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typing_extensions import override
 
 from kip30 import AuthenticationError
 from kip30.config import Written
 from kip30.driver.scanning import Layout, View
 from kip30_conformance.polling import eventually
-from kip30_conformance.servers import Ensemble
+from kip30_conformance.servers import Ensemble, Link
 from kip30_conformance.servers.needing import needed
 from tests.unit.clients import Open
+from tests.unit.rotation_cases import Rotation, RotationCases
 
 from .admin import Admin
 from .doctor import diagnosis, visit
@@ -171,3 +173,32 @@ def test_no_secret_in_what_is_shown(open_client: Open) -> None:
 def test_unreadable_file(open_client: Open, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"plugin\.cassandra\.tls.*none\.pem"):
         open_client(**{"plugin.cassandra.tls.ca": tmp_path / "none.pem"})
+
+
+class ChangedPassword(Rotation):
+    """The password of the role that made the tables."""
+
+    first = SECRET
+
+    def __init__(self, admin: Admin, link: Link) -> None:
+        self._admin, self._link = admin, link
+
+    @override
+    def credentials(self, reference: str) -> dict[str, Written]:
+        return {**_as("maker", reference), **self._link.settings()}
+
+    @override
+    def apply(self, secret: str) -> None:
+        self._admin.tell(f"ALTER ROLE maker WITH PASSWORD = '{secret}'")
+        self._link.reset()  # nodes log in new connections only
+
+
+@pytest.mark.usefixtures("prepared")
+class TestRotation(RotationCases):
+    """The password is changed, and all connections end."""
+
+    @pytest.fixture
+    def rotation(self, admin: Admin, ensemble: Ensemble) -> Iterator[Rotation]:
+        with ensemble.link() as link:
+            yield ChangedPassword(admin, link)
+        admin.tell(f"ALTER ROLE maker WITH PASSWORD = '{SECRET}'")

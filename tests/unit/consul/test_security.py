@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from typing_extensions import override
 
 from kip30 import AuthenticationError, Member, PluginLocator, ValueChange
 from kip30.config import Written
@@ -15,6 +16,7 @@ from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
+from tests.unit.rotation_cases import Rotation, RotationCases
 
 from .admin import Admin
 from .scans import OpenScanner, pages, rows_of
@@ -256,3 +258,32 @@ def test_no_secret_in_what_is_shown(open_client: Open, token: str) -> None:
 
 def _is_refused(client: PluginLocator) -> bool:
     return isinstance(client.storage().fetch("storm").exception(), AuthenticationError)
+
+
+class ReplacedToken(Rotation):
+    """Another token with the rights of the first one, which is then deleted."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self.first = self.prepare()
+
+    @override
+    def credentials(self, reference: str) -> dict[str, Written]:
+        return {"plugin.consul.token": reference}
+
+    @override
+    def prepare(self) -> str:
+        return self._admin.make_token(f"rotated-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE}")
+
+    @override
+    def apply(self, secret: str) -> None:
+        accessor = Admin(self._admin.port, self.first).tell("GET", "acl/token/self")["AccessorID"]
+        self._admin.tell("DELETE", f"acl/token/{accessor}")
+
+
+class TestRotation(RotationCases):
+    """The token is replaced."""
+
+    @pytest.fixture
+    def rotation(self, admin: Admin) -> Rotation:
+        return ReplacedToken(admin)

@@ -1,5 +1,6 @@
 """Servers that want to know who is there."""
 
+import itertools
 import logging
 import time
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+from typing_extensions import override
 
 from kip30 import AuthenticationError, PluginLocator, ValueChange
 from kip30.config import Written
@@ -14,10 +16,12 @@ from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
+from tests.unit.rotation_cases import Rotation, RotationCases
 
 from .admin import Admin, encoded
 
 SECRET = "geheim-1"  # noqa: S105  the test's own
+NUMBERS = itertools.count()
 ALICE: dict[str, Written] = {"plugin.etcd.user": "alice", "plugin.etcd.password": SECRET}
 
 
@@ -135,3 +139,31 @@ def _updates(client: PluginLocator) -> bool:
 def test_unreadable_file(open_client: Open, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"plugin\.etcd\.tls\.ca"):
         open_client(**{"plugin.etcd.tls.ca": tmp_path / "none.pem"})
+
+
+class ChangedPassword(Rotation):
+    """The password of a user of its own."""
+
+    first = SECRET
+
+    def __init__(self, admin: Admin, user: str) -> None:
+        self._admin, self._user = admin, user
+        admin.add_user(user, self.first, prefix="/mine/")
+
+    @override
+    def credentials(self, reference: str) -> dict[str, Written]:
+        return {"plugin.etcd.user": self._user, "plugin.etcd.password": reference}
+
+    @override
+    def apply(self, secret: str) -> None:
+        self._admin.tell("auth/user/changepw", name=self._user, password=secret)
+
+
+class TestRotation(RotationCases):
+    """The password is changed, which also ends the tokens of the user."""
+
+    @pytest.fixture
+    def rotation(self, ensemble: Ensemble) -> Rotation:
+        admin = Admin(ensemble.nodes[0].address)
+        admin.log_in("root", SECRET)
+        return ChangedPassword(admin, f"rotated-{next(NUMBERS)}")

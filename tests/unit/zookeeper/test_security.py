@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
+from typing_extensions import override
 
-from kip30 import AuthenticationError, PluginLocator
+from kip30 import AuthenticationError, Kip30Error, PluginLocator
 from kip30.config import Written
+from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
+from tests.unit.rotation_cases import Rotation, RotationCases
 
 MOST_ATTEMPTS = 20
 SECRET = "geheim-1"  # noqa: S105  the test's own
@@ -52,9 +55,13 @@ def _started(folders: pytest.TempPathFactory, *demands: str) -> Ensemble:
     folder: Path = folders.mktemp("security")
     jaas = folder / "jaas.conf"
     jaas.write_text(JAAS)
+    return _started_with(jaas, folder / "servers", *demands)
+
+
+def _started_with(jaas: Path, folder: Path, *demands: str) -> Ensemble:
     return start(
         "zookeeper",
-        folder=folder / "servers",
+        folder=folder,
         extra=[
             "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
             *demands,
@@ -166,3 +173,64 @@ def test_nothing_secret_is_shown(open_client: Open, caplog: pytest.LogCaptureFix
     shown = f"{client!r} {client.backend!r} {client.backend.describe()} {vars(client.backend)}"
     assert SECRET not in shown
     assert SECRET not in caplog.text
+
+
+class ChangedAccessLists(Rotation):
+    """The id of another password in place of the first one's, in all nodes of a tree."""
+
+    first = SECRET
+
+    def __init__(self, ensemble: Ensemble, root: str) -> None:
+        self._address, self._root = ensemble.nodes[0].address, root
+
+    @override
+    def credentials(self, reference: str) -> dict[str, Written]:
+        return {**_DIGEST, "plugin.zookeeper.digest.password": reference}
+
+    @override
+    def apply(self, secret: str) -> None:
+        owner: Any = KazooClient(hosts=self._address, auth_data=[("digest", f"alice:{self.first}")])
+        owner.start()
+        self._change(owner, self._root, [make_digest_acl("alice", secret, all=True)])
+        owner.stop()
+        owner.close()
+
+    def _change(self, owner: Any, path: str, acl: list[Any]) -> None:
+        for child in owner.get_children(path):
+            self._change(owner, f"{path}/{child}", acl)
+        owner.set_acls(path, acl)
+
+
+class TestDigestRotation(RotationCases):
+    """The password is changed, which is part of the access lists."""
+
+    @pytest.fixture
+    def rotation(self, ensemble: Ensemble, namespace: str) -> Rotation:
+        return ChangedAccessLists(ensemble, f"/{namespace}")
+
+
+def test_a_client_goes_on_after_a_rotation_of_sasl(open_client: Open, tmp_path: Path) -> None:
+    """The servers read passwords only when they start."""
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    jaas = tmp_path / "jaas.conf"
+    jaas.write_text(JAAS)
+    with _started_with(jaas, tmp_path / "servers", "sessionRequireClientSASLAuth=true") as servers:
+        reference = {"plugin.zookeeper.sasl.password": f"${{file:{secret}}}"}
+        client = open_client(**{**PATIENT, **_SASL, **reference, **servers.settings()})
+        election = client.leader_election("s")
+        assert election.nominate("c", "")
+        secret.write_text("geheim-neu")
+        jaas.write_text(JAAS.replace(SECRET, "geheim-neu"))
+        servers.restart()
+        eventually(lambda: _writes(client), within=60, what="the new password is used")
+        # A machine that is busy starts a server too late for the session.
+        eventually(lambda: election.leadership("c"), within=60, what="it leads, still or again")
+
+
+def _writes(client: PluginLocator) -> bool:
+    try:
+        client.storage().set("n/k", "after")
+    except Kip30Error:
+        return False
+    return True

@@ -115,7 +115,7 @@ def cluster(settings: CassandraSettings, patience: Patience, policy: Any) -> Any
 
 def _made(settings: CassandraSettings, **options: Any) -> Any:
     try:
-        return _cluster.Cluster(_contact_points(settings), **options)
+        return _Cluster(_contact_points(settings), **options)
     except _cluster.UnresolvableContactPoints as error:
         names = ", ".join(address.host for address in settings.contact_points)
         raise UnavailableError(
@@ -149,7 +149,49 @@ def _contact_points(settings: CassandraSettings) -> list[Any]:
 def _login(settings: CassandraSettings) -> Any:
     if settings.user is None:
         return None
-    return _auth.PlainTextAuthProvider(username=settings.user, password=settings.password)
+    return _Login(settings)
+
+
+class _Login(_auth.AuthProvider):  # type: ignore[misc]
+    """Logs each new connection in with the password as it is then, for passwords are rotated."""
+
+    def __init__(self, settings: CassandraSettings) -> None:
+        self._settings = settings
+
+    def new_authenticator(self, _host: object) -> Any:
+        return _Authenticator(self._settings)
+
+
+class _Authenticator(_auth.PlainTextAuthenticator):  # type: ignore[misc]
+    """The driver has one for all its attempts to reach a node again."""
+
+    def __init__(self, settings: CassandraSettings) -> None:
+        self._settings = settings
+        self.username = settings.user
+
+    @property
+    def password(self) -> str:
+        password = self._settings.password
+        return password.current() if password is not None else ""
+
+
+class _Cluster(_cluster.Cluster):  # type: ignore[misc]
+    """The driver's cluster, which tries again to reach a node that has refused the login.
+
+    The driver itself gives such a node up for good. It may have refused because the password was
+    changed there before the file that the settings name.
+    """
+
+    def _make_connection_factory(self, host: Any, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        connect = super()._make_connection_factory(host, *args, **kwargs)
+
+        def reconnect() -> Any:
+            try:
+                return connect()
+            except _connection.AuthenticationFailed as error:
+                raise _connection.ConnectionException(str(error), host.endpoint) from error
+
+        return reconnect
 
 
 class _Translation:

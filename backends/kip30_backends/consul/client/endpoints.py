@@ -9,6 +9,7 @@ python-consul's cannot be created with a `CONSUL_HTTP_ADDR` that Consul's own pr
 """
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,12 @@ import consul.base
 from kip30.config import Address
 from kip30.config.tls import ReloadingContext
 from kip30.driver.kit.lifecycle import do_nothing
+from kip30.errors import ConfigError
 from kip30_backends.consul.client.http import Answer, Connections, HttpConnection
 from kip30_backends.consul.errors import RequestFailedError
 from kip30_backends.consul.settings import ConsulSettings
+
+log: logging.Logger = logging.getLogger(__name__)
 
 Parameters = Sequence[tuple[str, object]] | Mapping[str, object] | None
 Callback = Callable[[Any], Any]
@@ -35,8 +39,46 @@ _base: Any = consul.base
 """The same, of which no types are known: the two libraries have different ones, or none."""
 
 
+class Token:
+    """The token of one server's requests. Thread-safe.
+
+    Attributes:
+        header: The header line to send; empty without a token.
+    """
+
+    def __init__(self, settings: ConsulSettings) -> None:
+        """Take the token from *settings*."""
+        self._settings = settings
+        self._lock = threading.Lock()
+        # Written under the lock, read without it.
+        self.header = _header(settings.current_token())
+
+    def read_again(self) -> None:
+        """Use the token that the settings name now. Does not raise."""
+        with self._lock:
+            try:
+                self.header = _header(self._settings.current_token())
+            except ConfigError as error:
+                log.warning("the former token stays in use: %s", error)
+
+    def replaces(self, refused: str) -> bool:
+        """Return whether there is another token than that of the header *refused*."""
+        if self.header == refused:
+            self.read_again()
+        return self.header != refused
+
+
+def _header(token: str) -> str:
+    return f"X-Consul-Token: {token}\r\n" if token else ""
+
+
 class Adapter:
-    """HTTP to one server, with the interface that the library's clients use. Thread-safe."""
+    """HTTP to one server, with the interface that the library's clients use. Thread-safe.
+
+    Attributes:
+        connections: The connections to the server.
+        token: What requests are sent with.
+    """
 
     def __init__(self, address: Address, settings: ConsulSettings, seconds: float) -> None:
         """Prepare to connect to *address*; the default timeout of a request is *seconds*.
@@ -45,11 +87,11 @@ class Adapter:
             ConfigError: A file of the settings cannot be read.
         """
         tls = ReloadingContext(settings.tls_files) if settings.secure else None
-        self.connections = Connections(partial(HttpConnection, address, tls))
+        self.connections = Connections(partial(self._connect, address, tls))
+        self.token = Token(settings)
         self._seconds = seconds
         self._datacenter = _datacenter(settings)
-        token = f"X-Consul-Token: {settings.token}\r\n" if settings.token else ""
-        self._headers = f" HTTP/1.1\r\nHost: {address}\r\n{token}"
+        self._headers = f" HTTP/1.1\r\nHost: {address}\r\n"
 
     def send(self, method: str, target: str, body: bytes, until: float) -> Answer:
         """Return the answer to a request.
@@ -99,6 +141,12 @@ class Adapter:
         """Close all connections; the library requires this name."""
         self.connections.close()
 
+    def _connect(
+        self, address: Address, tls: ReloadingContext | None, until: float
+    ) -> HttpConnection:
+        self.token.read_again()
+        return HttpConnection(address, tls, until)
+
     def _called(
         self, callback: Callback, method: str, path: str, params: Parameters, data: str | bytes
     ) -> Any:
@@ -112,7 +160,8 @@ class Adapter:
         if self._datacenter:
             path, _, query = target.partition("?")
             target = f"{path}?{self._datacenter}{query}"
-        head = f"{method} {target}{self._headers}Content-Length: {len(body)}\r\n\r\n"
+        length = f"Content-Length: {len(body)}\r\n\r\n"
+        head = f"{method} {target}{self._headers}{self.token.header}{length}"
         return head.encode("latin-1", "replace") + body
 
 

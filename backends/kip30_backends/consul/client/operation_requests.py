@@ -18,6 +18,7 @@ from kip30_backends.consul.errors import (
     RequestFailedError,
     is_final,
     is_lost,
+    is_unauthorized,
     translate,
     was_never_done,
 )
@@ -66,11 +67,15 @@ class OperationRequests:
         tried, before = 0, None
         while True:
             agent = self._endpoints.current
+            token = agent.http.token.header
             tried += 1
             try:
                 answer = self._sent(ask, agent, self._backoff(tried, writes=ask.writes))
             except RequestFailedError as error:
                 failure = error.failure
+                if is_unauthorized(failure) and self._may_use_other(agent, token):
+                    tried -= 1  # the server works
+                    continue
                 if is_lost(failure):
                     self._endpoints.leave(agent)
                 if not self._may_repeat(ask, failure, tried):
@@ -115,6 +120,10 @@ class OperationRequests:
     def _backoff(self, tried: int, *, writes: bool) -> float:
         """Return the deadline for one server: less than all the time while there are others."""
         return time.monotonic() + share(self.left, len(self._endpoints) - tried, writes=writes)
+
+    def _may_use_other(self, agent: Agent, token: str) -> bool:
+        """Return whether there is time for another token than the refused one, and there is one."""
+        return self.left > _PAUSE and agent.http.token.replaces(token)
 
     def _may_repeat(self, ask: Ask[T], failure: Failure, tried: int) -> bool:
         """Return whether a retry has enough time, is safe, and may help."""

@@ -43,7 +43,7 @@ def unencrypted(files: TlsFiles) -> bytes | None:
         load_pem_private_key,
     )
 
-    key = load_pem_private_key(content, files.password.encode())
+    key = load_pem_private_key(content, files.password.current().encode())
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 

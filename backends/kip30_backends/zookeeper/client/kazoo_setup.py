@@ -1,5 +1,9 @@
-"""How kazoo's client is set up: its servers, one thread, sockets with our TLS, no callbacks."""
+"""How kazoo's client is set up: its servers, one thread, sockets with our TLS, no callbacks.
 
+Certificates and credentials are read again for each connection, because they are replaced.
+"""
+
+import importlib.util
 import logging
 import random
 import select
@@ -15,6 +19,8 @@ from typing_extensions import override
 
 from kip30.config.tls import ReloadingContext
 from kip30.driver.lease import Lease
+from kip30.errors import ConfigError
+from kip30_backends.zookeeper.settings import ZookeeperSettings
 
 _THREAD = "kip30-zookeeper"
 
@@ -129,13 +135,77 @@ class Session(NamedTuple):
         return self.identity.ident
 
 
+class Login(NamedTuple):
+    """The credentials of one connection.
+
+    Attributes:
+        digest: ``user:password`` of the digest scheme.
+        sasl: The options that kazoo passes to pure-sasl.
+    """
+
+    digest: str | None = None
+    sasl: dict[str, str] | None = None
+
+    @override
+    def __repr__(self) -> str:
+        """Show no credentials."""
+        return "<login>"
+
+    def give_to(self, client: Any) -> None:
+        """Have the next connections of kazoo's *client* log in with this."""
+        client.auth_data = {("digest", self.digest)} if self.digest else set()
+        client._connection.sasl_options = dict(self.sasl) if self.sasl else None  # noqa: SLF001
+
+
+class Logins:
+    """The credentials that the settings name, as they change. Thread-safe.
+
+    Attributes:
+        latest: The credentials of the newest connection.
+    """
+
+    def __init__(self, settings: ZookeeperSettings) -> None:
+        """Take the credentials of *settings*.
+
+        Raises:
+            ConfigError: pure-sasl is needed, and not installed.
+        """
+        if settings.sasl_mechanism != "none" and importlib.util.find_spec("puresasl") is None:
+            raise ConfigError("plugin.zookeeper.sasl.mechanism needs the package pure-sasl")
+        self._settings = settings
+        self.latest = self.read()
+
+    def read(self) -> Login:
+        """Return the credentials as they are now. Does not raise."""
+        return Login(_digest(self._settings), _sasl(self._settings))
+
+    def for_connection(self) -> Login:
+        """Return the credentials of a new connection. Does not raise."""
+        self.latest = self.read()
+        return self.latest
+
+
+def _digest(settings: ZookeeperSettings) -> str | None:
+    if settings.digest_password is None:
+        return None
+    return f"{settings.digest_user}:{settings.digest_password.current()}"
+
+
+def _sasl(settings: ZookeeperSettings) -> dict[str, str] | None:
+    if settings.sasl_mechanism == "none":
+        return None
+    options = {"mechanism": settings.sasl_mechanism.upper(), "service": settings.sasl_service}
+    if settings.sasl_user is not None and settings.sasl_password is not None:
+        options |= {"username": settings.sasl_user, "password": settings.sasl_password.current()}
+    return options
+
+
 class Server(NamedTuple):
     """How servers are reached."""
 
     hosts: str
     tls: ReloadingContext | None
-    digest: str | None
-    sasl: dict[str, str] | None
+    logins: Logins
     connect_seconds: float
 
     @override
@@ -158,8 +228,6 @@ def make(server: Server, timeout_seconds: float, identity: SessionIdentity | Non
         client_id=identity,
         handler=Handler(server.tls, server.connect_seconds),
         connection_retry=patience,
-        auth_data={("digest", server.digest)} if server.digest else None,
-        sasl_options=dict(server.sasl) if server.sasl else None,
         logger=_Quiet(logging.getLogger(f"{__name__}.kazoo"), {}),
     )
     return cast("Any", client)

@@ -35,6 +35,7 @@ from kip30_backends.zookeeper.client.transport import OpenConnection, Transport,
 _TIMEOUT_PER_READ = 1.5
 _ANSWER_BYTES = 4096
 _THREAD = "kip30-zookeeper-mode"
+_LOGIN_PAUSE = 0.5
 _ALONE = "standalone"
 _FOLLOWING = {"follower", "observer"}
 
@@ -95,6 +96,12 @@ class SessionConnection:
         # How many servers there are, and how many attempts got no answer.
         self._servers = len(server.hosts.split(","))
         self._silences = 0
+        # Whether there was a connection before. Then a refused login is tried again until the lease
+        # ends: the password may be about to be replaced, and a server that stops refuses as well.
+        self._was_live = False
+        self._logins = server.logins
+        # The credentials of the present connection, or of the last one.
+        self._login = server.logins.latest
         self._kazoo = make(server, timeout_seconds, identity)
         self._connection = self._kazoo._connection
         self._connection._connect_attempt = self._attempt
@@ -116,6 +123,12 @@ class SessionConnection:
     def progress(self) -> int:
         """The newest zxid that the servers have sent to this session; 0 before the first one."""
         return int(self._kazoo.last_zxid)
+
+    @property
+    def refused(self) -> AuthFailedError | None:
+        """The refusal of the login, while there is no connection because of it."""
+        trouble = None if self.live.is_set() else self.trouble
+        return trouble if isinstance(trouble, AuthFailedError) else None
 
     def start(self) -> None:
         """Start to connect.
@@ -139,6 +152,18 @@ class SessionConnection:
         transport = self._transport
         if transport is not None:
             transport.prove()
+
+    def log_in_again(self) -> bool:
+        """Return whether there are other credentials than those that the server knows.
+
+        Then nothing more is sent over this connection, and once it has answered all, another one
+        is made with them. For the connection's thread.
+        """
+        transport = self._transport
+        if transport is None or self._logins.read() == self._login:
+            return False
+        transport.leave()
+        return True
 
     def drop(self) -> None:
         """Break the connection, so that another one is made."""
@@ -202,6 +227,10 @@ class SessionConnection:
             self._become(KeeperState.EXPIRED_SESSION)
         except (AuthFailedError, SessionClosedRequireSaslError) as error:
             self.trouble = error
+            if self._was_live and isinstance(error, AuthFailedError):
+                self._become(KeeperState.CONNECTING)
+                self._kazoo._stopped.wait(_LOGIN_PAUSE)
+                return None
             self._become(KeeperState.AUTH_FAILED)
             return STOP_CONNECTING
         except (ConnectionDropped, WaitTimeout, OSError, struct.error) as error:
@@ -232,12 +261,15 @@ class SessionConnection:
 
     def _connect(self, host: str, address: str, port: int) -> Transport:
         self._connection._socket, self._connection._xid = None, 0
+        self._login = self._logins.for_connection()
+        self._login.give_to(self._kazoo)
         sent_at = self._clock.now()
         read_ms, write_ms = self._connection._connect(host, address, port)
         self.peer = f"{host}:{port}"
         self._patience_seconds = write_ms / 1000
         transport = self._transport = Transport(self._link(), self._owner, self._clock)
         self.live.set()
+        self._was_live = True
         # If the test cannot start a thread, the server counts as one that does not follow: reads
         # then take a quorum's consent, which is slower and equally safe.
         asking = partial(self._ask_mode, transport)

@@ -145,9 +145,10 @@ class Transport:
         self._prove = True
         self._woken = False
         self._closing = False
-        # Whether the server has refused a request because the session has ended. It then gets no
-        # more requests; once it has answered the rest, a new connection shows the true state.
-        self._expired = False
+        # Whether the server has refused a request because the session has ended, or because it
+        # knows former credentials. It then gets no more requests; once it has answered the rest, a
+        # new connection shows the true state.
+        self._leaving = False
 
     def wake(self) -> None:
         """Make the thread check for requests to send."""
@@ -164,6 +165,10 @@ class Transport:
         """Close the session, and send nothing after that."""
         self._closing = True
         self._wake_loop()
+
+    def leave(self) -> None:
+        """Send nothing more, and end once all is answered; for the thread that serves."""
+        self._leaving = True
 
     def serve(self) -> None:
         """Send and receive until the session is closed.
@@ -195,7 +200,7 @@ class Transport:
         frames = bytearray()
         if self._closing:
             self._add(frames, Close(), None)
-        elif not self._expired:
+        elif not self._leaving:
             self._add_operations(frames)
         self._write(memoryview(bytes(frames)))
 
@@ -258,10 +263,10 @@ class Transport:
         for chunk in _chunks(self._link.sock):
             for frame in self._frames.cut(chunk):
                 closed = self._take(frame) or closed
-        if self._expired and not closed and not self._link.pending:
+        if self._leaving and not closed and not self._link.pending:
             # A server does not always close the connection: not one that took up the session while
             # another connection's request to close it was queued.
-            raise ConnectionDropped("the server says that the session is over")
+            raise ConnectionDropped("the session is over, or the credentials have changed")
         return closed
 
     def _take(self, frame: memoryview) -> bool:
@@ -277,7 +282,7 @@ class Transport:
         if zxid > 0:
             self._link.progressed(zxid)
         outcome = refusal(error) if error else _outcome(request, frame)
-        self._expired = self._expired or isinstance(outcome, SessionExpired)
+        self._leaving = self._leaving or isinstance(outcome, SessionExpired)
         if isinstance(waiter, _Waiter):
             waiter.take(outcome)
         elif waiter is not None:
