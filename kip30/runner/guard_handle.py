@@ -3,10 +3,11 @@
 import errno
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +16,8 @@ from typing_extensions import override
 
 from kip30.driver.closeable import Closeable
 from kip30.errors import UnsupportedError
-from kip30.runner.guard import deadlines, messages, orders, shared_memory
+from kip30.runner.guard import deadlines, kernel, messages, orders, shared_memory
+from kip30.runner.guard.kernel import DeadMansSwitch
 from kip30.runner.guard.orders import StartOrder
 from kip30.runner.guard.shared_memory import SharedMemory
 from kip30.runner.protocols import UnderLease
@@ -27,6 +29,12 @@ _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from guard.main impor
 _SECOND = 1_000_000_000
 _START_LIMIT = 5 * _SECOND
 _CLOSE_SECONDS = 2.0
+_NEEDED_CALLS: Mapping[str, tuple[Callable[[], object], str]] = {
+    "pidfd_open": (lambda: os.close(os.pidfd_open(os.getpid())), "Linux 5.3"),
+    "memfd_create": (lambda: os.close(shared_memory.create()), "Linux 3.17"),
+    "prctl": (lambda: kernel.set_subreaper(on=kernel.is_subreaper()), "Linux 3.4"),
+    "timer_create": (lambda: DeadMansSwitch().close(), "Linux 2.6.39"),
+}
 _REFUSALS = {errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL}
 
 
@@ -34,20 +42,21 @@ def require_guard() -> None:
     """Raise unless a guard can run on this system.
 
     Raises:
-        UnsupportedError: This is not Linux, or it refuses the system call ``pidfd_open``.
+        UnsupportedError: This is not Linux, or it refuses a system call, which is named.
         OSError: This process has no descriptor left.
     """
     if sys.platform != "linux":
         raise UnsupportedError("a guard needs Linux")
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError as error:
-        if error.errno not in _REFUSALS:
-            raise
-        raise UnsupportedError(
-            f"a guard needs the system call pidfd_open ({error.strerror}): it takes Linux 5.3, and"
-            " in a container a runtime whose seccomp profile allows that call"
-        ) from error
+    for call, (try_out, needs) in _NEEDED_CALLS.items():
+        try:
+            try_out()
+        except OSError as error:
+            if error.errno not in _REFUSALS:
+                raise
+            raise UnsupportedError(
+                f"a guard needs the system call {call} ({error.strerror}): it takes {needs}, and"
+                " in a container a runtime whose seccomp profile allows that call"
+            ) from error
 
 
 class CommandSpec(Protocol):
@@ -88,6 +97,7 @@ class GuardHandle(Closeable):
         self._tether, tether = socket.socketpair()
         memory = shared_memory.create()
         self._page = SharedMemory(memory)
+        self._was_stuck = False
         passed = [control.fileno(), tether.fileno(), self._tether.fileno(), memory]
         try:
             self._process = _spawn(passed, descriptors)
@@ -123,7 +133,8 @@ class GuardHandle(Closeable):
         """
         status = self._process.poll()
         if status is not None and status > 0:
-            raise ChildProcessError(f"the guard cannot work on this system: status {status}")
+            words = f"the guard cannot work on this system: status {status}"
+            raise ChildProcessError(errno.ECHILD, words)
         return status is None
 
     def is_standing_still(self) -> bool:
@@ -183,7 +194,21 @@ class GuardHandle(Closeable):
 
     def destroy(self) -> None:
         """Kill the guard, stopped or not; the kernel then kills the command's process group."""
+        self._was_stuck = self._was_stuck or self._process.poll() is None
         self._process.kill()
+
+    def end(self) -> str:
+        """Return in words what ended the guard, once `report` has returned None. Blocks until then.
+
+        The kernel sends SIGKILL for want of memory, and for a guard that has stood still.
+        """
+        status = self._process.wait()
+        if self._was_stuck:
+            return "the guard process stood still and was killed"
+        if status >= 0:
+            return f"the guard process ended with status {status}"
+        reason = " (out of memory? see the kernel's log)" if status == -signal.SIGKILL else ""
+        return f"the guard process was killed by {signal.Signals(-status).name}{reason}"
 
     @override
     def close(self) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from kip30.runner.guard_handle import GuardHandle
 from kip30.runner.guarded_run import Supervision
 from kip30.runner.interrupts import Interrupts
+from kip30.runner.pauses import Pauses
 from kip30.runner.share_job import ItemCommand, ShareJob
 from kip30.runner.share_protocols import HeldItem
-from kip30.runner.share_runner import Pauses
 
 _LONGEST_NAME = 60
 
@@ -78,10 +78,12 @@ class ItemRun:
             self._supervision.look()
 
     def report(self) -> tuple[str, int] | None:
-        """Return the report of the guard, and close it; None if the guard died without one."""
-        report = None if self.guard is None else self.guard.report()
-        self.close()
-        return report
+        """Return the report of the guard; None if it died without one. `close` is due then."""
+        return None if self.guard is None else self.guard.report()
+
+    def guard_end(self) -> str:
+        """Return what ended the guard, in words, once it has died without a report."""
+        return "there is no guard" if self.guard is None else self.guard.end()
 
     def pause(self) -> float:
         """Be due after the next pause; return how long that is, in seconds."""

@@ -276,9 +276,10 @@ class _ItemRunner:
         self._poll.unregister(descriptor)
         report = one.report()
         if report is None:
-            self._say(f"item {one.name}: the guard process was killed: ending its command")
+            self._say(f"item {one.name}: {one.guard_end()}: ending its command")
             self._guardless.append(one)
-        else:
+        one.close()
+        if report is not None:
             self._conclude(one, report)
 
     def _sweep_orphans(self) -> None:

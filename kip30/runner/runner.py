@@ -1,5 +1,7 @@
 """The runner: wait to lead, run the command under a guard, then give leadership up."""
 
+import time
+
 from kip30.errors import OutcomeUnknownError, UnavailableError
 from kip30.runner import exit_status
 from kip30.runner.guard_handle import GuardHandle, require_guard
@@ -7,6 +9,7 @@ from kip30.runner.guarded_run import Supervision, end_orphans_of, run_outcome
 from kip30.runner.interrupts import Interrupts
 from kip30.runner.job import Ending, Job, RunOutcome, TermCommand
 from kip30.runner.orphans import OrphanReaper
+from kip30.runner.pauses import GuardPauses
 from kip30.runner.protocols import Contest, Term
 from kip30.runner.waiting import Poller, Say
 
@@ -47,24 +50,42 @@ class _Runner:
         self._say = say
         self._interrupts = interrupts
         self._orphans = orphans
+        self._pauses = GuardPauses()
+        # What killed the guard of this turn, in words; empty if nothing did.
+        self._guard_end = ""
         self._terms = Poller(contest.wait, interrupts, say, has_tried=contest.has_tried)
 
     def run(self) -> RunOutcome:
         while True:
+            started_at = time.monotonic()
             outcome = self._turn()
             if outcome and (outcome.ending != Ending.LOST or self._job.once):
                 return outcome
+            if self._guard_end:
+                self._pause(time.monotonic() - started_at)
 
     def _turn(self) -> RunOutcome | None:
+        self._guard_end = ""
         try:
             with self._guard() as guard:
                 waited = self._await_term(guard)
-                if waited is None or isinstance(waited, RunOutcome):
+                if waited is None:
+                    self._guard_end = guard.end()
+                    return None
+                if isinstance(waited, RunOutcome):
                     return waited
                 return self._lead(waited, guard)
         finally:
             self._orphans.clear()
             self._resign()
+
+    def _pause(self, life_seconds: float) -> None:
+        """Wait before the guard is replaced, unless a signal comes. Others may lead meanwhile."""
+        seconds = self._pauses.after(life_seconds)
+        self._say(f"{self._guard_end}: retry in {seconds:g} s")
+        end = time.monotonic() + seconds
+        while not self._interrupts.received and (left := end - time.monotonic()) > 0:
+            self._interrupts.wait(left)
 
     def _guard(self) -> GuardHandle:
         # Started before it is needed, so that its start takes no time from a takeover.
@@ -84,7 +105,8 @@ class _Runner:
         return outcome
 
     def _end_orphans(self, guard: GuardHandle) -> tuple[str, int]:
-        self._say("the guard process was killed: ending its command")
+        self._guard_end = guard.end()
+        self._say(f"{self._guard_end}: ending its command")
         return end_orphans_of(guard, self._orphans)
 
     def _resign(self) -> None:

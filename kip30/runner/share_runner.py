@@ -15,23 +15,21 @@ The pause is 1 s, doubles up to 60 s, and is 1 s again for another share, or aft
 longer than 60 s.
 """
 
-import sys
 import time
 
-from kip30.errors import OutcomeUnknownError, UnavailableError, UnsupportedError
+from kip30.errors import OutcomeUnknownError, UnavailableError
 from kip30.runner import exit_status
-from kip30.runner.guard_handle import GuardHandle
+from kip30.runner.guard_handle import GuardHandle, require_guard
 from kip30.runner.guarded_run import Supervision, end_orphans_of, run_outcome
 from kip30.runner.interrupts import Interrupts
 from kip30.runner.job import Ending, RunOutcome
 from kip30.runner.orphans import OrphanReaper
+from kip30.runner.pauses import Pauses
 from kip30.runner.share_job import ShareCommand, ShareJob
 from kip30.runner.share_protocols import HeldShare, S, Workshare
 from kip30.runner.spare_guard import SpareGuard
 from kip30.runner.waiting import Poller, Say, interrupted
 
-_FIRST_PAUSE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
 
 
@@ -52,13 +50,12 @@ def run_shares(workshare: Workshare, job: ShareJob, *, say: Say = lambda _line: 
         say: Gets the progress, a line at a time.
 
     Raises:
-        UnsupportedError: This is not Linux. Nothing was done.
+        UnsupportedError: No guard can run on this system. Nothing was done.
         UsageError: An item cannot be passed to a command. The command is not running.
         Kip30Error: The workshare failed for good. The command is no longer running.
         OSError: A guard cannot be started, or cannot work. The command is not running.
     """
-    if sys.platform != "linux":
-        raise UnsupportedError("a guard needs Linux")
+    require_guard()
     if refusal := exit_status.refusal(job.command[0]):
         return RunOutcome.not_executed(refusal)
     with (
@@ -70,26 +67,6 @@ def run_shares(workshare: Workshare, job: ShareJob, *, say: Say = lambda _line: 
             workshare, job, say=say, interrupts=interrupts, orphans=orphans, spare=spare
         )
         return runner.run()
-
-
-class Pauses:
-    """How long to wait before a command that has ended is run again.
-
-    Attributes:
-        seconds: The next pause.
-    """
-
-    def __init__(self) -> None:
-        """Begin with the shortest one."""
-        self.seconds: float = _FIRST_PAUSE_SECONDS
-
-    def after(self, run_seconds: float) -> float:
-        """Return the backoff after a run of that length; a run longer than any pause resets it."""
-        if run_seconds > _LONGEST_PAUSE_SECONDS:
-            self.seconds = _FIRST_PAUSE_SECONDS
-        pause = self.seconds
-        self.seconds = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-        return pause
 
 
 class _ShareRunner:
@@ -175,7 +152,7 @@ class _ShareRunner:
         return outcome
 
     def _end_orphans(self, guard: GuardHandle) -> tuple[str, int]:
-        self._say("the guard process was killed: ending its command")
+        self._say(f"{guard.end()}: ending its command")
         return end_orphans_of(guard, self._orphans, self._spare.pids)
 
     def _pause(self, share: HeldShare, seconds: float) -> None:

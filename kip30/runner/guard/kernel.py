@@ -103,6 +103,11 @@ class DeadMansSwitch:
         """Disarm the timer."""
         self._apply(_TimerSetting())
 
+    def close(self) -> None:
+        """Disarm the timer, and give it back to the system."""
+        self.release()
+        _check(self._library.timer_delete(self._timer))
+
     def _apply(self, setting: _TimerSetting) -> None:
         _check(
             self._library.timer_settime(self._timer, _TIMER_ABSTIME, ctypes.byref(setting), None)

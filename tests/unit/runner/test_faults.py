@@ -9,8 +9,10 @@ import os
 import resource
 import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count, product
 from pathlib import Path
 
@@ -169,6 +171,45 @@ def test_a_guard_killed_while_it_waits_is_replaced(field: Field) -> None:
     kill_runner(first)
     field.await_epoch(2)
     assert field.leader() is second
+
+
+@pytest.mark.fault
+def test_a_guard_killed_at_once_again_and_again_is_replaced_after_growing_pauses(
+    field: Field,
+) -> None:
+    runner = field.start("sleep", "1000", timeout=LONG)
+    ends = threading.Event()
+
+    def keep_killing() -> None:
+        while not ends.wait(0.001):
+            for guard in children(runner.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(guard, signal.SIGKILL)
+
+    killer = threading.Thread(target=keep_killing)
+    killer.start()
+    try:
+        runner.await_line("killed by SIGKILL (out of memory? see the kernel's log): retry in 0.1 s")
+        runner.await_line("retry in 0.2 s")
+        runner.await_line("retry in 0.4 s")
+    finally:
+        ends.set()
+        killer.join()
+    eventually(lambda: field.record.session)
+    runner.send(signal.SIGTERM)
+    assert runner.wait() == 128 + signal.SIGTERM
+
+
+@pytest.mark.fault
+def test_a_signal_ends_the_pause_before_a_guard_is_replaced(field: Field) -> None:
+    field.start(timeout=LONG)
+    field.await_epoch(1)
+    second = field.start(timeout=LONG)
+    second.await_line("waiting to lead")
+    kill_guard(second)
+    second.await_line("retry in")
+    second.send(signal.SIGTERM)
+    assert second.wait() == 128 + signal.SIGTERM
 
 
 @pytest.mark.fault

@@ -15,6 +15,7 @@ from kip30.runner.guard_handle import require_guard
 from kip30.runner.interrupts import Interrupt, Response, response
 from kip30.runner.job import LONGEST_GRACE_SECONDS
 
+KERNEL = "kip30.runner.guard.kernel"
 SECOND = 1_000_000_000
 RENEWALS = 3
 MARGIN_PART = 10
@@ -140,6 +141,19 @@ def test_a_system_that_refuses_what_a_guard_needs_is_told_so(
     _let_pidfd_open_fail(monkeypatch, refusal)
     with pytest.raises(UnsupportedError, match=r"pidfd_open .* seccomp profile"):
         require_guard()
+
+
+def test_each_call_that_a_guard_needs_is_named_where_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_arguments: object) -> int:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    for name, call in (("os.memfd_create", "memfd_create"), (f"{KERNEL}._timers", "timer_create")):
+        with monkeypatch.context() as patched:
+            patched.setattr(name, fail)
+            with pytest.raises(UnsupportedError, match=f"{call} .* seccomp profile"):
+                require_guard()
 
 
 def test_a_lack_of_descriptors_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from kip30.errors import InvalidNameError, UsageError
 from kip30.runner import WAITED_STATUS, ShareJob
+from kip30.runner.pauses import GuardPauses, Pauses
 from kip30.runner.share_job import MAX_SHARE_BYTES
-from kip30.runner.share_runner import Pauses
 from kip30.runner.spare_guard import SpareGuard
 from kip30_conformance.polling import time_scale
 
@@ -316,6 +316,17 @@ def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_long_run() -> None:
     assert [pauses.after(1.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert pauses.after(61.0) == 1
     assert pauses.after(59.0) == 2
+
+
+def test_a_guard_is_replaced_soon_unless_it_is_killed_at_once_again_and_again() -> None:
+    pauses = GuardPauses()
+    assert [pauses.after(0.05) for _ in range(11)] == [
+        *(0.1 * 2**nth for nth in range(10)),
+        60,
+    ]
+    assert pauses.after(59.0) == 60
+    assert pauses.after(61.0) == pytest.approx(0.1)
+    assert pauses.after(0.3) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("is_paused", [False, True], ids=["running", "paused"])
