@@ -74,6 +74,8 @@ class ZookeeperMembership(MembershipDriver):
     def _replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Steps[Claim]:
         path = self._tree.paths.member(group, claim.name)
         grip: Grip = claim.handle
+        if grip.doubtful and not (yield from self._found_again(path, grip)):
+            raise refusals.not_member(group, claim.name)
         while grip.session.lease.ended is None:
             request = SetData(path, record(nonce, data), grip.version)
             answer = yield Ask((request,), writes=True, session=grip.session)
