@@ -90,10 +90,45 @@ CONVICTIONS = {
     "broken_close:CloseLeaksThread": "TestLifecycle::test_G10_no_leak",
 }
 
+CONVICTIONS_ALONE = {
+    "broken_boundaries:FenceOfAnyNamespace": "TestIsolation::test_G30_fence[put_many]",
+    "broken_boundaries:FenceInAnyCase": "TestLookalike::test_G31_services[case]",
+    "broken_boundaries:GuardOfAnyNamespace": "TestIsolation::test_G30_guard[put]",
+    "broken_boundaries:LeavesEverywhere": "TestIsolation::test_G30_what_ends[leave]",
+    "broken_boundaries:ReleasesBySession": (
+        "TestNonce::test_M50_release_of_a_former_claim[release-same]"
+    ),
+    "broken_boundaries:ManyReleasedBySession": (
+        "TestNonce::test_M50_release_of_a_former_claim[release_many-same]"
+    ),
+    "broken_boundaries:JoinsGroupAndId": "TestLookalike::test_M51_group_and_id",
+    "broken_boundaries:ListsLike": "TestLookalike::test_G31_namespaces[wildcard]",
+    "broken_boundaries:KeysInAnyCase": "TestLookalike::test_G31_keys[case]",
+    "broken_boundaries:ReadsAThousand": "TestPageBound::test_S49_many_keys",
+    "broken_boundaries:WritesAThousand": "TestPageBound::test_S49_many_keys",
+    "broken_boundaries:ShowsAThousandKeys": "TestPageBound::test_S49_many_keys",
+    "broken_boundaries:ShowsAThousandMembers": "TestPageBound::test_M52_many_members",
+    "broken_boundaries:ReleasesAThousand": "TestPageBound::test_M52_many_members",
+    "broken_listeners:ManyNotifyNobody": "TestVerbEvent::test_R29_created[put_many]",
+    "broken_listeners:SetsNotifyNobody": "TestVerbEvent::test_R29_changed[set]",
+    "broken_nonces:ClaimsServiceOnce": "TestNonce::test_L44_claim_again",
+    "broken_nonces:UpdateKeepsNonce": "TestNonce::test_S50_record_of_each_write[write]",
+    "broken_nonces:ManyShareANonce": "TestNonce::test_S50_record_of_each_write[write_many]",
+}
+"""Those of a store that is known by its configuration alone, as another program's backend is."""
+
 
 @pytest.mark.parametrize(("mutant", "case"), CONVICTIONS.items())
 def test_mutant_is_convicted(mutant: str, case: str, tmp_path: Path) -> None:
     assert verdicts(f"mutants.{mutant}", [case], tmp_path, patience=0.25) == {case: "convicted"}
+
+
+@pytest.mark.parametrize(("mutant", "case"), CONVICTIONS_ALONE.items())
+def test_mutant_is_convicted_by_its_configuration_alone(
+    mutant: str, case: str, tmp_path: Path
+) -> None:
+    found = verdicts(f"mutants.{mutant}", [case], tmp_path, patience=0.25, alone=True)
+    assert found == {case: "convicted"}
 
 
 def test_the_sound_store_is_acquitted(tmp_path: Path) -> None:
@@ -101,10 +136,18 @@ def test_the_sound_store_is_acquitted(tmp_path: Path) -> None:
     assert verdicts(SOUND, cases, tmp_path) == dict.fromkeys(cases, "passed")
 
 
+def test_the_sound_store_is_acquitted_by_its_configuration_alone(tmp_path: Path) -> None:
+    cases = list(CONVICTIONS_ALONE.values())
+    assert verdicts(SOUND, cases, tmp_path, alone=True) == dict.fromkeys(cases, "passed")
+
+
 def verdicts(
-    backend: str, cases: list[str], folder: Path, *, patience: float = 1
+    backend: str, cases: list[str], folder: Path, *, patience: float = 1, alone: bool = False
 ) -> dict[str, str]:
-    """Run *cases* against *backend* and return what became of each."""
+    """Run *cases* against *backend* and return what became of each.
+
+    *alone* leaves the suites nothing but the configuration.
+    """
     report = folder / "verdicts"
     scale = time_scale() * patience
     ended = subprocess.run(
@@ -118,6 +161,7 @@ def verdicts(
             "KIP30_MUTANT": backend,
             "KIP30_TIME_SCALE": str(scale),
             "KIP30_VERDICTS": str(report),
+            **({"KIP30_ALONE": "yes"} if alone else {}),
         },
         capture_output=True,
         text=True,

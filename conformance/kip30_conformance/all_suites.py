@@ -48,10 +48,13 @@ from kip30_conformance.suites.lifecycle import LifecycleTests
 from kip30_conformance.suites.line_recipes import LineRecipeTests
 from kip30_conformance.suites.listener_callbacks import ListenerCallbackTests
 from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
+from kip30_conformance.suites.lookalikes import LookalikeTests
 from kip30_conformance.suites.membership import MembershipTests
 from kip30_conformance.suites.membership_views import MembershipViewTests
 from kip30_conformance.suites.namespace_isolation import IsolationTests
 from kip30_conformance.suites.nominations import NominationTests
+from kip30_conformance.suites.nonces import NonceTests
+from kip30_conformance.suites.page_bounds import PageBoundTests
 from kip30_conformance.suites.pruning import PruningTests
 from kip30_conformance.suites.recipes import RecipeTests
 from kip30_conformance.suites.round_trips import RoundTripTests
@@ -67,6 +70,7 @@ from kip30_conformance.suites.storage_versions import StorageVersionTests
 from kip30_conformance.suites.terms import TermTests
 from kip30_conformance.suites.tooz_locks import ToozLockTests
 from kip30_conformance.suites.vacancies import VacancyTests
+from kip30_conformance.suites.verb_events import VerbEventTests
 from kip30_conformance.suites.write_guards import GuardTests
 
 SUITES: tuple[type[Suite], ...] = (
@@ -76,6 +80,7 @@ SUITES: tuple[type[Suite], ...] = (
     EventLoopTests,
     TaxonomyTests,
     IsolationTests,
+    LookalikeTests,
     StorageTests,
     NamesAndValuesTests,
     StorageRaceTests,
@@ -85,9 +90,12 @@ SUITES: tuple[type[Suite], ...] = (
     StorageSetTests,
     StorageVersionTests,
     DriverTests,
+    NonceTests,
+    PageBoundTests,
     ScanningTests,
     ValueListenerTests,
     KeySetListenerTests,
+    VerbEventTests,
     ListenerCallbackTests,
     ListenerFaultTests,
     MembershipTests,

@@ -65,6 +65,7 @@ LONG_ON_SLOWEST = {
     "L41_claims_at_a_vacancy",
     "M15_listener_join_leave",
     "M21_none_comes_before",
+    "M52_many_members",
     "Q01_exclusion[fair]",
     "Q08_readers_and_writers",
     "Q13_counter_10_000",

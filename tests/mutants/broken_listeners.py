@@ -2,10 +2,11 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from kip30.driver import Context, Watch
-from kip30.driver.records import Entry, Snapshot, Target, Version
+from kip30.driver.records import Condition, Entry, Snapshot, Target, Version, Write
 from kip30_backends.embedded import EmbeddedBackend, EmbeddedSettings
 
 from .mutation import mutate
@@ -16,6 +17,7 @@ Retelling = Callable[[Snapshot | None, Snapshot], Iterator[Snapshot]]
 
 _PAUSE = 0.01
 _POLL_SECONDS = 5.0
+_UNNOTED = "UPDATE change SET root = 0, scope = x'', name = x'' WHERE rev = ?"
 
 
 class DropsLastEvent(EmbeddedBackend):
@@ -76,6 +78,22 @@ class SubscribesAfterReading(EmbeddedBackend):
         return sound(target, deliver)
 
 
+class ManyNotifyNobody(EmbeddedBackend):
+    """Notes no change of keys that are written together."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.storage, "_try_each", _write_each_unnoted)
+
+
+class SetsNotifyNobody(EmbeddedBackend):
+    """Notes no change of a key that is set."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.storage, "_write", _set_unnoted)
+
+
 def _retold(retell: Retelling) -> Callable[[SoundWatch, Target, Sink], Watch]:
     """Return a watch whose sink is handed what *retell* makes of two successive states."""
 
@@ -120,3 +138,22 @@ def _back_and_forth(before: Snapshot | None, now: Snapshot) -> Iterator[Snapshot
 def _unless_something_went(before: Snapshot | None, now: Snapshot) -> Iterator[Snapshot]:
     if before is None or before.entries.keys() <= now.entries.keys():
         yield now
+
+
+def _write_each_unnoted(
+    try_each: Callable[[Sequence[Write], Any], list[Version | Exception]],
+    writes: Sequence[Write],
+    tx: Any,
+) -> list[Version | Exception]:
+    answers = try_each(writes, tx)
+    for answer in answers:
+        if isinstance(answer, Version):
+            tx.execute(_UNNOTED, (answer.major,))
+    return answers
+
+
+def _set_unnoted(write: Callable[[Write, Any], Version], one: Write, tx: Any) -> Version:
+    version = write(one, tx)
+    if one.condition is Condition.ANY:
+        tx.execute(_UNNOTED, (version.major,))
+    return version

@@ -1,4 +1,7 @@
-"""The suites against the backend class that $KIP30_MUTANT names, for `test_suite_bites`."""
+"""The suites against the backend class that $KIP30_MUTANT names, for `test_suite_bites`.
+
+With $KIP30_ALONE the suites know the store by its configuration alone, as ``kip30 conform`` does.
+"""
 
 import os
 from collections.abc import Mapping
@@ -10,14 +13,17 @@ from typing_extensions import override
 
 from kip30 import PluginLocator
 from kip30.config import Written
+from kip30.driver.clock import Clock
 from kip30_conformance.fault_suites.election_faults import ElectionFaultTests
 from kip30_conformance.fault_suites.fork_faults import ForkTests
+from kip30_conformance.fault_suites.listener_faults import ListenerFaultTests
 from kip30_conformance.fault_suites.membership_faults import MembershipFaultTests
 from kip30_conformance.fault_suites.membership_without_rejoin import WithoutRejoinTests
 from kip30_conformance.harness import Harness
 from kip30_conformance.neighbour.embedded import EmbeddedNeighbour
 from kip30_conformance.suites.driver_rules import DriverTests
 from kip30_conformance.suites.election import ElectionTests
+from kip30_conformance.suites.event_loops import EventLoopTests
 from kip30_conformance.suites.fence_races import FenceRaceTests
 from kip30_conformance.suites.fencing import FencingTests
 from kip30_conformance.suites.foreign_records import NeighbourTests
@@ -26,8 +32,12 @@ from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.leases import LeaseTests
 from kip30_conformance.suites.lifecycle import LifecycleTests
 from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
+from kip30_conformance.suites.lookalikes import LookalikeTests
 from kip30_conformance.suites.membership import MembershipTests
 from kip30_conformance.suites.membership_views import MembershipViewTests
+from kip30_conformance.suites.namespace_isolation import IsolationTests
+from kip30_conformance.suites.nonces import NonceTests
+from kip30_conformance.suites.page_bounds import PageBoundTests
 from kip30_conformance.suites.scanning import ScanningTests
 from kip30_conformance.suites.storage import StorageTests
 from kip30_conformance.suites.storage_histories import StorageHistoryTests
@@ -36,6 +46,7 @@ from kip30_conformance.suites.storage_set import StorageSetTests
 from kip30_conformance.suites.storage_versions import StorageVersionTests
 from kip30_conformance.suites.terms import TermTests
 from kip30_conformance.suites.vacancies import VacancyTests
+from kip30_conformance.suites.verb_events import VerbEventTests
 from kip30_conformance.suites.write_guards import GuardTests
 from tests.late_answers import late_answers
 
@@ -61,9 +72,27 @@ class MutantHarness(Harness):
         return EmbeddedNeighbour(self._directory / "kip30.db", root)
 
 
+class LoneHarness(Harness):
+    """A store of which nothing but the configuration is known, not even its backend's faults."""
+
+    def __init__(self, settings: Mapping[str, Written]) -> None:
+        self._settings = settings
+
+    @override
+    def settings(self) -> Mapping[str, Written]:
+        return self._settings
+
+    @override
+    def started(self, root: str, *, clock: Clock | None = None, **more: Written) -> PluginLocator:
+        client = super().started(root, clock=clock, **more)
+        del vars(client.backend)["faults"]
+        return client
+
+
 @pytest.fixture
-def harness(tmp_path: Path) -> MutantHarness:
-    return MutantHarness(tmp_path / "state")
+def harness(tmp_path: Path) -> Harness:
+    harness = MutantHarness(tmp_path / "state")
+    return LoneHarness(harness.settings()) if "KIP30_ALONE" in os.environ else harness
 
 
 class TestDriver(DriverTests):
@@ -72,6 +101,10 @@ class TestDriver(DriverTests):
 
 class TestElection(ElectionTests):
     """Election."""
+
+
+class TestEventLoop(EventLoopTests):
+    """Event loops."""
 
 
 class TestElectionFaults(ElectionFaultTests):
@@ -98,6 +131,10 @@ class TestGuardRace(GuardRaceTests):
     """Guards under races."""
 
 
+class TestIsolation(IsolationTests):
+    """Namespaces of the configuration."""
+
+
 class TestKeySetListeners(KeySetListenerTests):
     """Key-set listeners."""
 
@@ -114,6 +151,14 @@ class TestLifecycle(LifecycleTests):
     """Lifecycle."""
 
 
+class TestLookalike(LookalikeTests):
+    """Names that look alike."""
+
+
+class TestListenerFault(ListenerFaultTests):
+    """Listeners under faults."""
+
+
 class TestMembership(MembershipTests):
     """Membership."""
 
@@ -128,6 +173,14 @@ class TestMembershipViews(MembershipViewTests):
 
 class TestNeighbour(NeighbourTests):
     """Records of other programs."""
+
+
+class TestNonce(NonceTests):
+    """Nonces."""
+
+
+class TestPageBound(PageBoundTests):
+    """More than a page."""
 
 
 class TestScanning(ScanningTests):
@@ -156,6 +209,10 @@ class TestStorageVersions(StorageVersionTests):
 
 class TestTerms(TermTests):
     """Terms."""
+
+
+class TestVerbEvent(VerbEventTests):
+    """Events of each verb."""
 
 
 class TestWithoutRejoin(WithoutRejoinTests):

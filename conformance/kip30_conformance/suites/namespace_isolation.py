@@ -1,21 +1,48 @@
-"""Namespaces of the configuration are isolated from each other, on any store: G15 and G16."""
+"""Namespaces of the configuration are isolated from each other, on any store: G15, G16, G30."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from kip30 import (
+    Fence,
+    FencedError,
+    GroupMembership,
+    GuardError,
     InvalidNameError,
     KeySetChange,
     LeaderChange,
+    LeaderElection,
     MembershipChange,
+    PartialWriteError,
     PluginLocator,
+    Storage,
+    UnsupportedError,
     ValueChange,
+    Version,
 )
+from kip30.driver import Capability
 from kip30_conformance.clients.callback_recorder import Recorder
-from kip30_conformance.suite import OpenClient, Suite
+from kip30_conformance.suite import OpenClient, Suite, needing
 
 HOSTILE_NAMES = ["..", ".", "../x", "a//b", "/", "a/../b", "a/./b", "%2e%2e", "\0", "*", "~"]
+
+_ENDS: Mapping[str, Callable[[GroupMembership[str], LeaderElection[str]], object]] = {
+    "leave": lambda group, _: group.leave("m"),
+    "close": lambda group, _: group.close(),
+    "resign": lambda _, election: election.resign("c"),
+}
+_FENCED: Mapping[str, Callable[[Storage[str], Fence], object]] = {
+    "put": lambda storage, fence: storage.put("n/k", "fenced", fence=fence),
+    "set": lambda storage, fence: storage.set("n/k", "fenced", fence=fence),
+    "put_many": lambda storage, fence: storage.put_many({"n/k": "fenced"}, fence=fence),
+}
+_GUARDED: Mapping[str, Callable[[Storage[str], Mapping[str, Version]], object]] = {
+    "put": lambda storage, guards: storage.put("n/k", "guarded", guards=guards),
+    "put_many": lambda storage, guards: storage.put_many({"n/k": "guarded"}, guards=guards),
+}
+
+_REFUSALS = (FencedError, GuardError, PartialWriteError, UnsupportedError)
 
 
 class IsolationTests(Suite):
@@ -64,6 +91,52 @@ class IsolationTests(Suite):
         assert [event.keys for event in keys.expect_count(1)] == [{"n/k"}]
         assert [event.members for event in members.expect_count(1)] == [{"m": "mine"}]
         assert [event.leader and event.leader.data for event in leaders.expect_count(1)] == ["mine"]
+
+    @pytest.mark.parametrize("end", _ENDS)
+    def test_G30_what_ends(self, client: PluginLocator, stranger: PluginLocator, end: str) -> None:
+        """A member that leaves, or a leader that resigns, ends nothing in another namespace."""
+        groups = [one.group_membership("g") for one in (client, stranger)]
+        elections = [one.leader_election("s") for one in (client, stranger)]
+        for group, election in zip(groups, elections, strict=True):
+            group.join("m", "")
+            assert election.nominate("c", "")
+        _ENDS[end](groups[1], elections[1])
+        assert client.group_membership("g").membership() == {"m": ""}
+        assert client.leader_election("s").get_leader() is not None
+
+    @pytest.mark.parametrize("verb", _FENCED)
+    def test_G30_fence(self, client: PluginLocator, stranger: PluginLocator, verb: str) -> None:
+        """A term of another namespace allows no write, and fences none."""
+        mine, theirs = client.leader_election("s"), stranger.leader_election("s")
+        with theirs.lead("c", "") as term, pytest.raises(_REFUSALS):
+            _FENCED[verb](client.storage(), Fence("s", term.epoch))
+        assert client.storage().get("n/k") is None
+        with mine.lead("c", "") as term, theirs.lead("c", "") as newer:
+            assert (term.is_valid(), newer.is_valid()) == (True, True)
+            with needing(client, Capability.FENCING):
+                _FENCED[verb](client.storage(), Fence("s", term.epoch))
+
+    @pytest.mark.parametrize("verb", _GUARDED)
+    def test_G30_guard(self, client: PluginLocator, stranger: PluginLocator, verb: str) -> None:
+        """The version of a key in another namespace allows no write, and refuses none."""
+        mine = client.storage().put("n/mine", "")
+        theirs = stranger.storage().put("n/theirs", "")
+        with pytest.raises(_REFUSALS):
+            _GUARDED[verb](client.storage(), {"n/theirs": theirs})
+        assert client.storage().get("n/k") is None
+        stranger.storage().put("n/mine", "")
+        stranger.storage().delete("n/mine")
+        with needing(client, Capability.GUARDS):
+            _GUARDED[verb](client.storage(), {"n/mine": mine})
+
+    def test_G30_many(self, client: PluginLocator, stranger: PluginLocator) -> None:
+        """Reads of many keys and listings show nothing of another namespace."""
+        kept = client.storage().put_many({"n/a": "mine", "n/b": "mine"})
+        stranger.storage().put_many({"n/b": "theirs", "n/c": "theirs"})
+        keys = ["n/a", "n/b", "n/c"]
+        assert client.storage().fetch_many(keys).result() == dict.fromkeys(kept, "mine")
+        with needing(client, Capability.LISTING):
+            assert list(client.storage().list("n")) == list(kept)
 
     @pytest.mark.parametrize("name", HOSTILE_NAMES)
     def test_G16_key_stays_in_its_root(self, root: str, open_client: OpenClient, name: str) -> None:
