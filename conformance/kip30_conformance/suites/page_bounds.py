@@ -25,7 +25,7 @@ class PageBoundTests(Suite):
     def test_S49_many_keys(self, open_client: OpenClient) -> None:
         """Thousands of keys are written, and read, in one call; none is left out or mixed up.
 
-        Whoever observes their namespace sees all of them.
+        An observer of their namespace sees all of them.
         """
         writer, reader = open_client(), open_client()
         values = {f"n/{number:05}": str(number) for number in range(MANY)}
