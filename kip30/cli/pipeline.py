@@ -35,6 +35,13 @@ _no_fence = click.option(
     is_flag=True,
     help="Write without a fence: cheaper, but a driver that was replaced may still write.",
 )
+_accept_store = click.option(
+    "--accept-store",
+    "accept_stores",
+    metavar="ID",
+    multiple=True,
+    help="Resume although a store is another one than before, whose ID the error says.",
+)
 
 
 @click.group("pipeline", cls=Commands, no_args_is_help=False)
@@ -71,6 +78,7 @@ def snapshot(call: JobCall, a: str, *, show_claims: bool) -> int:
 def _copies(copy: Any) -> Any:
     for option in (
         job_options,
+        _accept_store,
         _no_fence,
         click.option(
             "--rate", metavar="NUMBER", type=float, help="The most writes per second, in all."
@@ -106,6 +114,7 @@ def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
     _check_different(source, target)
     _check_into(source, how["into"])
     own = {"into": how["into"], "rate": _rate(how["rate"]), "fence": not how["no_fence"]}
+    own |= {"accept_stores": how["accept_stores"]}
     job = call.job("restore_and_migrate")
     options = call.options(job.RestoreOptions, source=source, target=target, **own)
     return call.run(job, options, partial(with_hint, source=source))
@@ -188,11 +197,7 @@ def repair(  # noqa: PLR0913  an argument for each option
     type=click.IntRange(min=0),
     help="Stop before a scan deletes more than N keys; by default a tenth, and at least 100.",
 )
-@click.option(
-    "--accept-store",
-    metavar="ID",
-    help="Follow A although it is another store than before, whose ID the error says.",
-)
+@_accept_store
 @job_options
 def feed(  # noqa: PLR0913  an argument for each option
     call: JobCall,
@@ -203,7 +208,7 @@ def feed(  # noqa: PLR0913  an argument for each option
     once: bool,
     interval: float,
     max_delete: int | None,
-    accept_store: str | None,
+    accept_stores: tuple[str, ...],
 ) -> int:
     """Follow the changes of the store A, into files below RUN or into the store B.
 
@@ -225,7 +230,7 @@ def feed(  # noqa: PLR0913  an argument for each option
         "once": once,
         "interval": interval,
         "max_delete": max_delete,
-        "accept_store": accept_store,
+        "accept_stores": accept_stores,
     }
     return call.run(job, call.options(job.FeedOptions, **own))
 

@@ -22,6 +22,7 @@ from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
 from kip30.pipeline.tail import Tail, TailFiles, TailSettings, begin_at
 from kip30.pipeline.tail_thread import Backoff, TailThread
+from kip30.pipeline.target_store import note_target
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
 from kip30.runtime.resolution import scanner
 
@@ -51,7 +52,8 @@ def run(
     not answer it retries without limit, unless *once* is given.
 
     Raises:
-        UsageError: The folder or the arguments cannot be used. Nothing was read.
+        UsageError: The folder or the arguments cannot be used, or the target is another store than
+            before. Nothing was read.
         StoreError: The snapshot to begin at cannot be used. Nothing was read.
         Kip30Error: The source cannot be read. Nothing was read yet.
         KeyboardInterrupt: Ctrl-C was pressed. All is as after *stop*.
@@ -99,6 +101,8 @@ class _Feed:
         scratch = self._run.path / _SCRATCH
         files = TailFiles(journal=self._journal, known=self._known, scratch=scratch)
         try:
+            if self._options.target is not None:
+                note_target(self._run, self._options.target, self._options.accept_stores)
             self._begin(files)
             self._progress.begin(self._run.manifest)
             return self._follow(self._tail_of(files))
@@ -138,7 +142,7 @@ class _Feed:
             files,
             self._open,
             settings=TailSettings(
-                deletions=self._most_deletions, accepted_store=self._options.accept_store
+                deletions=self._most_deletions, accepted_stores=self._options.accept_stores
             ),
             stopped=lambda: self._stop.is_set,
             warn=self._progress.warn,

@@ -36,8 +36,8 @@ class FeedOptions:
         max_delete: How many keys a scan of *source* may find deleted, else the feed stops before
             it deletes any; None: with a target a tenth of all, and at least 100. What a log of
             changes says is not limited.
-        accept_store: The store that *source* is from now on, as the error names it that is raised
-            if it is another one than before.
+        accept_stores: Stores that *source* and *target* may be from now on, as the errors name them
+            that are raised if one is another store than before.
     """
 
     source: StoreEndpoint
@@ -50,7 +50,7 @@ class FeedOptions:
     batch_seconds: float | None = None
     request_seconds: float | None = None
     max_delete: int | None = None
-    accept_store: str | None = None
+    accept_stores: tuple[str, ...] = ()
 
     job: ClassVar[str] = JOB
 

@@ -77,6 +77,7 @@ class Manifest:
         created: When it began, in seconds since 1970.
         versions: Of kip30, Spark, Python.
         source: What is read: store or snapshot, layout, part, position, consistency.
+        target: Which store is written to; empty if none is, or if that cannot be told.
         planned: How many spans there are; None until the plan is complete.
         waves: What is done.
         counts: Totals of the job's own, by name.
@@ -89,6 +90,7 @@ class Manifest:
     created: float
     versions: dict[str, str]
     source: dict[str, Any] = field(default_factory=dict[str, Any])
+    target: str = ""
     planned: int | None = None
     waves: list[Wave] = field(default_factory=list[Wave])
     counts: dict[str, int] = field(default_factory=dict[str, int])

@@ -30,6 +30,7 @@ from kip30.pipeline.run_leader import drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
+from kip30.pipeline.target_store import note_target
 from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 
@@ -48,8 +49,8 @@ def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None 
     the source is read into a snapshot in the run's folder first, which a feed can begin at.
 
     Raises:
-        UsageError: The folder or the arguments cannot be used, or another process runs this run.
-            Nothing was written.
+        UsageError: The folder or the arguments cannot be used, or another process runs this run,
+            or the target is another store than before. Nothing was written.
         UnsupportedError: A store does not offer what this needs. Nothing was made.
         StoreError: A file of the snapshot is missing or was changed. Nothing was written.
         Kip30Error: A store cannot be used.
@@ -76,6 +77,7 @@ class _Restore:
         self._progress = progress
 
     def run(self) -> Report:
+        note_target(self._run, self._options.target, self._options.accept_stores)
         folder, incomplete = self._snapshot()
         if incomplete is not None:
             return self._report(JobEnding.INCOMPLETE, incomplete)

@@ -30,6 +30,8 @@ class RestoreOptions:
         fence: Whether a former driver of this run can write nothing once another has begun.
         span_rows: About how many rows of a store are a span.
         request_seconds: How long a request of a scan may take.
+        accept_stores: Stores that *target* may be from now on, as the error names them that is
+            raised if it is another store than before. All is written to it again.
     """
 
     source: SnapshotEndpoint | StoreEndpoint
@@ -41,6 +43,7 @@ class RestoreOptions:
     fence: bool = True
     span_rows: int = SPAN_ROWS
     request_seconds: float | None = None
+    accept_stores: tuple[str, ...] = ()
 
     @property
     def job(self) -> str:

@@ -8,7 +8,7 @@ there and cannot be read leaves the journal as it was; `KnownKeys` has it.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
@@ -49,13 +49,13 @@ class TailSettings:
     Attributes:
         segment: When to end a segment.
         deletions: How many keys one scan may find deleted, else it stops there; None: any number.
-        accepted_store: The store (`Position.store`) that is followed although the journal is of
-            another one; None: there is none.
+        accepted_stores: Stores (`Position.store`) that are followed although the journal is of
+            another one.
     """
 
     segment: SegmentSize = field(default_factory=SegmentSize)
     deletions: int | None = None
-    accepted_store: str | None = None
+    accepted_stores: Collection[str] = ()
 
 
 _DEFAULTS = TailSettings()
@@ -205,7 +205,7 @@ class Tail:
         Raises:
             StoreError: It is not.
         """
-        if now != self._settings.accepted_store:
+        if now not in self._settings.accepted_stores:
             raise StoreError(
                 f"the source is another store than before: it was {before}, and is {now}; check its"
                 f" configuration, or give --accept-store '{now}' to follow this one from now on"

@@ -1,6 +1,7 @@
 """The job feed: into files once, into stores in effect once, and what an operator sees of it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -170,6 +171,29 @@ def test_p25_a_store_into_another(
     report = once(spark, config, tmp_path / "run", target=target)
     assert report.counts["written"] == len(VALUES) + 4
     assert all_of(target) == all_of(config)
+
+
+def test_p56_no_other_store_is_made_equal(
+    spark: SparkSession, stores: Stores, target: Path, tmp_path: Path
+) -> None:
+    """A feed whose file names another source or target by now deletes and writes nothing."""
+    config = stores.config("embedded", f"s{os.urandom(4).hex()}")
+    fill(config, VALUES)
+    once(spark, config, tmp_path / "run", target=target)
+    written, before = config.read_text(), all_of(target)
+    (tmp_path / "other").mkdir(mode=0o700)
+    directory = stores.settings("embedded")["plugin.embedded.directory"]
+    config.write_text(written.replace(directory, str(tmp_path / "other")))
+    fill(config, {"n/k": b"of another store"})
+    report = once(spark, config, tmp_path / "run", target=target)
+    assert report.ending is JobEnding.INCOMPLETE
+    assert "another store than before" in report.reason
+    assert all_of(target) == before
+    config.write_text(written)
+    target.write_text(re.sub("namespace=.*", "namespace=elsewhere", target.read_text()))
+    with pytest.raises(UsageError, match="another store than this run has written to"):
+        once(spark, config, tmp_path / "run", target=target)
+    assert all_of(target) == {}
 
 
 @pytest.mark.parametrize("store", ["embedded", "etcd", "zookeeper"])

@@ -252,13 +252,15 @@ def test_p24_another_store(config: Path, tmp_path: Path) -> None:
             with pytest.raises(StoreError, match=f"it was elsewhere, and is {re.escape(at.store)}"):
                 tail.advance()
     assert journal_rows(tmp_path / "journal") == []
-    elsewhere = TailSettings(accepted_store="elsewhere")
+    elsewhere = TailSettings(accepted_stores=["elsewhere"])
     with (
         tail_in(tmp_path, config, settings=elsewhere) as tail,
         pytest.raises(StoreError, match="another store than before"),
     ):
         tail.advance()
-    with tail_in(tmp_path, config, settings=TailSettings(accepted_store=at.store)) as tail:
+    with tail_in(
+        tmp_path, config, settings=TailSettings(accepted_stores=["elsewhere", at.store])
+    ) as tail:
         tail.advance()
     _expect_one_gap(tmp_path, config)
 

@@ -96,7 +96,7 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P24-another-store-is-followed": mutant(
         f"{_TAIL}::test_p24_another_store[embedded]",
-        ("tail.py", "if now != self._settings.accepted_store:", "if not now:"),
+        ("tail.py", "if now not in self._settings.accepted_stores:", "if not now:"),
     ),
     "P24-any-number-is-deleted": mutant(
         f"{_TAIL}::test_a_scan_that_finds_little_deletes_nothing[zookeeper]",

@@ -1,0 +1,63 @@
+"""Which store a run writes to: noted when it begins, so that no resume writes to another one.
+
+Names of files say nothing about that: a properties file may name another store by now, and at the
+same address there may be a store that was made anew, or restored from a backup.
+"""
+
+from collections.abc import Collection
+
+from kip30 import PluginLocator
+from kip30.driver import Capability
+from kip30.driver.scanning import View
+from kip30.errors import UsageError
+from kip30.pipeline.endpoints import StoreEndpoint
+from kip30.pipeline.run_directory import RunDirectory
+from kip30.pipeline.store_config import StoreConfig
+from kip30.runtime.resolution import scanner
+
+
+def note_target(
+    directory: RunDirectory, target: StoreEndpoint, accepted: Collection[str] = ()
+) -> None:
+    """Note which store *target* is, or require that it still is the one that was noted.
+
+    Waves that were written to another store, which is accepted now, are due again. A store that
+    does not offer scanning has no identity that could be compared.
+
+    Args:
+        directory: The run.
+        target: Where it writes.
+        accepted: Stores that the run may go on with although it has written to another one.
+
+    Raises:
+        UsageError: The target is another store than before, and not accepted. Nothing was changed.
+        Kip30Error: It cannot be used.
+    """
+    manifest = directory.manifest
+    before, now = manifest.target, identity_of(target.config)
+    if before and now != before and now not in accepted:
+        raise UsageError(
+            f"{target.text} is another store than this run has written to: it was {before}, and is"
+            f" {now}; check its configuration, or give --accept-store '{now}' to go on with it"
+        )
+    if now != before:
+        manifest.target = now
+        if before:
+            manifest.waves = []
+        directory.save()
+
+
+def identity_of(config: StoreConfig) -> str:
+    """Return what distinguishes the namespace of the store *config* from others; "" if nothing can.
+
+    Raises:
+        Kip30Error: The store cannot be used.
+    """
+    resolved = config.resolve()
+    backend = resolved.choice.backend
+    if Capability.SCANNING not in backend.capabilities:
+        return ""
+    properties = config.properties()
+    # A scan makes nothing where nothing was, so a store that is new has no identity before.
+    with PluginLocator().startup(properties), scanner(properties, View()) as store:
+        return f"{backend.name}:{store.position().store}#{resolved.context.namespace}"
