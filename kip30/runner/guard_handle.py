@@ -125,6 +125,11 @@ class GuardHandle(Closeable):
         """The command's process id; 0 until it is started."""
         return self._page.command
 
+    @property
+    def stops(self) -> int:
+        """How often the terminal has stopped the command."""
+        return self._page.stops
+
     def is_alive(self) -> bool:
         """Return whether the guard process is there, if only stopped; false once it was killed.
 
@@ -142,19 +147,30 @@ class GuardHandle(Closeable):
         limit = deadlines.beat_limit(self._page) if self.command_pid else _START_LIMIT
         return shared_memory.now() - self._page.beat > limit
 
-    def start(self, command: CommandSpec, leased: UnderLease, shared: int | None) -> None:
+    def start(
+        self,
+        command: CommandSpec,
+        leased: UnderLease,
+        shared: int | None,
+        *,
+        uses_terminal: bool = False,
+    ) -> None:
         """Let the guard start *command* for *leased*.
 
         Args:
             command: What to start.
             leased: The term or the share; `renew` tells of its later deadlines.
             shared: A descriptor for the guard to hold until command and descendants are gone.
+            uses_terminal: Whether the command shares the terminal of this process, in the
+                foreground if this process is; if not, it has none, and reads nothing from one.
 
         Raises:
             OSError: There is no memory or no descriptor left for the order. Nothing was started.
             ValueError: The command or its environment has a NUL in it. Nothing was started.
         """
-        order = orders.encode(StartOrder(command.command, command.environment))
+        order = orders.encode(
+            StartOrder(command.command, command.environment, uses_terminal=uses_terminal)
+        )
         self._page.grace = _nanoseconds(command.grace_seconds)
         self._page.timeout = _nanoseconds(leased.timeout_seconds)
         self._page.beat = shared_memory.now()
@@ -245,7 +261,7 @@ def _spawn(passed: Sequence[int], descriptors: Sequence[int]) -> subprocess.Pope
     return subprocess.Popen(  # noqa: S603  (this interpreter)
         [sys.executable, "-I", "-S", "-c", _START, *words],
         pass_fds=[*passed, *descriptors],
-        start_new_session=True,
+        process_group=0,  # no key of a terminal reaches it
     )
 
 

@@ -11,6 +11,7 @@ from kip30.runner.interrupts import Interrupts, Response, response
 from kip30.runner.job import LOST_STATUS, Ending, RunOutcome
 from kip30.runner.orphans import OrphanReaper
 from kip30.runner.protocols import UnderLease
+from kip30.runner.terminal import Terminal
 from kip30.runner.waiting import interrupted
 
 _LOOKS_PER_TIMEOUT = 20
@@ -35,8 +36,13 @@ class Supervision:
         interrupts: Interrupts,
         *,
         wanted_back: threading.Event | None = None,
+        terminal: Terminal | None = None,
     ) -> None:
-        """Prepare to run the command of *guard* for *leased*, until that is *wanted_back*."""
+        """Prepare to run the command of *guard* for *leased*, until that is *wanted_back*.
+
+        With *terminal*, the command may use it.
+        """
+        self._terminal = terminal
         self._leased = leased
         self._guard = guard
         self._interrupts = interrupts
@@ -86,7 +92,11 @@ class Supervision:
         """
         if self._is_lost() or self._wanted_back.is_set():
             return False
-        self._guard.start(command, self._leased, shared)
+        uses_terminal = False
+        if self._terminal is not None:
+            self._terminal.lend()
+            uses_terminal = self._terminal.is_lent
+        self._guard.start(command, self._leased, shared, uses_terminal=uses_terminal)
         return True
 
     def look(self) -> None:
@@ -94,6 +104,8 @@ class Supervision:
         self._renew()
         self._pass_on()
         self._forward()
+        if self._terminal is not None:
+            self._terminal.look(self._guard)
         if self._wanted_back.is_set():
             self.end()
         if self._is_stuck():

@@ -11,6 +11,7 @@ from kip30.runner.job import Ending, Job, RunOutcome, TermCommand
 from kip30.runner.orphans import OrphanReaper
 from kip30.runner.pauses import GuardPauses
 from kip30.runner.protocols import Contest, Term
+from kip30.runner.terminal import Terminal
 from kip30.runner.waiting import Poller, Say
 
 
@@ -50,6 +51,7 @@ class _Runner:
         self._say = say
         self._interrupts = interrupts
         self._orphans = orphans
+        self._terminal = Terminal()
         self._pauses = GuardPauses()
         # What killed the guard of this turn, in words; empty if nothing did.
         self._guard_end = ""
@@ -77,6 +79,7 @@ class _Runner:
                 return self._lead(waited, guard)
         finally:
             self._orphans.clear()
+            self._terminal.take_back(restores=True)
             self._resign()
 
     def _pause(self, life_seconds: float) -> None:
@@ -97,10 +100,11 @@ class _Runner:
 
     def _lead(self, term: Term, guard: GuardHandle) -> RunOutcome:
         self._say(f"leading {self._job.service}, epoch {term.epoch}")
-        supervision = Supervision(term, guard, self._interrupts)
+        supervision = Supervision(term, guard, self._interrupts, terminal=self._terminal)
         command = TermCommand(self._job, term.epoch)
         report = supervision.run(command, self._contest.share_fd())
         outcome = run_outcome(report or self._end_orphans(guard), self._interrupts, Ending.LOST)
+        self._terminal.take_back(restores=outcome.ending is not Ending.COMMAND_ENDED)
         self._say(f"epoch {term.epoch} is over: {outcome.ending.value}")
         return outcome
 

@@ -28,6 +28,7 @@ from kip30.runner.pauses import Pauses
 from kip30.runner.share_job import ShareCommand, ShareJob
 from kip30.runner.share_protocols import HeldShare, S, Workshare
 from kip30.runner.spare_guard import SpareGuard
+from kip30.runner.terminal import Terminal
 from kip30.runner.waiting import Poller, Say, interrupted
 
 _LOOK_SECONDS = 0.05
@@ -88,6 +89,7 @@ class _ShareRunner:
         # Has a guard ready while the member waits for a share, and while a command runs, which may
         # have to make way for that of the next share.
         self._spare = spare
+        self._terminal = Terminal()
         self._shares = Poller(workshare.wait, interrupts, say, has_tried=workshare.has_tried)
         workshare.call_on_end(interrupts.wake)
 
@@ -138,7 +140,11 @@ class _ShareRunner:
         try:
             with ShareCommand(self._job, share) as command, self._spare.take() as guard:
                 supervision = Supervision(
-                    share, guard, self._interrupts, wanted_back=share.wanted_back
+                    share,
+                    guard,
+                    self._interrupts,
+                    wanted_back=share.wanted_back,
+                    terminal=self._terminal,
                 )
                 shared = self._workshare.share_fd()
                 report = supervision.run(command, shared, meanwhile=self._spare.provide)
@@ -146,8 +152,10 @@ class _ShareRunner:
                 report = report or self._end_orphans(guard)
         except BaseException:
             self._orphans.clear(self._spare.pids)
+            self._terminal.take_back(restores=True)
             raise
         outcome = run_outcome(report, self._interrupts, why_over(share) or Ending.KILLED)
+        self._terminal.take_back(restores=outcome.ending is not Ending.COMMAND_ENDED)
         self._say(f"generation {share.generation}: {outcome.ending.value}")
         return outcome
 

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from . import kernel, processes
 from .processes import Process
@@ -12,7 +13,13 @@ Tether = tuple[socket.socket, socket.socket]
 """The guard's end and the runner's."""
 
 _GO = b"go"
-_RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_RESET = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU),
+)
+_STDIN = 0
+_STOPS_OF_TERMINAL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+_READY = b"ready"
 _PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 _FOR_THE_GROUP = (signal.SIGWINCH, signal.SIGCONT)
 _NOT_STARTED = 127
@@ -39,20 +46,27 @@ class Dispositions:
 
 
 class Command:
-    """A child that was started, and its wait status once it is known."""
+    """A child that was started, and its wait status once it is known.
+
+    Attributes:
+        pid: Its process id.
+        status: Its wait status; None while it has not ended.
+        stops: How often the terminal has stopped it.
+    """
 
     def __init__(self, pid: int, ties: "Ties") -> None:
         """Represent the child *pid*, which leads a process group with these *ties*."""
-        self.pid = pid
+        self.pid: int = pid
         self.status: int | None = None
+        self.stops: int = 0
         self._ties = ties
 
     def reap(self) -> bool:
         """Take the status of all dead children; return whether none are left at all."""
         try:
-            while ended := processes.reap():
+            while ended := processes.reap(stopped=True):
                 if ended[0] == self.pid:
-                    self.status = ended[1]
+                    self._note(ended[1])
         except ChildProcessError:
             return True
         return False
@@ -89,6 +103,12 @@ class Command:
         """From now on leave the process group alone when the runner dies."""
         kernel.untether(self._ties.to_runner)
 
+    def _note(self, status: int) -> None:
+        if not os.WIFSTOPPED(status):
+            self.status = status
+        elif os.WSTOPSIG(status) in _STOPS_OF_TERMINAL:
+            self.stops += 1
+
     def _signal_group(self, number: int) -> None:
         # Once the leader is reaped, its number may belong to an unrelated process.
         if self.status is None:
@@ -115,6 +135,7 @@ def start(
     environment: Callable[[], Mapping[str, str]],
     dispositions: Dispositions,
     tether: Tether,
+    lender: int | None,
 ) -> Command:
     """Start *argv*, tied to the life of this process and of the runner.
 
@@ -123,38 +144,48 @@ def start(
         environment: Called in the new process for its environment.
         dispositions: What the new process does about signals.
         tether: The guard's end and the runner's.
+        lender: The process group that lends the terminal, if it has it; None to start in a session
+            of its own, without a terminal to read from.
 
     Raises:
         OSError: It cannot be executed. Nothing of it is left.
     """
-    go, let_go = os.pipe()
+    ours, childs = socket.socketpair()
     failed, failing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(let_go)
-        _become(argv, environment, dispositions, go, failing)
-    os.close(go)
+        ours.close()
+        _become(argv, environment, dispositions, childs, failing, lender=lender)
+    childs.close()
     os.close(failing)
-    # Both here and in the child: whichever comes first, the group exists when it is tied.
-    _lead_group(pid)
-    ties = Ties(tether, pid)
-    os.write(let_go, _GO)
-    os.close(let_go)
+    with ours:
+        # Its group exists from then on. If it could not be made, the reason follows.
+        ours.recv(len(_READY))
+        ties = Ties(tether, pid)
+        with suppress(BrokenPipeError):
+            ours.send(_GO)
     _raise_failure(pid, failed)
     return Command(pid, ties)
 
 
-def _become(
+def _become(  # noqa: PLR0913  what `start` was given, and two ways to it
     argv: Sequence[str],
     environment: Callable[[], Mapping[str, str]],
     dispositions: Dispositions,
-    go: int,
+    guards: socket.socket,
     failing: int,
+    *,
+    lender: int | None,
 ) -> None:
     try:
         kernel.die_with_parent()
-        _lead_group(0)
-        if os.read(go, len(_GO)) == _GO:
+        if lender is None:
+            _leave_terminal()
+        else:
+            os.setpgid(0, 0)
+        guards.send(_READY)
+        if guards.recv(len(_GO)) == _GO:
+            _borrow_terminal(lender)
             dispositions.restore()
             os.execvpe(argv[0], [*argv], environment())  # noqa: S606  (no shell: the point)
     except OSError as error:
@@ -163,8 +194,21 @@ def _become(
         os._exit(_NOT_STARTED)
 
 
-def _lead_group(pid: int) -> None:
-    os.setpgid(pid, pid)
+def _leave_terminal() -> None:
+    """Lead a session without a terminal; what was to be read from one is empty."""
+    os.setsid()
+    if os.isatty(_STDIN):
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, _STDIN)
+        os.close(nothing)
+
+
+def _borrow_terminal(lender: int | None) -> None:
+    """Take the terminal from the group *lender* if that has it, before the program begins."""
+    # It may have hung up meanwhile. A group in the background may do this: SIGTTOU is ignored yet.
+    with suppress(OSError):
+        if lender is not None and os.tcgetpgrp(_STDIN) == lender:
+            os.tcsetpgrp(_STDIN, os.getpid())
 
 
 def _raise_failure(pid: int, failed: int) -> None:

@@ -101,7 +101,8 @@ class GuardProcess:
     def _start(self, order: StartOrder, runner: int) -> Command:
         self._beat()
         environment = partial(activated, order.changed(os.environ), runner)
-        command = start(order.command, environment, self._dispositions, self._tether)
+        lender = os.getpgid(runner) if order.uses_terminal else None
+        command = start(order.command, environment, self._dispositions, self._tether, lender)
         self._memory.command = command.pid
         return command
 
@@ -109,6 +110,7 @@ class GuardProcess:
         """Wait until no process is left, or the rest must be killed; return the outcome."""
         shutdown = Shutdown(command, self._memory)
         while not (command.reap() or shutdown.advance()):
+            self._memory.stops = command.stops
             self._beat()
             for descriptor, _event in self._poll.poll(self._patience(shutdown)):
                 self._hear(descriptor, command, shutdown)

@@ -18,10 +18,12 @@ class StartOrder(NamedTuple):
     Attributes:
         command: Program and arguments.
         changes: Variables to set, or not to pass on if None.
+        uses_terminal: Whether the command stays in the session of the runner, with its terminal.
     """
 
     command: Sequence[str]
     changes: Mapping[str, str | None]
+    uses_terminal: bool = False
 
     def changed(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return *environment* with the changes."""
@@ -39,7 +41,8 @@ def encode(order: StartOrder) -> bytes:
         name if value is None else f"{name}{_ASSIGN}{value}"
         for name, value in order.changes.items()
     )
-    texts = [os.fsencode(text) for text in (str(len(order.command)), *order.command, *changes)]
+    head = (str(int(order.uses_terminal)), str(len(order.command)))
+    texts = [os.fsencode(text) for text in (*head, *order.command, *changes)]
     if any(_END in text for text in texts):
         raise ValueError("a command and its environment can have no NUL in them")
     return b"".join(text + _END for text in texts)
@@ -48,7 +51,8 @@ def encode(order: StartOrder) -> bytes:
 def read(descriptor: int) -> StartOrder:
     """Return the order in the file behind *descriptor*."""
     content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-    count, *texts = (os.fsdecode(text) for text in content.split(_END)[:-1])
+    uses_terminal, count, *texts = (os.fsdecode(text) for text in content.split(_END)[:-1])
     command, changes = texts[: int(count)], texts[int(count) :]
     divided = (text.partition(_ASSIGN) for text in changes)
-    return StartOrder(command, {name: value if sign else None for name, sign, value in divided})
+    settings = {name: value if sign else None for name, sign, value in divided}
+    return StartOrder(command, settings, uses_terminal=bool(int(uses_terminal)))

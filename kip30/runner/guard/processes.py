@@ -66,6 +66,11 @@ def descendants(spare: Container[Identity] = ()) -> list[Process]:
     return found
 
 
+def members(group: int) -> list[Process]:
+    """Return the processes of a process group, zombies included."""
+    return [process for process in _all() if process.group == group]
+
+
 def signal_each(number: int, receivers: Iterable[Process]) -> None:
     """Send each process a signal, and resume it if it is stopped, so that it takes notice."""
     for process in receivers:
@@ -87,13 +92,17 @@ def pauses() -> Generator[float]:
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
 
-def reap(pid: int = -1) -> tuple[int, int] | None:
+def reap(pid: int = -1, *, stopped: bool = False) -> tuple[int, int] | None:
     """Take the status of one dead child (or of the child *pid*), if there is one.
+
+    Args:
+        pid: The child; -1 is any.
+        stopped: Take that of a child that has stopped as well, once for each stop.
 
     Raises:
         ChildProcessError: There is no such child, dead or alive.
     """
-    ended, status = os.waitpid(pid, os.WNOHANG)
+    ended, status = os.waitpid(pid, os.WNOHANG | (os.WUNTRACED if stopped else 0))
     return (ended, status) if ended else None
 
 

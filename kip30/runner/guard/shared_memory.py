@@ -9,7 +9,7 @@ import os
 import time
 
 _CELL_BYTES = 8
-_CELLS = 5
+_CELLS = 6
 
 
 def now() -> int:
@@ -41,6 +41,8 @@ class SharedMemory:
     """When the guard was last seen at work; written by the guard."""
     command: _Cell = _Cell(4)
     """The command's process id, 0 before it is started; written by the guard."""
+    stops: _Cell = _Cell(5)
+    """How often the terminal has stopped the command; written by the guard."""
 
     def __init__(self, descriptor: int) -> None:
         """Map the memory behind *descriptor*, which may be closed afterwards."""
