@@ -125,8 +125,11 @@ def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
 @_right
 @_into
 @click.option("--full", is_flag=True, help="Compare the values themselves, not their digests.")
+@click.option("--allow-empty", is_flag=True, help="Exit with 0 though neither A nor B has a key.")
 @job_options
-def diff(call: JobCall, a: str, b: str, *, into: str | None, full: bool) -> int:
+def diff(  # noqa: PLR0913  an argument for each option
+    call: JobCall, a: str, b: str, *, into: str | None, full: bool, allow_empty: bool
+) -> int:
     """Compare two stores or snapshots, and write the keys that differ. Exits with 1 if any do.
 
     Differences between live stores are read again, so that a key that was just written is not
@@ -134,8 +137,8 @@ def diff(call: JobCall, a: str, b: str, *, into: str | None, full: bool) -> int:
     """
     left, right = call.endpoint(a), call.endpoint(b)
     job = call.job("diff")
-    options = call.options(job.DiffOptions, left=left, right=right, into=into, full=full)
-    return call.run(job, options)
+    own = {"into": into, "full": full, "allow_empty": allow_empty}
+    return call.run(job, call.options(job.DiffOptions, left=left, right=right, **own))
 
 
 @command.command("repair")

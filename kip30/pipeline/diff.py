@@ -44,6 +44,8 @@ class DiffOptions:
         into: The namespace that records of other programs are mapped to, as in an import. A diff
             of such records with keys of kip30's storage needs it.
         full: Whether values are compared, and not their digests. The run then holds all values.
+        allow_empty: Whether it is no finding that neither side has a key, as it is after a mistake
+            in the name of a namespace.
         resume: Whether to continue the run in *out*.
         span_rows: About how many rows a span has.
         request_seconds: How long a request of a scan may take.
@@ -54,6 +56,7 @@ class DiffOptions:
     out: Path
     into: str | None = None
     full: bool = False
+    allow_empty: bool = False
     resume: bool = False
     span_rows: int = SPAN_ROWS
     request_seconds: float | None = None
@@ -104,7 +107,8 @@ def run(spark: SparkSession, options: DiffOptions, progress: Progress | None = N
     unsettled. Raw views cannot be read again: their keys that changed after the position are
     unsettled. Versions, times and owners are not compared.
 
-    The ending is `JobEnding.DONE` if there is no difference, and nothing that could not be read.
+    The ending is `JobEnding.DONE` if there is no difference, nothing that could not be read, and
+    anything that could be compared.
 
     Raises:
         UsageError: The two have different layouts and there is no *into*, or *into* has nothing to
@@ -189,7 +193,15 @@ class _Diff:
             seconds = time.monotonic() - begun
             self._run.manifest.waves = [only_wave(files, sum(kinds.values()), seconds)]
             rejected = [one for table in tables.values() for one in rejected_rows(table)]
-            return [*first_findings(found), *rejected][:MOST_FINDINGS]
+            return [*self._nothing_compared(), *first_findings(found), *rejected][:MOST_FINDINGS]
+
+    def _nothing_compared(self) -> list[dict[str, str]]:
+        """Return a finding if no side has a record: that proves nothing about them."""
+        counts = self._run.manifest.counts
+        if self._options.allow_empty or any(counts[f"{side}_rows"] for side in SIDES):
+            return []
+        advice = "check the namespaces, or give --allow-empty"
+        return [{"key": "", "outcome": "empty", "detail": f"neither side has a key: {advice}"}]
 
     def _found(self, files: Sequence[DataFile]) -> DataFrame:
         has_paths = not any(side.has_keys for side in self._sides.values())

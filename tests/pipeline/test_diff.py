@@ -328,8 +328,18 @@ def test_parts_are_compared(spark: SparkSession, left: Path, right: Path, tmp_pa
     part = SnapshotEndpoint("l", whole.folder, "n1")
     report, found = compared(spark, part, live(right, "n1"), tmp_path / "a")
     assert (found, report.counts["right_rows"]) == ({"n1/left": "only_left"}, 20)
-    report, found = compared(spark, live(left, "none"), live(right, "none"), tmp_path / "b")
-    assert (report.ending, found) == (JobEnding.DONE, {})
+
+
+def test_p57_two_empty_sides_prove_nothing(
+    spark: SparkSession, left: Path, right: Path, tmp_path: Path
+) -> None:
+    """A diff after a mistake in the names of namespaces is no proof that both are equal."""
+    sides = live(left, "none"), live(right, "none")
+    report, found = compared(spark, *sides, tmp_path / "a")
+    assert (report.ending, found) == (JobEnding.FINDINGS, {})
+    assert "neither side has a key" in report.findings[0]["detail"]
+    report, found = compared(spark, *sides, tmp_path / "b", allow_empty=True)
+    assert (report.ending, found, report.findings) == (JobEnding.DONE, {}, [])
 
 
 def test_layouts_that_cannot_be_compared(
