@@ -55,6 +55,8 @@ class LeaderElection(Handle, Generic[T]):
         self._views = LeaderViews(service, codec)
         self._target = Target(Kind.SERVICE, service)
         self._campaign = Campaign(store, service)
+        # Of the candidates that the close of this handle withdrew.
+        self._resigning: Sequence[Future[None]] = ()
 
     def get_leader(self) -> Leader[T] | None:
         """Return the present leader, read from the store now, or None.
@@ -198,8 +200,12 @@ class LeaderElection(Handle, Generic[T]):
         self._callbacks.remove(self._target, callback)
 
     @override
+    def _let_go(self) -> None:
+        self._resigning = self._campaign.retire()
+
+    @override
     def _give_back(self) -> Sequence[Future[None]]:
-        return self._campaign.retire()
+        return self._resigning
 
     # -- what `kip30.aio` shares: requests and answers, without the waiting in between
 

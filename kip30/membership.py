@@ -138,10 +138,7 @@ class GroupMembership(Handle, Generic[T]):
             OutcomeUnknownError: The store did not answer in time. The member leaves as soon as
                 the store answers; at the latest the session ends by itself.
         """
-        self._check()
-        lifecycle = self._lifecycle(member_id)
-        self._drop(member_id, lifecycle)
-        left = lifecycle.leave()
+        left = self._leaving(member_id)
         if not wait([left], self._store.context.operation_timeout_seconds).done:
             raise OutcomeUnknownError(
                 f"{member_id!r} has left {self.group!r}, but the store has not confirmed it yet"
@@ -225,6 +222,13 @@ class GroupMembership(Handle, Generic[T]):
         self._callbacks.remove(self._target, callback)
 
     @override
+    def _let_go(self) -> None:
+        with self._lock:
+            lifecycles = list(self._lifecycles.values())
+        for lifecycle in lifecycles:
+            lifecycle.end_here()
+
+    @override
     def _give_back(self) -> Sequence[Future[None]]:
         with self._lock:
             lifecycles = list(self._lifecycles.values())
@@ -273,6 +277,13 @@ class GroupMembership(Handle, Generic[T]):
             if lifecycle.is_over():
                 del self._lifecycles[member_id]
         self._look_over_at = _LOOKED_OVER + 2 * len(self._lifecycles)
+
+    def _leaving(self, member_id: str) -> Future[None]:
+        """Leave, locally at once; the future ends when the store knows."""
+        self._check()
+        lifecycle = self._lifecycle(member_id)
+        self._drop(member_id, lifecycle)
+        return lifecycle.leave()
 
     def _lifecycle(self, member_id: str) -> MemberLifecycle:
         lifecycle = self._lifecycles.get(check_id(member_id, "member"))

@@ -1,12 +1,38 @@
 """What the four interfaces for asyncio have in common."""
 
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Generic, Self, TypeVar
 
 from kip30.aio.bridge import Bridge
 from kip30.aio.listening import Listeners
-from kip30.runtime.base_handle import Handle
+from kip30.errors import ClosedError, OutcomeUnknownError
+from kip30.runtime.base_handle import LoopHandle
 
-H = TypeVar("H", bound=Handle)
+H = TypeVar("H", bound=LoopHandle)
+
+
+class Closing:
+    """The close of handles in a loop: at once there, then in the store, even if it is cancelled."""
+
+    def __init__(self, bridge: Bridge, handles: Sequence[LoopHandle]) -> None:
+        """Close nothing yet."""
+        self._bridge = bridge
+        self._handles = handles
+        self._in_store: list[Future[None]] = []
+
+    async def close(self) -> None:
+        """Close the handles, or wait for a close that has begun."""
+        if self._bridge.closed:
+            return
+        self._bridge.check()
+        ended = [handle for handle in self._handles if handle.end_here()]
+        self._in_store += [self._bridge.submit(handle.end_in_store) for handle in ended]
+        for end in self._in_store:
+            with suppress(ClosedError):  # the locator's close has ended it
+                async with self._bridge.turns as until:
+                    await self._bridge.shared(end, OutcomeUnknownError, until)
 
 
 class AsyncHandle(Generic[H]):
@@ -17,15 +43,22 @@ class AsyncHandle(Generic[H]):
         self._bridge = bridge
         self._handle = handle
         self._listeners = Listeners(bridge)
+        self._closing = Closing(bridge, [handle])
 
     async def close(self) -> None:
         """Give back what was claimed through this handle and remove its listeners. Idempotent.
 
-        See `Handle.close`. Without it, the end of the locator does the same.
+        See `Handle.close`. Locally it takes effect at once, and it goes on to its end even if the
+        awaiting task is cancelled. Without it, the end of the locator does the same.
+
+        Raises:
+            UnavailableError, OutcomeUnknownError: The store has not confirmed it in time. Locally
+                it is closed.
         """
         if not self._bridge.closed:
+            self._bridge.check()
             self._listeners.close()
-            await self._bridge.call(self._handle.close)
+        await self._closing.close()
 
     async def __aenter__(self) -> Self:
         """Return itself."""

@@ -7,13 +7,24 @@ from contextvars import Context
 from typing import Any, TypeVar
 
 from kip30.aio.awaiting import LateError, outcome, post
+from kip30.aio.turns import Turns
 from kip30.aio.workers import Workers
-from kip30.errors import Kip30Error, LifecycleError, OutcomeUnknownError, UnavailableError
+from kip30.errors import (
+    ClosedError,
+    DefiniteError,
+    Kip30Error,
+    LifecycleError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from kip30.runtime.open_store import OpenStore
 
 T = TypeVar("T")
 
 _SLACK = 1.1  # longer than the store's own, so that its errors come first: they say more
+
+_AT_ONCE = 128
+"""How many reads, and how many other calls, of one loop are under way at once."""
 
 
 class Bridge:
@@ -26,7 +37,10 @@ class Bridge:
         self._workers = workers
         self._readers = readers
         self._loop = asyncio.get_running_loop()
-        self._seconds = store.context.operation_timeout_seconds * _SLACK
+        limit = store.context.operation_timeout_seconds
+        self._seconds = limit * _SLACK
+        self.turns: Turns = Turns(_AT_ONCE, self._seconds, limit)  # of all calls but reads
+        self._read_turns = Turns(_AT_ONCE, self._seconds, limit)
         self._listening: set[asyncio.Task[None]] = set()
 
     def check(self) -> None:
@@ -48,38 +62,39 @@ class Bridge:
         Raises:
             UnavailableError: There was no answer by the operation timeout.
         """
-        return await self._ask(request, self._readers, UnavailableError)
+        self.check()
+        async with self._read_turns as until:
+            return await self._ask(request, self._read_turns, UnavailableError, until)
 
-    async def write(self, request: Callable[[], Future[T]]) -> T:
-        """Await the answer to *request*, which writes something through the driver; see `read`.
+    async def write(self, request: Callable[[], Future[T]], until: float) -> T:
+        """Await the answer to *request*, which writes something through the driver, in a turn.
+
+        As for `read`, until the moment *until*.
 
         Raises:
-            UnavailableError: No thread was free by the operation timeout. Nothing was sent.
+            UnavailableError: No thread was free by then. Nothing was sent.
             OutcomeUnknownError: There was no answer by then.
         """
-        return await self._ask(request, self._workers, OutcomeUnknownError)
+        return await self._ask(request, self.turns, OutcomeUnknownError, until)
 
     async def call(
-        self,
-        function: Callable[[], T],
-        late: type[Kip30Error] = OutcomeUnknownError,
-        *,
-        until: float | None = None,
+        self, function: Callable[[], T], late: type[Kip30Error] = OutcomeUnknownError
     ) -> T:
-        """Await *function*, called on a worker, by the operation timeout, the queue included.
-
-        *until* is the moment to use instead, of an operation that began earlier.
+        """Await *function*, called on a worker in its turn, by the operation timeout.
 
         Raises:
-            UnavailableError: No worker was free in time. Nothing was sent.
+            UnavailableError: It got no turn or no worker in time. Nothing was sent.
             Kip30Error: Of the kind *late* if *function* did not end in time. It still may.
         """
         self.check()
-        return await self.finish(self.submit(function), late, until or self.until())
+        async with self.turns as until:
+            result = await self.finish(self.submit(function), late, until)
+            self.turns.answered()
+            return result
 
-    def submit(self, function: Callable[[], T]) -> Future[T]:
-        """Call *function* on a worker."""
-        return self._workers.submit(function)
+    def submit(self, function: Callable[[], T], future: Future[T] | None = None) -> Future[T]:
+        """Call *function* on a worker; the result is that of *future*, if one is given."""
+        return self._workers.submit(function, future)
 
     async def finish(self, call: Future[T], late: type[Kip30Error], until: float) -> T:
         """Await the future that `submit` returned, as `call` does, until *until*."""
@@ -91,14 +106,23 @@ class Bridge:
             raise self._late(late) from None
 
     async def shared(
-        self, source: Future[T], late: type[Kip30Error], *, until: float | None = None
+        self, source: Future[T], late: type[Kip30Error], until: float | None = None
     ) -> T:
-        """Await *source*, which others may wait for too, by the operation timeout, or *until* then.
+        """Await *source*, which others may wait for too and which goes on in any case.
+
+        By the operation timeout, once this has a turn, or by *until* of a call that has one.
 
         Raises:
             Kip30Error: Of the kind *late* if it was not done in time.
         """
-        return await self._answered(source, late, until or self.until(), shared=True)
+        if until is not None:
+            return await self._answered(source, late, until, shared=True)
+        async with self.turns as mine:
+            was_done = source.done()
+            result = await self._answered(source, late, mine, shared=True)
+            if not was_done:
+                self.turns.answered()
+            return result
 
     def until(self) -> float:
         """Return the moment, by the loop's clock, by which an operation that begins now ends."""
@@ -129,15 +153,25 @@ class Bridge:
             await asyncio.wait(running, timeout=self._seconds)
 
     async def _ask(
-        self, request: Callable[[], Future[T]], threads: Workers, late: type[Kip30Error]
+        self,
+        request: Callable[[], Future[T]],
+        turns: Turns,
+        late: type[Kip30Error],
+        until: float,
     ) -> T:
-        self.check()
-        until = self.until()
         if self.store.backend.is_blocking:
+            threads = self._readers if turns is self._read_turns else self._workers
             source = await self.finish(threads.submit(request), late, until)
         else:
             source = request()
-        return await self._answered(source, late, until)
+        try:
+            result = await self._answered(source, late, until)
+        except DefiniteError as error:
+            if not isinstance(error, UnavailableError | ClosedError):
+                turns.answered()
+            raise
+        turns.answered()
+        return result
 
     async def _answered(
         self, source: Future[T], late: type[Kip30Error], until: float, *, shared: bool = False

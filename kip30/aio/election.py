@@ -1,7 +1,8 @@
 """`kip30.LeaderElection` for asyncio. No candidate holds a thread while it waits."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import math
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
@@ -21,13 +22,14 @@ from kip30.election import (
     waiting_seconds,
 )
 from kip30.errors import DefiniteError, NotElectedError, OutcomeUnknownError
+from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
 from kip30.runtime.future_callbacks import check_callable
 
 T = TypeVar("T")
 
 
-class ElectionRequests(LeaderElection[T]):
+class ElectionRequests(LeaderElection[T], LoopHandle):
     """The requests of a `kip30.LeaderElection`, without the waiting."""
 
     def state(self) -> Future[Snapshot]:
@@ -97,9 +99,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             self._listeners.callback(on_elected, self._faces.of),
             self._listeners.callback(on_lost, self._faces.of),
         )
-        until = self._bridge.until()
-        kept = await self._bridge.call(partial(self._handle.add, candidacy), until=until)
-        return await self._tried(kept, until - asyncio.get_running_loop().time())
+        return (await self._attempted(partial(self._handle.add, candidacy))).leads()
 
     async def resign(self, candidate: str) -> None:
         """See `kip30.LeaderElection.resign`. It takes effect locally even if this is cancelled."""
@@ -166,6 +166,11 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         finally:
             await self._withdrawn(candidacy)
 
+    def share_lease(self, leadership: AsyncLeadership) -> int:
+        """See `kip30.LeaderElection.share_lease`: answered at once, nothing to await."""
+        self._bridge.check()
+        return self._handle.share_lease(leadership.held)
+
     async def add_listener(
         self, listener: AsyncListener[LeaderChange[T]], *, initial: bool = False
     ) -> None:
@@ -182,8 +187,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
     ) -> AsyncLeadership:
         """Nominate and wait for a term; if there is none, the candidate has resigned."""
         try:
-            await self._bridge.call(partial(self._handle.add, candidacy, alone=True))
-            await self._tried(candidacy, first_try)
+            await self._attempted(partial(self._handle.add, candidacy, alone=True), first_try)
             leadership = await self.wait_elected(candidacy.candidate, timeout_seconds)
         except BaseException:
             await self._withdrawn(candidacy)
@@ -195,11 +199,18 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
             raise NotElectedError(f"{candidacy.candidate!r} was not elected to lead {service!r}")
         return leadership
 
-    async def _tried(self, candidacy: Candidacy, seconds: float) -> bool:
-        """Await the first attempt of *candidacy* for *seconds*; return whether it leads."""
-        with suppress(LateError):
-            await outcome(candidacy.tried, max(0.0, seconds), shared=True)
-        return candidacy.leads()
+    async def _attempted(
+        self, add: Callable[[], Candidacy], seconds: float = math.inf
+    ) -> Candidacy:
+        """Nominate by *add*, and await the first attempt for up to *seconds*, all in one turn."""
+        self._bridge.check()
+        async with self._bridge.turns as until:
+            kept = await self._bridge.finish(self._bridge.submit(add), OutcomeUnknownError, until)
+            left = min(seconds, until - asyncio.get_running_loop().time())
+            with suppress(LateError):
+                await outcome(kept.tried, max(0.0, left), shared=True)
+                self._bridge.turns.answered()
+        return kept
 
     async def _withdrawn(self, candidacy: Candidacy) -> None:
         """Withdraw *candidacy*, locally at once, and await the store's confirmation."""

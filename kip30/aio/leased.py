@@ -42,6 +42,16 @@ class AsyncLeaseBound(Generic[H]):
         held.over.add_done_callback(lambda _: bridge.post(partial(_end, face)))
 
     @property
+    def held(self) -> H:
+        """The same as seen from a thread."""
+        return self._held
+
+    @property
+    def data(self) -> bytes:
+        """Its data as last written, encoded."""
+        return self._held.data
+
+    @property
     def timeout_seconds(self) -> float:
         """How long the store keeps the lease without renewal."""
         return self._held.timeout_seconds
@@ -138,6 +148,11 @@ class AsyncMember(AsyncLeaseBound[Member]):
         It does not change with the data.
         """
         return self._held.incarnation
+
+    @property
+    def order(self) -> int:
+        """The least order of a view of the group that shows it; see `kip30.Member.order`."""
+        return self._held.order
 
 
 A = TypeVar("A", bound=AsyncLeaseBound[Leadership] | AsyncLeaseBound[Member])

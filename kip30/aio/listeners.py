@@ -6,11 +6,16 @@ from typing import Generic, TypeVar
 from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.listening import AsyncListener
 from kip30.listeners import KeySetChange, ListenerRegistry, ValueChange
+from kip30.runtime.base_handle import LoopHandle
 
 T = TypeVar("T")
 
 
-class AsyncListenerRegistry(AsyncHandle[ListenerRegistry[T]], Generic[T]):
+class ListenerRequests(ListenerRegistry[T], LoopHandle):
+    """A `kip30.ListenerRegistry` that an event loop closes."""
+
+
+class AsyncListenerRegistry(AsyncHandle[ListenerRequests[T]], Generic[T]):
     """`kip30.ListenerRegistry` for coroutine functions and plain functions of the loop.
 
     The same is promised: never two calls of one listener at once, the newest state arrives, and

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from kip30.aio.bridge import Bridge
 from kip30.driver.kit.futures import succeed
-from kip30.errors import Kip30Error, UnavailableError
+from kip30.errors import Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30.runtime.dispatcher import Suspended
 
 E = TypeVar("E")
@@ -121,18 +121,20 @@ class Listeners:
     ) -> None:
         """Let *register* register *function* unless that was done; after an error it is not."""
         self.bridge.check()
-        until = self.bridge.until()
         while (present := self._kept.get((place, function))) is not None:
-            if await self._is_registered(present, until):
+            if await self._is_registered(present):
                 return
         listener = Listener[E](self, function)
-        kept = _Kept(listener, self.bridge.submit(lambda: register(listener)))
-        self._kept[place, function] = kept
+        kept = self._kept[place, function] = _Kept(listener, Future())
         try:
-            await self.bridge.finish(kept.registering, UnavailableError, until)
+            async with self.bridge.turns as until:
+                self.bridge.submit(lambda: register(listener), kept.registering)
+                await self.bridge.finish(kept.registering, UnavailableError, until)
+                self.bridge.turns.answered()
         except BaseException:
             if self._kept.get((place, function)) is kept:
                 del self._kept[place, function]
+            kept.registering.cancel()  # it may not have got a turn
             self._take_back(kept, unregister)
             raise
 
@@ -147,11 +149,12 @@ class Listeners:
         if kept is None or self.closed or self.bridge.closed:
             return
         kept.listener.removed = True
-        until = self.bridge.until()
         try:
             with suppress(Kip30Error):
-                await self.bridge.shared(kept.registering, UnavailableError, until=until)
-            await self.bridge.call(lambda: unregister(kept.listener), until=until)
+                await self.bridge.shared(kept.registering, UnavailableError)
+            async with self.bridge.turns as until:
+                ending = self.bridge.submit(lambda: unregister(kept.listener))
+                await self.bridge.finish(ending, OutcomeUnknownError, until)
         except BaseException:
             self._take_back(kept, unregister)
             raise
@@ -167,10 +170,10 @@ class Listeners:
         self.closed = True
         self._kept.clear()
 
-    async def _is_registered(self, present: _Kept, until: float) -> bool:
+    async def _is_registered(self, present: _Kept) -> bool:
         """Await the registration that another task began; false if that task has given it up."""
         try:
-            await self.bridge.shared(present.registering, UnavailableError, until=until)
+            await self.bridge.shared(present.registering, UnavailableError)
         except Kip30Error:
             if not present.listener.given_up:
                 raise

@@ -7,7 +7,7 @@ from kip30.aio.awaiting import outcome
 from kip30.aio.bridge import Bridge
 from kip30.aio.closing_thread import ClosingThread
 from kip30.aio.election import AsyncLeaderElection, ElectionRequests
-from kip30.aio.listeners import AsyncListenerRegistry
+from kip30.aio.listeners import AsyncListenerRegistry, ListenerRequests
 from kip30.aio.listening import AsyncListener, Listeners
 from kip30.aio.membership import AsyncGroupMembership, MembershipRequests
 from kip30.aio.storage import AsyncStorage, StorageRequests
@@ -36,6 +36,9 @@ class _Locator(PluginLocator):
 
     def storage_requests(self, codec: Codec[T]) -> StorageRequests[T]:
         return StorageRequests(self._open(), codec, self._connection_owner)
+
+    def listener_requests(self, codec: Codec[T]) -> ListenerRequests[T]:
+        return ListenerRequests(self._open(), codec, self._connection_owner)
 
     def membership_requests(self, group: str, codec: Codec[T]) -> MembershipRequests[T]:
         return MembershipRequests(self._open(), group, codec, self._connection_owner)
@@ -124,7 +127,7 @@ class AsyncPluginLocator:
     def listener_registry(self, codec: Codec[T]) -> AsyncListenerRegistry[T]: ...
     def listener_registry(self, codec: Codec[Any] = STR) -> AsyncListenerRegistry[Any]:
         """See `kip30.PluginLocator.listener_registry`."""
-        return AsyncListenerRegistry(self._open(), self._locator.listener_registry(codec))
+        return AsyncListenerRegistry(self._open(), self._locator.listener_requests(codec))
 
     @overload
     def group_membership(self, group: str) -> AsyncGroupMembership[str]: ...

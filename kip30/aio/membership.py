@@ -10,14 +10,16 @@ from kip30.aio.bridge import Bridge
 from kip30.aio.leased import AsyncMember, Faces
 from kip30.aio.listening import AsyncListener
 from kip30.driver.records import Snapshot, Version
+from kip30.errors import OutcomeUnknownError
 from kip30.membership import GroupMembership, Members, MembershipChange
+from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.future_callbacks import check_callable
 from kip30.runtime.member_lifecycle import Member, MemberCallbacks, MemberLifecycle
 
 T = TypeVar("T")
 
 
-class MembershipRequests(GroupMembership[T]):
+class MembershipRequests(GroupMembership[T], LoopHandle):
     """The requests of a `kip30.GroupMembership`, without the waiting."""
 
     def state(self) -> Future[Snapshot]:
@@ -41,6 +43,10 @@ class MembershipRequests(GroupMembership[T]):
     ) -> MemberLifecycle:
         """Reserve the id on this object; nothing is sent before the lifecycle joins."""
         return self._enrol(member_id, data, callbacks, rejoin=rejoin)
+
+    def leaving(self, member_id: str) -> Future[None]:
+        """Leave, locally at once; the store confirms it by the future."""
+        return self._leaving(member_id)
 
     def give_up(self, member_id: str, lifecycle: MemberLifecycle) -> None:
         """Undo *lifecycle*, joined or not yet, as soon as the store answers."""
@@ -71,33 +77,46 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
         If the awaiting task is cancelled, joining is undone as soon as the store answers.
         """
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
-        self._bridge.check()
-        callbacks = MemberCallbacks(
-            on_lost=self._listeners.callback(on_lost, self._faces.of),
-            on_evicted=self._listeners.callback(on_evicted, self._faces.of),
-            on_rejoined=self._listeners.callback(on_rejoined, self._faces.of),
-        )
-        lifecycle = self._handle.enrol(member_id, data, callbacks, rejoin=rejoin)
-        try:
-            member = await self._bridge.call(lifecycle.join)
-        except BaseException:
-            self._handle.give_up(member_id, lifecycle)
-            raise
-        return self._faces.of(member)
+        bridge = self._bridge
+        bridge.check()
+        async with bridge.turns as until:
+            callbacks = MemberCallbacks(
+                on_lost=self._listeners.callback(on_lost, self._faces.of),
+                on_evicted=self._listeners.callback(on_evicted, self._faces.of),
+                on_rejoined=self._listeners.callback(on_rejoined, self._faces.of),
+            )
+            lifecycle = self._handle.enrol(member_id, data, callbacks, rejoin=rejoin)
+            try:
+                joining = bridge.submit(lifecycle.join)
+                member = await bridge.finish(joining, OutcomeUnknownError, until)
+            except BaseException:
+                self._handle.give_up(member_id, lifecycle)
+                raise
+            bridge.turns.answered()
+            return self._faces.of(member)
 
     async def update(self, member_id: str, data: T) -> None:
         """See `kip30.GroupMembership.update`."""
         await self._bridge.call(partial(self._handle.update, member_id, data))
 
     async def leave(self, member_id: str) -> None:
-        """See `kip30.GroupMembership.leave`."""
-        await self._bridge.call(partial(self._handle.leave, member_id))
+        """See `kip30.GroupMembership.leave`.
+
+        Locally it takes effect at once, and it goes on to its end even if this is cancelled.
+        """
+        self._bridge.check()
+        await self._bridge.shared(self._handle.leaving(member_id), OutcomeUnknownError)
 
     def member(self, member_id: str) -> AsyncMember | None:
         """See `kip30.GroupMembership.member`: answered at once, nothing to await."""
         self._bridge.check()
         member = self._handle.member(member_id)
         return None if member is None else self._faces.of(member)
+
+    def share_lease(self, member_id: str) -> int:
+        """See `kip30.GroupMembership.share_lease`: answered at once, nothing to await."""
+        self._bridge.check()
+        return self._handle.share_lease(member_id)
 
     async def membership(self) -> Members[T]:
         """See `kip30.GroupMembership.membership`."""

@@ -1,6 +1,6 @@
 """`kip30.Storage` for asyncio."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Generic, TypeVar
@@ -14,13 +14,14 @@ from kip30.errors import (
     UnavailableError,
 )
 from kip30.names import keys_in
+from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.lost_answers import settle
 from kip30.storage import Fencing, Guards, Storage, Versioned
 
 T = TypeVar("T")
 
 
-class StorageRequests(Storage[T]):
+class StorageRequests(Storage[T], LoopHandle):
     """The requests of a `kip30.Storage` and the decoding of answers, without the waiting."""
 
     def read(self, keys: Sequence[str]) -> Future[list[Entry | None]]:
@@ -102,7 +103,7 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
         self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
     ) -> Version:
         """See `kip30.Storage.put`."""
-        return await self._write(self._handle.creation(key, value, fence, guards))
+        return await self._write(partial(self._handle.creation, key, value, fence, guards))
 
     async def put_many(
         self,
@@ -119,13 +120,13 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
         self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
     ) -> Version:
         """See `kip30.Storage.update`."""
-        return await self._write(self._handle.replacement(key, value, fence, guards))
+        return await self._write(partial(self._handle.replacement, key, value, fence, guards))
 
     async def set(
         self, key: str, value: T, *, fence: Fencing | None = None, guards: Guards | None = None
     ) -> Version:
         """See `kip30.Storage.set`."""
-        return await self._write(self._handle.upsert(key, value, fence, guards))
+        return await self._write(partial(self._handle.upsert, key, value, fence, guards))
 
     async def compare_and_set(
         self,
@@ -137,7 +138,9 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
         guards: Guards | None = None,
     ) -> Version:
         """See `kip30.Storage.compare_and_set`."""
-        return await self._write(self._handle.exchange(key, expected, value, fence, guards))
+        return await self._write(
+            partial(self._handle.exchange, key, expected, value, fence, guards)
+        )
 
     async def delete(
         self,
@@ -148,7 +151,7 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
         guards: Guards | None = None,
     ) -> None:
         """See `kip30.Storage.delete`."""
-        await self._write(self._handle.deletion(key, expected, fence, guards))
+        await self._write(partial(self._handle.deletion, key, expected, fence, guards))
 
     async def list(self, namespace: str) -> Sequence[str]:
         """Return all keys that `kip30.Storage.list` yields."""
@@ -161,18 +164,23 @@ class AsyncStorage(AsyncHandle[StorageRequests[T]], Generic[T]):
             if page.is_last:
                 return tuple(keys_in(namespace, names))
 
-    async def _write(self, write: Write) -> Version:
-        """Write once; the outcome of a lost answer is settled as the blocking calls do it."""
-        driver, wait = self._bridge.store.backend.storage, self._bridge.store.asking()
-        until = self._bridge.until()
-        try:
-            return await self._bridge.write(partial(driver.write, write))
-        except OutcomeUnknownError as error:
-            if wait.is_over():
-                raise
+    async def _write(self, prepare: Callable[[], Write]) -> Version:
+        """Write once what *prepare* makes.
+
+        The outcome of a lost answer is settled as the blocking calls do it.
+        """
+        driver, bridge = self._bridge.store.backend.storage, self._bridge
+        bridge.check()
+        async with bridge.turns as until:
+            wait, write = bridge.store.asking(), prepare()
             try:
-                look = partial(settle, driver, write, wait, error)
-                return await self._bridge.call(look, until=until)
-            except (UnavailableError, ClosedError, LifecycleError) as unseen:
-                # The write was not settled and may have been done: these errors would deny that.
-                raise error from unseen
+                return await bridge.write(partial(driver.write, write), until)
+            except OutcomeUnknownError as error:
+                if wait.is_over():
+                    raise
+                try:
+                    look = bridge.submit(partial(settle, driver, write, wait, error))
+                    return await bridge.finish(look, OutcomeUnknownError, until)
+                except (UnavailableError, ClosedError, LifecycleError) as unseen:
+                    # The write may have been done: these errors would deny that.
+                    raise error from unseen

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from kip30.driver.kit.futures import fail, failed, succeed
+from kip30.driver.kit.futures import fail, succeed
 from kip30.driver.kit.thread_start import started
-from kip30.errors import ClosedError, UnavailableError
+from kip30.errors import ClosedError, Kip30Error, UnavailableError
 
 T = TypeVar("T")
 
@@ -31,23 +31,18 @@ class Workers:
         self._idle = 0  # threads that wait for a call
         self._closed = False
 
-    def submit(self, function: Callable[[], T]) -> Future[T]:
+    def submit(self, function: Callable[[], T], future: Future[T] | None = None) -> Future[T]:
         """Call *function* on a thread. A future that is cancelled in the queue is not called.
 
-        The future fails with `ClosedError` after `close`, and with `UnavailableError` if the
-        system has no thread to spare for the first call; *function* is not called then.
+        The future, *future* if it is given, fails with `ClosedError` after `close`, and with
+        `UnavailableError` if the system has no thread to spare for the first call; *function* is
+        not called then.
         """
-        future: Future[T] = Future()
-        with self._changed:
-            if self._closed:
-                return failed(ClosedError("the locator is closed: start a new one"))
-            if len(self._queue) >= self._idle and len(self._threads) < self._most:
-                self._start()
-            if not self._threads:
-                return failed(UnavailableError("no thread to spare: nothing was sent"))
-            self._queue.append((function, future))
-            self._changed.notify()
-        return future
+        asked = Future[T]() if future is None else future
+        refusal = self._enqueue(function, asked)
+        if refusal is not None:
+            fail(asked, refusal)
+        return asked
 
     def close(self, timeout_seconds: float) -> None:
         """Fail queued calls with `ClosedError` and wait for the threads, except the caller's."""
@@ -63,6 +58,18 @@ class Workers:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, until - time.monotonic()))
+
+    def _enqueue(self, function: Callable[[], T], future: Future[T]) -> Kip30Error | None:
+        with self._changed:
+            if self._closed:
+                return ClosedError("the locator is closed: start a new one")
+            if len(self._queue) >= self._idle and len(self._threads) < self._most:
+                self._start()
+            if not self._threads:
+                return UnavailableError("no thread to spare: nothing was sent")
+            self._queue.append((function, future))
+            self._changed.notify()
+            return None
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name="kip30-aio", daemon=True)

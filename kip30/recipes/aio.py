@@ -1,7 +1,7 @@
 """`kip30.recipes` for asyncio. Waiting costs no thread, and cancelling leaves nothing behind."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from typing_extensions import override
 
+from kip30.aio.async_handle import Closing
 from kip30.aio.awaiting import post
 from kip30.aio.bridge import Bridge
 from kip30.aio.leased import AsyncLeaseBound
@@ -29,6 +30,7 @@ from kip30.recipes.lock import Holder, LockRequests
 from kip30.recipes.read_write_lock import ReadWriteLockRequests
 from kip30.recipes.semaphore import SemaphoreRequests
 from kip30.recipes.steps import Await, Steps
+from kip30.runtime.base_handle import LoopHandle
 
 T = TypeVar("T")
 G = TypeVar("G", bound=Grip)
@@ -74,14 +76,18 @@ class AsyncGrip(Generic[G]):
         with suppress(ClosedError, NotMemberError):  # it has ended, and all that it held with it
             await self._bridge.shared(released, OutcomeUnknownError)
 
+    async def close(self) -> None:
+        """Release it; a release that the store has not confirmed is not an error here."""
+        with suppress(OutcomeUnknownError):
+            await self.release()
+
     async def __aenter__(self) -> Self:
         """Return the grip itself."""
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Release it; a release that the store has not confirmed is not an error here."""
-        with suppress(OutcomeUnknownError):
-            await self.release()
+        """Close it."""
+        await self.close()
 
     @override
     def __repr__(self) -> str:
@@ -105,14 +111,17 @@ class AsyncFencedGrip(AsyncGrip[FencedGrip]):
 class _AsyncRecipe:
     """A recipe; leaving its ``async with`` block closes it, entering it acquires nothing."""
 
-    def __init__(self, bridge: Bridge, close: Callable[[], None]) -> None:
-        """Close by *close*, which waits for the store."""
+    def __init__(self, bridge: Bridge, handles: Sequence[LoopHandle]) -> None:
+        """Close *handles*, in this order."""
         self._bridge = bridge
-        self._close = close
+        self._closing = Closing(bridge, handles)
 
     async def close(self) -> None:
-        """See `close` of the class in `kip30.recipes`."""
-        await self._bridge.call(self._close)
+        """See `close` of the class in `kip30.recipes`.
+
+        Locally it takes effect at once, and it goes on to its end even if this is cancelled.
+        """
+        await self._closing.close()
 
     async def __aenter__(self) -> Self:
         """Return the object itself."""
@@ -131,7 +140,7 @@ class AsyncLock(_AsyncRecipe):
     ) -> None:
         """Make a lock of *locator*'s store; see `kip30.recipes.Lock`."""
         self._requests = LockRequests(locator.locator, name, fair=fair, about=about)
-        super().__init__(locator.bridge, self._requests.close)
+        super().__init__(locator.bridge, self._requests.handles)
 
     async def acquire(self, timeout_seconds: float | None = None) -> AsyncFencedGrip:
         """See `kip30.recipes.Lock.acquire`.
@@ -164,7 +173,7 @@ class AsyncReadWriteLock(_AsyncRecipe):
     def __init__(self, locator: AsyncPluginLocator, name: str) -> None:
         """Make a lock of *locator*'s store; see `kip30.recipes.ReadWriteLock`."""
         self._requests = ReadWriteLockRequests(locator.locator, name)
-        super().__init__(locator.bridge, self._requests.line.close)
+        super().__init__(locator.bridge, [self._requests.line])
 
     async def read(self, timeout_seconds: float | None = None) -> AsyncGrip[Grip]:
         """See `kip30.recipes.ReadWriteLock.read`."""
@@ -188,7 +197,7 @@ class AsyncSemaphore(_AsyncRecipe):
     def __init__(self, locator: AsyncPluginLocator, name: str, permits: int) -> None:
         """Make a semaphore of *locator*'s store; see `kip30.recipes.Semaphore`."""
         self._requests = SemaphoreRequests(locator.locator, name, permits)
-        super().__init__(locator.bridge, self._requests.line.close)
+        super().__init__(locator.bridge, [self._requests.line])
 
     async def acquire(
         self, permits: int = 1, timeout_seconds: float | None = None
@@ -214,7 +223,7 @@ class AsyncBarrier(_AsyncRecipe):
     def __init__(self, locator: AsyncPluginLocator, name: str, parties: int) -> None:
         """Make a barrier of *locator*'s store; see `kip30.recipes.Barrier`."""
         self._requests = BarrierRequests(locator.locator, name, parties)
-        super().__init__(locator.bridge, self._requests.line.close)
+        super().__init__(locator.bridge, [self._requests.line])
 
     async def wait(self, timeout_seconds: float | None = None) -> int:
         """See `kip30.recipes.Barrier.wait`."""

@@ -4,7 +4,7 @@ from typing import NamedTuple, TypeVar
 
 from kip30.election import first_try_seconds, waiting_seconds
 from kip30.recipes.steps import Steps, run
-from kip30.runtime.base_handle import Handle
+from kip30.runtime.base_handle import LoopHandle
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ class Deadline(NamedTuple):
     first_try_until: float
 
 
-class RecipeHandle(Handle):
+class RecipeHandle(LoopHandle):
     """A handle that leaves waiting to its caller: a thread, or an event loop."""
 
     def now(self) -> float:

@@ -179,11 +179,15 @@ class LockRequests:
         """Return *leader* in the form that users see."""
         return None if leader is None else Holder(leader.data, leader.epoch)
 
+    @property
+    def handles(self) -> Sequence[RecipeHandle]:
+        """The handles behind it, in the order in which they are closed."""
+        return [self.election] if self._line is None else [self._line, self.election]
+
     def close(self) -> None:
         """Release it, and end all that wait for it."""
-        if self._line is not None:
-            self._line.close()
-        self.election.close()
+        for handle in self.handles:
+            handle.close()
 
     def _attempt(self, deadline: Deadline) -> Steps[FencedGrip | None]:
         """Return a grip; None after the deadline, or if the place in the line was lost."""

@@ -97,9 +97,19 @@ class Handle(Closeable):
         retried until it answers. Further calls raise `LifecycleError`. The locator and its other
         handles stay open. In a forked child nothing happens.
         """
-        if self._store.is_foreign() or self._closed:
-            return
+        if not self._store.is_foreign() and self._end_here():
+            self._end_in_store()
+
+    def _end_here(self) -> bool:
+        """Accept nothing more and end what was claimed, locally and at once; false if it had."""
+        if self._closed:
+            return False
         self._closed = True
+        self._let_go()
+        return True
+
+    def _end_in_store(self) -> None:
+        """Remove the listeners, and wait until the store knows what has ended."""
         self._callbacks.close()
         wait(self._give_back(), self._store.context.operation_timeout_seconds)
 
@@ -109,6 +119,21 @@ class Handle(Closeable):
         if self._closed:
             raise LifecycleError("this handle is closed: ask the locator for another")
 
+    def _let_go(self) -> None:
+        """End what was claimed, locally and at once."""
+
     def _give_back(self) -> Sequence[Future[None]]:
-        """End what was claimed; the futures end when the store knows."""
+        """Release in the store what has ended; the futures end when the store knows."""
         return ()
+
+
+class LoopHandle(Handle):
+    """A handle that an event loop closes, in two steps: the second is for a thread."""
+
+    def end_here(self) -> bool:
+        """End what was claimed, locally and at once; return false if it had ended."""
+        return not self._store.is_foreign() and self._end_here()
+
+    def end_in_store(self) -> None:
+        """Do the rest of `close`, which waits for the store."""
+        self._end_in_store()

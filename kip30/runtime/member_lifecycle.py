@@ -124,26 +124,33 @@ class MemberLifecycle:
 
     def leave(self) -> Future[None]:
         """Stop being a member, locally at once; the future ends when the store confirms it."""
-        self._callbacks.close()
-        if self._phases.enter(Phase.LEAVING):
-            if self.member is not None:
-                self.member.end("left")
+        if self.end_here():
             self._task.wake()
         return self._left
+
+    def end_here(self) -> bool:
+        """Stop being a member, locally and at once; nothing is sent before `begin_leave`.
+
+        Return false if it has left already or is over.
+        """
+        self._callbacks.close()
+        if not self._phases.enter(Phase.LEAVING):
+            return False
+        if self.member is not None:
+            self.member.end("left")
+        return True
 
     def begin_leave(self) -> Claim | None:
         """Leave as `leave` does, but let the caller release the claim; then call `released`.
 
         None if a request is in flight: then this member releases its claim itself.
         """
-        self._callbacks.close()
-        if not self._phases.enter(Phase.LEAVING):
+        self.end_here()
+        if self._phases.phase is not Phase.LEAVING:
             return None
         # The only request that begins in this phase releases the claim; the task sends it when
         # woken.
         claim = self._quiet_claim()
-        if self.member is not None:
-            self.member.end("left")
         if claim is None:
             self._task.wake()
         else:  # a release that is never answered must not keep the member

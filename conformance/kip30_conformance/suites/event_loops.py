@@ -1,4 +1,4 @@
-"""What every store must keep for `kip30.aio`: G23 to G26."""
+"""What every store must keep for `kip30.aio`: G23 to G26, G40 and G41."""
 
 import asyncio
 import threading
@@ -15,13 +15,14 @@ from kip30.aio import AsyncLeadership, AsyncPluginLocator
 from kip30.config import Written
 from kip30_conformance.client_faults import hook
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import time_scale
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.process_resources import expect_no_more_than, resources_held, thread_names
 from kip30_conformance.suite import Evidence, Freeze, OpenClient, Suite, supported
 
 T = TypeVar("T")
 
 MANY = 200
+THOUSANDS = 3000
 FEW_THREADS = 10
 _TEMPORARY = ("kip30-aio", "kip30-worker")
 _LOCATORS = 2
@@ -217,6 +218,54 @@ class EventLoopTests(Suite):
 
         asyncio.run(main())
 
+    @pytest.mark.heavy
+    @pytest.mark.timeout(900)
+    def test_G40_thousands_begun_together(self, harness: Harness, root: str) -> None:
+        """Thousands of joins, listeners and leaves that begin together are all done."""
+
+        async def main() -> None:
+            async with _opened(harness, root, harness.contended) as locator:
+                group, registry = locator.group_membership("g"), locator.listener_registry()
+                heart = _Heart()
+                beating = asyncio.create_task(heart.beat())
+                await asyncio.gather(*(group.join(f"m{each}", "") for each in range(THOUSANDS)))
+                assert len(await group.membership_list()) == THOUSANDS
+                listens = (
+                    registry.add_value_change_listener(f"n/{each}", print)
+                    for each in range(THOUSANDS)
+                )
+                await asyncio.gather(*listens)
+                await asyncio.gather(*(group.leave(f"m{each}") for each in range(THOUSANDS)))
+                assert not await group.membership_list()
+                beating.cancel()
+                own = [one for one in threading.enumerate() if one.name.startswith("kip30-aio")]
+                assert len(own) <= FEW_THREADS
+                assert heart.longest_step < 0.5 * time_scale()
+
+        asyncio.run(main())
+
+    def test_G41_cancelled_calls_give_back(
+        self, harness: Harness, root: str, open_client: OpenClient, timeouts: Mapping[str, Written]
+    ) -> None:
+        """A cancelled leave or close takes effect at once, and soon in the store."""
+        group = open_client().group_membership("g")
+
+        async def main() -> None:
+            async with _opened(harness, root, timeouts) as locator:
+                leaves, closes = locator.group_membership("g"), locator.group_membership("g")
+                members = [await leaves.join(f"m{each}", "") for each in range(20)]
+                members += [await closes.join(f"n{each}", "") for each in range(20)]
+                calls = [leaves.leave(f"m{each}") for each in range(20)]
+                for call in (*calls, closes.close()):
+                    ending = asyncio.create_task(call)
+                    await asyncio.sleep(0)
+                    ending.cancel()
+                    await asyncio.wait([ending])
+                assert not any(member.is_valid() for member in members)
+                await asyncio.to_thread(eventually, lambda: not group.membership_list())
+
+        asyncio.run(main())
+
 
 class _Slow:
     """A listener that ends no call before *gate* is open."""
@@ -242,13 +291,16 @@ class _Heart:
 
     def __init__(self) -> None:
         self.longest_gap = 0.0
+        # The most processor time that the loop used between two beats.
+        self.longest_step = 0.0
 
     async def beat(self) -> None:
-        last = time.monotonic()
+        last, used = time.monotonic(), time.thread_time()
         while True:
             await asyncio.sleep(0.01)
-            now = time.monotonic()
+            now, uses = time.monotonic(), time.thread_time()
             self.longest_gap, last = max(self.longest_gap, now - last), now
+            self.longest_step, used = max(self.longest_step, uses - used), uses
 
 
 def _opened(harness: Harness, root: str, timeouts: Mapping[str, Written]) -> AsyncPluginLocator:

@@ -27,10 +27,10 @@ def test_a_join_that_was_given_up_is_undone(tmp_path: Path, end: str) -> None:
             faults_of(locator).delay("membership.claim", _DELAY)
             if end == "late":
                 assert locator._bridge is not None
-                locator._bridge._seconds = _DELAY / 5
+                locator._bridge.turns._seconds = _DELAY / 5
                 with pytest.raises(OutcomeUnknownError):
                     await group.join("m", "given up")
-                locator._bridge._seconds = PATIENCE * time_scale()
+                locator._bridge.turns._seconds = PATIENCE * time_scale()
             else:
                 joining = asyncio.create_task(group.join("m", "given up"))
                 await until(lambda: faults_of(locator).counted() == 1)

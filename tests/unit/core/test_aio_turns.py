@@ -1,0 +1,172 @@
+"""Many calls that begin together in an event loop, and calls that give back and are cancelled."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kip30 import LifecycleError, UnavailableError
+from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
+from kip30.aio.turns import Turns
+from kip30.recipes.aio import AsyncLock
+from kip30_conformance.polling import time_scale
+
+from .loops import occupy, properties, until
+
+LONG = 3600.0
+
+
+async def _taken(turns: Turns, gate: asyncio.Event) -> float:
+    async with turns as end:
+        await gate.wait()
+        return end
+
+
+def test_calls_begin_in_the_order_in_which_they_came() -> None:
+    async def main() -> None:
+        turns, begun, gate = Turns(2, LONG, LONG), list[int](), asyncio.Event()
+
+        async def call(number: int) -> None:
+            async with turns:
+                begun.append(number)
+                await gate.wait()
+
+        calls = [asyncio.create_task(call(number)) for number in range(7)]
+        await asyncio.sleep(0)
+        assert begun == [0, 1]
+        calls[3].cancel()
+        gate.set()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert begun == [0, 1, 2, 4, 5, 6]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_queued_call_has_its_whole_time_if_the_store_answers(*, answered: bool) -> None:
+    async def main() -> None:
+        turns, loop, gate = Turns(1, LONG, LONG), asyncio.get_running_loop(), asyncio.Event()
+        first = asyncio.create_task(_taken(turns, gate))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(_taken(turns, gate))
+        await asyncio.sleep(0.01)
+        now = loop.time()
+        if answered:
+            turns.answered()
+        gate.set()
+        await first
+        assert (await second >= now + LONG) == answered
+
+    asyncio.run(main())
+
+
+def test_without_answers_the_queue_ends_in_time() -> None:
+    async def main() -> None:
+        turns, gate = Turns(1, 0.05, 7), asyncio.Event()
+        calls = [asyncio.create_task(_taken(turns, gate)) for _ in range(5)]
+        for call in calls[1:]:
+            with pytest.raises(UnavailableError, match="no answer for 7 s: nothing was sent"):
+                await call
+        gate.set()
+        await calls[0]
+        await _taken(turns, gate)
+
+    asyncio.run(main())
+
+
+def test_a_turn_that_comes_with_a_cancellation_is_passed_on() -> None:
+    async def main() -> None:
+        turns, gate = Turns(1, LONG, LONG), asyncio.Event()
+        calls = [asyncio.create_task(_taken(turns, gate)) for _ in range(3)]
+        await asyncio.sleep(0)
+        gate.set()
+        await calls[0]  # the second has a turn by now, and does not know it yet
+        calls[1].cancel()
+        await calls[2]
+
+    asyncio.run(main())
+
+
+def test_more_calls_than_turns_are_all_done(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            group, registry = locator.group_membership("g"), locator.listener_registry()
+            assert locator._bridge is not None
+            locator._bridge.turns._free = 3
+            await asyncio.gather(*(group.join(f"m{number}", "") for number in range(30)))
+            assert len(await group.membership_list()) == 30
+            listens = (registry.add_value_change_listener(f"k/{n}", print) for n in range(30))
+            await asyncio.gather(*listens)
+            await asyncio.gather(*(group.leave(f"m{number}") for number in range(30)))
+            assert not await group.membership_list()
+
+    asyncio.run(main())
+
+
+async def _cancelled(call: Coroutine[Any, Any, object]) -> None:
+    task = asyncio.create_task(call)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+Give = Callable[[AsyncGroupMembership[str]], Coroutine[Any, Any, object]]
+
+
+@pytest.mark.parametrize("give", [lambda group: group.leave("m"), lambda group: group.close()])
+def test_a_cancelled_call_that_gives_back_takes_effect(tmp_path: Path, give: Give) -> None:
+    """Locally before it is cancelled, also while all workers are busy; later in the store."""
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            group, others = locator.group_membership("g"), locator.group_membership("g")
+            member, gate = await group.join("m", ""), threading.Event()
+            occupy(locator, gate)
+            await _cancelled(give(group))
+            assert not member.is_valid()
+            gate.set()
+            async with asyncio.timeout(20 * time_scale()):
+                while await others.membership_list():  # noqa: ASYNC110  the store is polled
+                    await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+
+
+def test_a_closed_election_has_resigned_although_it_was_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election, gate = locator.leader_election("s"), threading.Event()
+            assert await election.nominate("c", "")
+            term = election.leadership("c")
+            occupy(locator, gate)
+            await _cancelled(election.close())
+            assert term is not None
+            assert not term.is_valid()
+            with pytest.raises(LifecycleError):
+                await election.nominate("d", "")
+            gate.set()
+            await election.close()
+            assert await locator.leader_election("s").get_leader() is None
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_a_closed_lock_is_released_although_it_was_cancelled(tmp_path: Path, *, fair: bool) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            lock, gate = AsyncLock(locator, "x", fair=fair), threading.Event()
+            grip = await lock.acquire()
+            occupy(locator, gate)
+            await _cancelled(lock.close())
+            assert not grip.is_valid()
+            gate.set()
+            await lock.close()
+            await until(lambda: not grip.is_valid())
+            assert await AsyncLock(locator, "x", fair=fair).try_acquire()
+
+    asyncio.run(main())

@@ -1,0 +1,86 @@
+"""What is offered for threads is offered for event loops, too."""
+
+import inspect
+
+import pytest
+
+from kip30 import (
+    GroupMembership,
+    LeaderElection,
+    Leadership,
+    ListenerRegistry,
+    Member,
+    PluginLocator,
+    Storage,
+)
+from kip30.aio import (
+    AsyncGroupMembership,
+    AsyncLeaderElection,
+    AsyncLeadership,
+    AsyncListenerRegistry,
+    AsyncMember,
+    AsyncPluginLocator,
+    AsyncStorage,
+)
+from kip30.recipes import Barrier, Counter, FencedGrip, Grip, Lock, ReadWriteLock, Semaphore
+from kip30.recipes.aio import (
+    AsyncBarrier,
+    AsyncCounter,
+    AsyncFencedGrip,
+    AsyncGrip,
+    AsyncLock,
+    AsyncReadWriteLock,
+    AsyncSemaphore,
+)
+
+OTHERWISE = {
+    PluginLocator: {"startup": "entering the block opens it", "context": "`locator.context`"},
+    Member: {"over": "`lost` is awaited", "lease": "for the library"},
+    Leadership: {"over": "`lost` is awaited", "lease": "for the library"},
+    Grip: {"lost": "set on each object", "begin_release": "for the library"},
+    FencedGrip: {"lost": "set on each object", "begin_release": "for the library"},
+}
+"""What a loop has in another way, with the reason."""
+
+INTERNAL = {"end", "lost_error"}
+
+
+def _names(kind: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(kind) if not name.startswith("_")} - INTERNAL
+
+
+FACES = [
+    (PluginLocator, AsyncPluginLocator),
+    (GroupMembership, AsyncGroupMembership),
+    (LeaderElection, AsyncLeaderElection),
+    (ListenerRegistry, AsyncListenerRegistry),
+    (Storage, AsyncStorage),
+    (Member, AsyncMember),
+    (Leadership, AsyncLeadership),
+    (Grip, AsyncGrip),
+    (FencedGrip, AsyncFencedGrip),
+    (Lock, AsyncLock),
+    (ReadWriteLock, AsyncReadWriteLock),
+    (Semaphore, AsyncSemaphore),
+    (Barrier, AsyncBarrier),
+    (Counter, AsyncCounter),
+]
+
+
+@pytest.mark.parametrize(("threads", "loops"), FACES)
+def test_a_loop_has_what_a_thread_has(threads: type, loops: type) -> None:
+    missing = _names(threads) - _names(loops)
+    assert missing == OTHERWISE.get(threads, {}).keys()
+
+
+def _parameters(method: object) -> set[str]:
+    if not callable(method):
+        return set()
+    return set(inspect.signature(method).parameters) - {"callback"}  # here it is a `listener`
+
+
+@pytest.mark.parametrize(("threads", "loops"), FACES)
+def test_its_methods_take_what_the_others_take(threads: type, loops: type) -> None:
+    for name in _names(threads) & _names(loops):
+        missing = _parameters(getattr(threads, name)) - _parameters(getattr(loops, name))
+        assert not missing, f"{name}: {missing}"
