@@ -62,8 +62,10 @@ class Checkup:
                 self._storage.delete(key)
 
     def _describe(self) -> str:
-        backend = self._locator.backend
-        return ", ".join(f"{name} {value}" for name, value in backend.describe().items())
+        told = self._locator.backend.describe()
+        if "finding" in told:
+            raise StoreError(told["finding"])
+        return ", ".join(f"{name} {value}" for name, value in told.items())
 
     def _create(self) -> str:
         return f"version {self._storage.put(self._key, '')}"

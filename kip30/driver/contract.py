@@ -284,7 +284,10 @@ class Backend(ABC):
 
     @abstractmethod
     def describe(self) -> Mapping[str, str]:
-        """Ask the store for its ``version``, and all else that helps an operator. For `doctor`."""
+        """Ask the store for its ``version``, and all else that helps an operator. For `doctor`.
+
+        A ``finding``, if there is one, is what the operator has to change: `doctor` fails with it.
+        """
 
     def prune(self, unused_seconds: float, *, dry_run: bool, after: str = "") -> Future[Pruned]:
         """Remove the remains of unused things of this namespace of the configuration.

@@ -153,8 +153,12 @@ def is_unauthorized(failure: Failure) -> bool:
 
 
 def is_lost(failure: Failure) -> bool:
-    """Return whether the server did not answer at all, or cannot in its present state."""
-    if failure.status in _LOST:
+    """Return whether the server did not answer at all, or cannot in its present state.
+
+    Another one may: so this holds for all that may be repeated, also if the server has too much to
+    do.
+    """
+    if failure.status in _LOST or was_never_done(failure):
         return True
     return failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not is_final(failure)
 

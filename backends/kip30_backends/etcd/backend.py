@@ -14,12 +14,13 @@ from kip30_backends.etcd.election import EtcdElection
 from kip30_backends.etcd.membership import EtcdMembership
 from kip30_backends.etcd.resources import Resources
 from kip30_backends.etcd.scanning import EtcdScanner
+from kip30_backends.etcd.session import LEAST, finding
 from kip30_backends.etcd.settings import EtcdSettings
 from kip30_backends.etcd.storage import EtcdStorage
 
 
 class EtcdBackend(Backend):
-    """A cluster of etcd servers, version 3.4 or later.
+    """A cluster of etcd servers, version 3.4 or later; 3.4.31, 3.5.13 or later is safe.
 
     A crashed or silent client keeps its claims for the session timeout, rounded up to whole
     seconds and to two at least, and as much again if the cluster changes its own leader meanwhile.
@@ -69,12 +70,15 @@ class EtcdBackend(Backend):
     def describe(self) -> Mapping[str, str]:
         calls = self._resources.calls
         status = calls.status()
+        found = finding(status.version)
         return {
             "version": f"etcd {status.version}",
+            "least version": LEAST,
             "server": calls.endpoints.current.server,
             "leader": f"{status.leader:x}",
             "size": f"{status.dbSize} bytes",
             "session timeout": f"{self._resources.sessions.asked_seconds} s",
+            **({"finding": found} if found else {}),
         }
 
     @override

@@ -164,7 +164,8 @@ class Call(LazyFuture[T]):
             self._tried -= 1  # the server works: retry it once
             self._context.tokens.renew(self._metadata, self.seconds_left(), self._with_new_token)
             return
-        if failure.code in _LOST:
+        # What another server may answer: also one that is a learner, or has too much to do.
+        if failure.code in _LOST or was_never_sent(failure):
             self._context.endpoints.leave(self._channel)
         if not self._may_repeat(failure):
             self._refused(self._translated(failure))

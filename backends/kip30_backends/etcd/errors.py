@@ -38,14 +38,18 @@ class Failure(NamedTuple):
     said: str
 
 
+_LEARNER = "name voting members in plugin.etcd.endpoints, or promote it"
+_TOO_MANY = "it is behind with what it has accepted: is its disk fast enough?"
+
 # The kinds are names of gRPC's status codes.
 _NEVER_SENT = (
     Rule("UNAVAILABLE", "failed to connect", UnavailableError),
     Rule("UNAVAILABLE", "DNS resolution failed", UnavailableError),
     Rule("UNAVAILABLE", "etcdserver: no leader", UnavailableError),
     Rule("UNAVAILABLE", "etcdserver: not capable", UnavailableError),
-    Rule("FAILED_PRECONDITION", "not supported for learner", UnavailableError),
-    Rule("RESOURCE_EXHAUSTED", "too many requests", UnavailableError),
+    Rule("FAILED_PRECONDITION", "not supported for learner", UnavailableError, _LEARNER),
+    Rule("UNAVAILABLE", "not supported for learner", UnavailableError, _LEARNER),  # up to 3.5
+    Rule("RESOURCE_EXHAUSTED", "too many requests", UnavailableError, _TOO_MANY),
 )
 _STALE_TOKEN = (
     Rule("UNAUTHENTICATED", "", AuthenticationError, "the token was refused"),

@@ -4,7 +4,6 @@ The changes between two revisions come from a watch that ends (`ChangeStream`).
 """
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -42,13 +41,12 @@ from kip30_backends.etcd.errors import CompactedError, Failure, translate
 from kip30_backends.etcd.observation_order import Mark
 from kip30_backends.etcd.resources import Resources
 from kip30_backends.etcd.row_decoding import ScanView, reading
+from kip30_backends.etcd.session import is_fixed
 from kip30_backends.etcd.settings import EtcdSettings
 from kip30_backends.etcd.watch import WatchStream
 
 _EVERY_SECONDS = 0.1
 _NUMBER = 1
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-_FIXED = {(3, 4): 31, (3, 5): 13}
 
 
 def tells_progress(version: str) -> bool:
@@ -57,11 +55,7 @@ def tells_progress(version: str) -> bool:
     Earlier ones report revisions whose events they have not sent yet (etcd's issue 15220), or
     nothing at all for a range without changes (17557).
     """
-    found = _VERSION.match(version)
-    if found is None:
-        return False
-    major, minor, patch = map(int, found.groups())
-    return (major, minor) > max(_FIXED) or patch >= _FIXED.get((major, minor), patch + 1)
+    return is_fixed(version)
 
 
 class Extent(NamedTuple):

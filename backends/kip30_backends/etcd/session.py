@@ -1,6 +1,7 @@
 """The session of a backend: a lease, granted for the first claim and renewed until closed."""
 
 import math
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -137,3 +138,34 @@ class Sessions:
 def _is_there(answer: Any, _sent: Mark) -> bool:
     seconds: int = answer.TTL
     return seconds > 0
+
+
+LEAST = "3.4.31, 3.5.13 or 3.6"
+"""The least versions that revoke no lease which was renewed, and tell how far a watch has come."""
+
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_FIXED = {(3, 4): 31, (3, 5): 13}
+
+
+def finding(version: str) -> str:
+    """Return what an operator must know of a server of *version*, or ``""``.
+
+    A leader of an earlier one that is stuck, for example on its disk, goes on to revoke leases that
+    its successor has renewed (etcd's issue 15247). So the seat of a leader whose term is valid is
+    given to another one.
+    """
+    if is_fixed(version):
+        return ""
+    return (
+        f"etcd {version} may revoke leases that were renewed, when a slow server leads and another"
+        f" one is elected, so that two leaders can be valid at once: update it to {LEAST}"
+    )
+
+
+def is_fixed(version: str) -> bool:
+    """Return whether a server of *version* is one of `LEAST`, or later."""
+    found = _VERSION.match(version)
+    if found is None:
+        return False
+    major, minor, patch = map(int, found.groups())
+    return (major, minor) > max(_FIXED) or patch >= _FIXED.get((major, minor), patch + 1)

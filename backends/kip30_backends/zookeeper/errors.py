@@ -86,25 +86,43 @@ class SessionExpired(RequestRefused):
     code = -112
 
 
+class LocalSessionError(StoreError):
+    """The session is known to one server alone, and may hold nothing. Nothing was done."""
+
+
 class Unimplemented(RequestRefused):
     """The server is too old to know the request."""
 
     code = -6
 
 
+_LOCAL_SESSION = -120
 _MEANINGS = {
+    -1: "system error",
+    -2: "inconsistency of the servers' state",
+    -3: "inconsistency of the servers' data",
     -4: "connection lost",
+    -5: "request not understood",
     -6: "request not known to this server",
+    -7: "operation timed out",
+    -8: "bad arguments",
+    -9: "invalid state",
     -101: "no such node",
     -102: "not permitted",
     -103: "another version",
+    -108: "an ephemeral node has no children",
     -110: "node exists",
+    -111: "node is not empty",
     SessionExpired.code: "session expired",
     _UNKNOWN_SESSION: "session not known",
     -114: "access control list refused",
     -115: "authentication failed",
+    -116: "session is closing",
     -118: "session moved",
     -119: "server is read-only",
+    _LOCAL_SESSION: "ephemeral node of a local session",
+    -121: "no such watch",
+    -122: "request timed out",
     WANTS_CREDENTIALS: "server requires authentication",
     -125: "quota exceeded",
     -127: "throttled",
@@ -177,6 +195,11 @@ def _of_refusal(error: RequestRefused, *, writes: bool) -> Kip30Error | None:
         return OutcomeUnknownError(f"ZooKeeper gave up: {error}")
     if error.reason in _TRY_LATER:
         return UnavailableError(f"ZooKeeper did not take it: {error}")
+    if error.reason == _LOCAL_SESSION:
+        return LocalSessionError(
+            f"ZooKeeper refused it: {error}: it can hold no membership or leadership; set"
+            " localSessionsUpgradingEnabled=true on all servers, or localSessionsEnabled=false"
+        )
     if error.reason == _FULL:
         return StoreError("ZooKeeper's quota for this tree is used up: nothing was done")
     return StoreError(f"ZooKeeper refused it: {error}")

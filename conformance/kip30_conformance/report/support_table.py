@@ -39,7 +39,7 @@ def support(reports: Sequence[Report]) -> str:
         f"Written by `python -m {_PROGRAM}` from reports of `kip30 conform`.\n",
         table(("store", *_RUN), map(_run, titles, reports)),
         "## Capabilities and limits\n",
-        table(("", *titles), [*_capabilities(reports), *_limits(reports)]),
+        table(("", *titles), [*_least(reports), *_capabilities(reports), *_limits(reports)]),
         "## Cases\n",
         "A case is kept if all checks with its id passed; skipped checks are listed below.\n",
         table(("case", *titles), _outcomes(reports)),
@@ -70,6 +70,13 @@ def _run(title: str, report: Report) -> Sequence[str]:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {outcome}" for outcome, number in counts.items() if number)
+
+
+def _least(reports: Sequence[Report]) -> Iterator[Sequence[str]]:
+    """Yield from which version on each store is safe to use, if that is known of any."""
+    known = [report["store"]["description"].get("least version", "") for report in reports]
+    if any(known):
+        yield "least version", *known
 
 
 def _capabilities(reports: Sequence[Report]) -> Iterator[Sequence[str]]:

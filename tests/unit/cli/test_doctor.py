@@ -36,6 +36,15 @@ class ReadOnly(EmbeddedBackend):
         self.storage.write = lambda _: failed(UnavailableError("no leader"))
 """
 
+OUTDATED = """
+from kip30_backends.embedded import EmbeddedBackend
+
+class Outdated(EmbeddedBackend):
+    name = "outdated"
+    def describe(self):
+        return {"version": "1", "finding": "update it to 2"}
+"""
+
 JOURNAL = "change"
 
 
@@ -95,6 +104,13 @@ def test_a_store_that_does_not_notify_is_found_out(shell: Shell) -> None:
     assert result.exit_code == Status.UNAVAILABLE
     assert "hear of a change" in result.stderr
     assert "not heard of in 0.5 s" in result.stdout
+
+
+def test_a_finding_of_a_store_is_a_failure(shell: Shell) -> None:
+    use(shell, "outdated:Outdated", OUTDATED)
+    result = shell("doctor")
+    assert result.exit_code != Status.OK
+    assert "update it to 2" in result.stdout
 
 
 def test_a_store_out_of_reach_is_said_to_be(shell: Shell) -> None:

@@ -49,6 +49,13 @@ def test_a_case_is_as_good_as_its_worst_check() -> None:
     assert "### bad" not in page
 
 
+def test_the_least_version_is_named_where_a_store_has_one() -> None:
+    safe, other = report("safe", CheckOutcome.PASSED), report("other", CheckOutcome.PASSED)
+    assert "least version" not in support([safe, other])
+    safe["store"]["description"]["least version"] = "1.1"
+    assert "| least version | 1.1 |  |" in support([safe, other])
+
+
 def test_what_nobody_ran_is_said() -> None:
     page = support([report("good", CheckOutcome.PASSED), report("idle")])
     assert "| S03 | yes | not run |" in page

@@ -20,6 +20,7 @@ from kip30.driver.scanning import Change, Layout, Position, ScanDriver, View
 from kip30.runtime.resolution import scanner
 from kip30_backends.etcd import GRPC_OPTIONS, scanning
 from kip30_backends.etcd.scanning import tells_progress
+from kip30_backends.etcd.session import finding
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.servers import Ensemble
@@ -246,6 +247,7 @@ def test_a_borrowed_connection(namespace: str, open_client: Open, borrow: Borrow
 )
 def test_which_servers_tell_how_far_a_watch_is(version: str, *, is_right: bool) -> None:
     assert tells_progress(version) is is_right
+    assert ("update it to 3.4.31, 3.5.13 or 3.6" in finding(version)) is not is_right
 
 
 def test_older_servers_have_no_log(
