@@ -13,6 +13,9 @@ from collections.abc import Callable
 
 from kip30.driver.clock import Clock
 
+LATE = "not renewed in time"
+"""Why a lease ends whose deadline has passed; with the error of the last renewal, if it failed."""
+
 
 class Lease:
     """What a store ties claims to, as seen by its holder. Thread-safe.
@@ -38,6 +41,8 @@ class Lease:
         # All of these are written under the lock.
         # It moves on with renewals, and back only if a store grants less; not once it has passed.
         self._deadline = sent_at + self._span
+        # Why the last renewal failed; empty if it did not.
+        self._trouble = ""
         # Why the lease has ended. Set once.
         self._ended: str | None = None
         # The callbacks for that moment, in order; a dictionary so that one can be removed.
@@ -54,6 +59,11 @@ class Lease:
     def ended(self) -> str | None:
         """Why the lease has ended, or None while that is not known."""
         return self._ended
+
+    @property
+    def lateness(self) -> str:
+        """Why the lease ends, or has ended, by its deadline: as `ended` says it then."""
+        return f"{LATE}: {self._trouble}" if self._trouble else LATE
 
     def is_valid(self) -> bool:
         """Return whether the store cannot have given the lease to anyone else yet.
@@ -74,9 +84,14 @@ class Lease:
         with self._lock:
             if self._ended is None and self._clock.now() < self._deadline:
                 self._deadline = max(self._deadline, sent_at + self._span)
+                self._trouble = ""
                 return True
         self.expire()
         return False
+
+    def renewal_failed(self, error: BaseException) -> None:
+        """Note why a renewal failed, for the reason of the end if no later one succeeds."""
+        self._trouble = str(error) or type(error).__name__
 
     def regranted(self, *, sent_at: float, timeout_seconds: float) -> None:
         """Note that the store keeps the lease for another time since a request sent at *sent_at*.
@@ -93,15 +108,18 @@ class Lease:
         """End the lease if its deadline has passed; return whether it has ended."""
         if self.is_valid():
             return False
-        self.end("not renewed in time")
+        self.end(LATE)
         return True
 
     def end(self, reason: str) -> None:
-        """End the lease for good; the first *reason* stays."""
+        """End the lease for good; the first *reason* stays.
+
+        `LATE` is completed by the error of the last renewal.
+        """
         with self._lock:
             if self._ended is not None:
                 return
-            self._ended = reason
+            self._ended = self.lateness if reason == LATE else reason
             callbacks, self._callbacks = self._callbacks, {}
         # Without the lock, because a callback may look at the lease, or take locks of its own.
         for callback in callbacks:

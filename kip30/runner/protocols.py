@@ -39,6 +39,11 @@ class Term(UnderLease, Protocol):
         """The fencing token: greater in every later term of the service."""
         ...
 
+    @property
+    def ending_reason(self) -> str:
+        """Why it has ended, or will end if it is not renewed."""
+        ...
+
 
 class Contest(Protocol):
     """A candidate for one service."""

@@ -105,7 +105,8 @@ class _Runner:
         report = supervision.run(command, self._contest.share_fd())
         outcome = run_outcome(report or self._end_orphans(guard), self._interrupts, Ending.LOST)
         self._terminal.take_back(restores=outcome.ending is not Ending.COMMAND_ENDED)
-        self._say(f"epoch {term.epoch} is over: {outcome.ending.value}")
+        why = f": {term.ending_reason}" if outcome.ending is Ending.LOST else ""
+        self._say(f"epoch {term.epoch} is over: {outcome.ending.value}{why}")
         return outcome
 
     def _end_orphans(self, guard: GuardHandle) -> tuple[str, int]:

@@ -301,7 +301,7 @@ class Campaign:
             if term is None:
                 continue
             if not term.is_valid():
-                self._lose(candidacy, term, term.lease.ended or "not renewed in time")
+                self._lose(candidacy, term, term.lease.ended or term.lease.lateness)
             elif self._taken_away(term):
                 self._lose(candidacy, term, "the store has another leader, or none")
 
@@ -319,6 +319,7 @@ class Campaign:
                 return
             self._surplus.append(term.claim)
             self._ended_term(candidacy, reason)
+        log.info("lost %r, epoch %d, as %r: %s", self._service, term.epoch, term.candidate, reason)
         candidacy.lost.send(term)
 
     def _ended_term(self, candidacy: Candidacy, reason: str) -> Leadership | None:
@@ -442,6 +443,7 @@ class Campaign:
                 candidacy.leadership = term
                 candidacy.elected.send(term)  # before anything can send its loss
         if kept:
+            log.info("leading %r, epoch %d, as %r", self._service, term.epoch, term.candidate)
             candidacy.answer_waiting(term)
             # The term may have ended by now: `_saw_change` wakes this task only for terms it knows.
             self._terms.wake()

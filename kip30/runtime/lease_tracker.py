@@ -1,17 +1,23 @@
 """The leases of a client: each expires by the local clock, which notifies listeners."""
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kip30.driver.lease import Lease
+from kip30.driver.lease import LATE, Lease
 from kip30.runtime.dispatcher import Delivery, Dispatcher, Task
+
+log: logging.Logger = logging.getLogger(__name__)
 
 
 class SessionLost(NamedTuple):
     """A lease of this client ended although it was not closed.
 
     Members re-join and candidates are nominated again automatically.
+
+    Attributes:
+        reason: Why, in words; with the error of the last renewal if renewals failed.
     """
 
     reason: str
@@ -66,8 +72,13 @@ class LeaseTracker:
     def _ended(self, lease: Lease) -> None:
         with self._lock:
             task = self._leases.pop(lease, None)
-            listeners = [] if self._closed else list(self._listeners.values())
+            is_closed = self._closed
+            listeners = [] if is_closed else list(self._listeners.values())
         if task is not None:
             task.close()
+        if is_closed:
+            return
+        reason = lease.ended or LATE
+        log.warning("session lost: %s", reason)
         for delivery in listeners:
-            delivery.send(SessionLost(lease.ended or "not renewed in time"))
+            delivery.send(SessionLost(reason))

@@ -73,6 +73,11 @@ class LeaseBound:
         """When this ends unless the lease is renewed, in seconds on the lease's clock."""
         return self.lease.deadline
 
+    @property
+    def ending_reason(self) -> str:
+        """Why this has ended; while it holds, why it will if it is not renewed."""
+        return self._reason or self.lease.ended or self.lease.lateness
+
     def is_valid(self) -> bool:
         """Return whether this still holds now, by the clock."""
         return self._reason is None and self.lease.is_valid()
@@ -88,8 +93,7 @@ class LeaseBound:
             DefiniteError: It has ended (`LeadershipLostError` or `NotMemberError`).
         """
         if not self.is_valid():
-            reason = self._reason or self.lease.ended or "not renewed in time"
-            raise self.lost_error(f"{self!r} has ended: {reason}")
+            raise self.lost_error(f"{self!r} has ended: {self.ending_reason}")
 
     def end(self, reason: str) -> None:
         """Stop claiming, locally and at once; the caller must release the claim in the store."""
@@ -102,5 +106,5 @@ class LeaseBound:
             succeed(over, None)
 
     def _lease_ended(self) -> None:
-        self.end(self.lease.ended or "not renewed in time")
+        self.end(self.ending_reason)
         self._wake()

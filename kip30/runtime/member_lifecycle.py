@@ -342,7 +342,7 @@ class MemberLifecycle:
         self._store.drop(self)
 
     def _rejoin(self, member: Member) -> None:
-        self._lose(member, "not renewed in time")
+        self._lose(member, member.lease.ended or member.lease.lateness)
         if self._phases.is_over():
             return  # it has left meanwhile, or is not to re-join: the next step releases it
         self._release(member)
@@ -370,7 +370,7 @@ class MemberLifecycle:
     def _end_if_late(self) -> None:
         member = self.member
         if member is not None and not member.is_valid():
-            self._lose(member, "not renewed in time")
+            self._lose(member, member.lease.ended or member.lease.lateness)
 
     def _release(self, member: Member) -> bool:
         """Release the claim of *member*; false if the store did not confirm it.
@@ -396,6 +396,7 @@ class MemberLifecycle:
                 return
             member.end(reason)
             self._callbacks.lost(member)
+        log.info("lost member %r of %r: %s", self._id, self._group, reason)
         if phase is Phase.ENDED:
             fail(self._left, self._not_a_member())
         self._task.wake()

@@ -20,7 +20,7 @@ from kip30.driver import Context
 from kip30.driver.kit.batch_splitting import parts
 from kip30.driver.kit.future_chaining import all_of
 from kip30.driver.kit.timer import Timer
-from kip30.driver.lease import Lease
+from kip30.driver.lease import LATE, Lease
 from kip30.driver.records import Entry
 from kip30_backends.cassandra.client.connections import Statement, Statements
 from kip30_backends.cassandra.errors import closed
@@ -223,7 +223,7 @@ class Sessions:
                 return old
             session = self._session = self._begun()
         if old is not None:
-            self._end_former(old, "not renewed in time")
+            self._end_former(old, LATE)
         self._timer.after(self._interval, partial(self._round, session))
         return session
 
@@ -294,7 +294,6 @@ class Sessions:
         if session is not self._session:
             return
         if session.lease.expire():
-            _log.info("the lease was not renewed in time")
             return
         begun, errors = self._context.clock.now(), list[BaseException]()
         heard = partial(self._heard, session, errors)
@@ -308,6 +307,7 @@ class Sessions:
         if error is not None:
             _log.debug("a claim was not renewed: %s", error)
             errors.append(error)
+            session.lease.renewal_failed(error)
             session.lease.expire()
         elif any(map(session.has, renewal.result())):
             self._end(session, "the store ended a claim")

@@ -255,7 +255,6 @@ class Sessions:
         try:
             while not self._closing.wait(pause) and session is self._current.known():
                 if session.lease.expire():
-                    _log.info("the session was not renewed in time")
                     return
                 began = self._context.clock.now()
                 if self._renew(session, began, timeout):
@@ -277,9 +276,11 @@ class Sessions:
             )
         except Kip30Error as error:
             _log.debug("the session was not renewed: %s", error)
+            session.lease.renewal_failed(error)
             return False
-        except Exception:  # noqa: BLE001  otherwise renewals would end
+        except Exception as error:  # noqa: BLE001  otherwise renewals would end
             _log.exception("the session was not renewed")
+            session.lease.renewal_failed(error)
             return False
         if renewed:
             session.lease.renewed(sent_at)

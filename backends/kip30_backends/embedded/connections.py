@@ -152,6 +152,11 @@ class Connections:
         if self._refusal is not None:
             raise type(self._refusal)(*self._refusal.args)
 
+    @property
+    def file(self) -> Path:
+        """The database."""
+        return Path(self._file)
+
     def check_file(self) -> None:
         """Raise unless the path still names the file that was opened.
 

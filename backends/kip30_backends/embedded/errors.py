@@ -2,6 +2,7 @@
 
 import errno
 import os
+import resource
 import sqlite3
 from pathlib import Path
 
@@ -76,13 +77,31 @@ def _translated(error: sqlite3.Error | OSError, file: Path) -> Kip30Error:
         return ClosedError("closed while the operation was under way")
     if is_busy(error):
         return UnavailableError(stayed_locked(file))
-    trouble = _file_system_trouble(file.parent) if _may_be_the_file_systems(error) else ""
+    trouble = _shortage(error)
+    if not trouble and _may_be_the_file_systems(error):
+        trouble = _file_system_trouble(file.parent)
     if trouble:
         return StoreError(f"{trouble} ({error})")
     if isinstance(error, sqlite3.Error):
         return StoreError(f"{file} {_ADVICE.get(_code(error), 'cannot be used')} ({error})")
     name = error.filename or file
     return StoreError(f"{name} cannot be used: {os.strerror(error.errno or 0)}")
+
+
+def _shortage(error: sqlite3.Error | OSError) -> str:
+    """Return which limit on open files was met; SQLite only knows that it cannot open a file."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, sqlite3.Error) and _code(error) in _SYMPTOMS:
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as refusal:
+            number = refusal.errno
+    if number == errno.EMFILE:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return f"this process has no file descriptor left of its {most}: raise `ulimit -n`"
+    if number == errno.ENFILE:
+        return "this system has no file descriptor left: see fs.file-max"
+    return ""
 
 
 def _may_be_the_file_systems(error: sqlite3.Error | OSError) -> bool:

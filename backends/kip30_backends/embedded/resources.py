@@ -185,7 +185,9 @@ class Resources:
                 )
             except OSError as error:
                 _log.warning(
-                    "no inotify (%s): looking for changes from time to time", error.strerror
+                    "no inotify (%s; see fs.inotify.max_user_instances and max_user_watches):"
+                    " looking for changes from time to time",
+                    error.strerror,
                 )
         try:
             return PollingReader(self._settings.poll_seconds)

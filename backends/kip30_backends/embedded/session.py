@@ -19,7 +19,7 @@ from kip30.driver import Context
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.lifecycle import do_nothing
 from kip30.driver.kit.thread_start import join_others, started
-from kip30.driver.lease import Lease
+from kip30.driver.lease import LATE, Lease
 from kip30.errors import (
     ClosedError,
     Kip30Error,
@@ -29,6 +29,7 @@ from kip30.errors import (
     UsageError,
 )
 from kip30_backends.embedded.database import Database, LockBackoff, Transaction, Turn, WriteQueue
+from kip30_backends.embedded.errors import translate
 from kip30_backends.embedded.liveness import SessionLiveness
 from kip30_backends.embedded.liveness_locks import Locks
 
@@ -129,9 +130,15 @@ class Sessions:
             return
         self._end_if_replaced(session)
         if not session.lease.is_valid():
-            self.end(session, "not renewed in time", LockBackoff(_SHORT))
+            self.end(session, LATE, LockBackoff(_SHORT))
         elif self._clock.now() >= self._renew_at and not self._renewals_paused:
             self._renew(session)
+
+    def renewal_failed(self, error: Kip30Error | sqlite3.Error | OSError) -> None:
+        """Note why `renew` has raised *error*, for the reason with which the session may end."""
+        session = self.session
+        if session is not None:
+            session.lease.renewal_failed(translate(error, self._database.connections.file))
 
     def seconds_to_renewal(self) -> float | None:
         """Return how long until the next renewal; None if there is none to come."""
@@ -216,7 +223,7 @@ class Sessions:
             session = self._found_or_opened(backoff)
             if session.lease.is_valid():
                 return session
-            self.end(session, "not renewed in time", backoff)
+            self.end(session, LATE, backoff)
             backoff.pause("each new session ended before it could be used")
 
     def _found_or_opened(self, backoff: LockBackoff) -> Session:
@@ -398,8 +405,9 @@ class Renewal:
         """Renew the session if that is due; return the number of seconds until the next check."""
         try:
             self._sessions.renew()
-        except (Kip30Error, sqlite3.Error, OSError):
+        except (Kip30Error, sqlite3.Error, OSError) as error:
             _log.debug("retrying the renewal soon", exc_info=True)
+            self._sessions.renewal_failed(error)
             return _RETRY_PAUSE
         except Exception:  # noqa: BLE001  one bad callback must not end the leases of all
             _log.exception("a lease callback raised")

@@ -18,6 +18,7 @@ from typing_extensions import override
 from kip30.driver import Context
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.thread_start import join_others, started
+from kip30.driver.lease import LATE
 from kip30.errors import AuthenticationError, ClosedError, Kip30Error
 from kip30_backends.zookeeper.calls import Outbox, PendingOperation
 from kip30_backends.zookeeper.client.kazoo_setup import Server, Session, SessionIdentity
@@ -85,7 +86,7 @@ class ManagedSession(Owner):
             # Each server grants by its own limits, and keeps the session for as long from then on.
             self.session.lease.regranted(sent_at=sent_at, timeout_seconds=timeout_seconds)
             if self.session.lease.expire():
-                self._lost(self, "not renewed in time")
+                self._lost(self, LATE)
                 return
         self._outbox.attach(client)
         self._watches.connected()
@@ -99,12 +100,12 @@ class ManagedSession(Owner):
     def proven(self, sent_at: float) -> None:
         self.is_proven = True
         if self.session is not None and not self.session.lease.renewed(sent_at):
-            self._lost(self, "not renewed in time")
+            self._lost(self, LATE)
 
     @override
     def outgoing(self, most: int) -> Sequence[PendingOperation[Any]]:
         if self.session is not None and self.session.lease.expire():
-            self._lost(self, "not renewed in time")
+            self._lost(self, LATE)
             return ()
         return self._outbox.take(most, self.session)
 
@@ -227,8 +228,12 @@ class Sessions:
                 self._begin_to_replace()
         if managed is None or managed.session is None:
             return
+        if managed.client.trouble is not None:
+            managed.session.lease.renewal_failed(
+                why_unreachable(managed.client.trouble, self.server.hosts)
+            )
         if managed.session.lease.expire():
-            self._lose(managed, "not renewed in time")
+            self._lose(managed, LATE)
             return
         if managed.client.refused is not None:
             self._shared.outbox.refuse(why_unreachable(managed.client.refused, self.server.hosts))

@@ -16,13 +16,12 @@ from typing import Generic, Protocol, TypeVar
 from kip30.driver.clock import Clock
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.timer import Timer
-from kip30.driver.lease import Lease
+from kip30.driver.lease import LATE, Lease
 from kip30.errors import ClosedError, Kip30Error, UnavailableError
 
 _log = logging.getLogger(__name__)
 
 ENDED = "the store ended the session"
-LATE = "not renewed in time"
 
 _AFTER_TROUBLE = 0.1
 
@@ -201,7 +200,6 @@ class Renewal(Generic[S]):
         if session is not sessions.known():
             return
         if session.lease.expire():
-            _log.info("the session was not renewed in time")
             return
         sent_at = self._clock.now()
         renewed = self._renew(session, self._interval(session))
@@ -214,6 +212,7 @@ class Renewal(Generic[S]):
         error = renewed.exception()
         if error is not None:
             _log.debug("retrying the renewal after: %s", error)
+            session.lease.renewal_failed(error)
             self._timer.after(_AFTER_TROUBLE, again)
         elif not renewed.result():
             sessions.lost(session)

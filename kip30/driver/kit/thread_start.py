@@ -9,6 +9,7 @@ from collections import deque
 log: logging.Logger = logging.getLogger(__name__)
 
 _WARN_SECONDS = 1.0
+_LIMITS = "see `ulimit -u`, and the limit of tasks of the service or container (TasksMax, pids.max)"
 
 
 class _Postponed:
@@ -33,7 +34,7 @@ class _Postponed:
         now = time.monotonic()
         if now - self.warned_at >= _WARN_SECONDS:
             self.warned_at = now
-            log.warning("no thread: %s", str(error))
+            log.warning("no thread: %s; %s", str(error), _LIMITS)
 
 
 _postponed = _Postponed()

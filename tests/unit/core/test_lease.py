@@ -1,5 +1,6 @@
 from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
+from kip30.errors import UnavailableError
 
 
 def make(clock: ManualClock) -> Lease:
@@ -93,3 +94,21 @@ def test_a_longer_time_that_the_store_grants_counts_with_the_next_renewal() -> N
     assert lease.deadline == deadline
     assert lease.renewed(clock.now())
     assert lease.deadline == clock.now() + 18
+
+
+def test_it_ends_with_the_error_of_the_last_renewal() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    lease.renewal_failed(OSError("the first"))
+    lease.renewal_failed(UnavailableError("the disk is full"))
+    clock.advance(9)
+    assert lease.expire()
+    assert lease.ended == "not renewed in time: the disk is full"
+
+
+def test_a_renewal_that_succeeds_clears_the_error_of_one_that_failed() -> None:
+    clock = ManualClock()
+    lease = make(clock)
+    lease.renewal_failed(UnavailableError("the disk is full"))
+    lease.renewed(clock.now())
+    assert lease.lateness == "not renewed in time"

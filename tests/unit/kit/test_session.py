@@ -234,3 +234,12 @@ def test_a_replaced_session_is_renewed_no_more(renewing: Renewing) -> None:
     renewing.timer.after(0.2, past_the_retry.set)  # which would be due after 0.1 s
     assert past_the_retry.wait(10 * time_scale())
     assert not renewing.sent.acquire(blocking=False)
+
+
+def test_a_session_that_could_not_be_renewed_says_why(renewing: Renewing) -> None:
+    renewing.answers += [failed(UnavailableError("the servers are full"))] * 1000
+    session = renewing.store.get()
+    renewing.expect(1)
+    eventually(lambda: "the servers are full" in session.lease.lateness)
+    renewing.store.clock.advance(TIMEOUT)
+    eventually(lambda: session.lease.ended == "not renewed in time: the servers are full")

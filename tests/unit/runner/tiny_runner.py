@@ -99,6 +99,11 @@ class FileTerm(Term):
     def lost(self) -> threading.Event:
         return self._lost
 
+    @property
+    @override
+    def ending_reason(self) -> str:
+        return self.lease.ended or self.lease.lateness
+
     @override
     def is_valid(self) -> bool:
         return self.lease.is_valid()

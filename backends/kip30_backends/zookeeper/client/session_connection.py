@@ -60,7 +60,7 @@ class SessionConnection:
     """One session with the servers, on a thread of its own.
 
     Attributes:
-        trouble: Why the last connection ended, or could not be made.
+        trouble: Why the last connection ended, or could not be made; None while there is one.
         peer: The ``host:port`` of the last connection.
         live: Whether there is a connection.
         expired: Whether the servers said that the session has ended.
@@ -267,6 +267,7 @@ class SessionConnection:
         read_ms, write_ms = self._connection._connect(host, address, port)
         self.peer = f"{host}:{port}"
         self._patience_seconds = write_ms / 1000
+        self.trouble = None
         transport = self._transport = Transport(self._link(), self._owner, self._clock)
         self.live.set()
         self._was_live = True
