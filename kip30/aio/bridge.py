@@ -7,7 +7,7 @@ from contextvars import Context
 from typing import Any, TypeVar
 
 from kip30.aio.awaiting import LateError, outcome, post
-from kip30.aio.turns import Turns
+from kip30.aio.turns import CallTurns
 from kip30.aio.workers import Workers
 from kip30.errors import (
     ClosedError,
@@ -39,8 +39,8 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         limit = store.context.operation_timeout_seconds
         self._seconds = limit * _SLACK
-        self.turns: Turns = Turns(_AT_ONCE, self._seconds, limit)  # of all calls but reads
-        self._read_turns = Turns(_AT_ONCE, self._seconds, limit)
+        self.turns: CallTurns = CallTurns(_AT_ONCE, self._seconds, limit)  # of all calls but reads
+        self._read_turns = CallTurns(_AT_ONCE, self._seconds, limit)
         self._listening: set[asyncio.Task[None]] = set()
 
     def check(self) -> None:
@@ -155,7 +155,7 @@ class Bridge:
     async def _ask(
         self,
         request: Callable[[], Future[T]],
-        turns: Turns,
+        turns: CallTurns,
         late: type[Kip30Error],
         until: float,
     ) -> T:

@@ -11,7 +11,7 @@ from collections import deque
 from kip30.errors import UnavailableError
 
 
-class Turns:
+class CallTurns:
     """Admits a number of calls at once, first come, first served. For the loop's thread only.
 
     An async context manager for each call: entering it waits for a turn, and returns the moment,

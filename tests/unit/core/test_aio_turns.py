@@ -10,7 +10,7 @@ import pytest
 
 from kip30 import LifecycleError, UnavailableError
 from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
-from kip30.aio.turns import Turns
+from kip30.aio.turns import CallTurns
 from kip30.recipes.aio import AsyncLock
 from kip30_conformance.polling import time_scale
 
@@ -19,7 +19,7 @@ from .loops import occupy, properties, until
 LONG = 3600.0
 
 
-async def _taken(turns: Turns, gate: asyncio.Event) -> float:
+async def _taken(turns: CallTurns, gate: asyncio.Event) -> float:
     async with turns as end:
         await gate.wait()
         return end
@@ -27,7 +27,7 @@ async def _taken(turns: Turns, gate: asyncio.Event) -> float:
 
 def test_calls_begin_in_the_order_in_which_they_came() -> None:
     async def main() -> None:
-        turns, begun, gate = Turns(2, LONG, LONG), list[int](), asyncio.Event()
+        turns, begun, gate = CallTurns(2, LONG, LONG), list[int](), asyncio.Event()
 
         async def call(number: int) -> None:
             async with turns:
@@ -48,7 +48,7 @@ def test_calls_begin_in_the_order_in_which_they_came() -> None:
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_queued_call_has_its_whole_time_if_the_store_answers(*, answered: bool) -> None:
     async def main() -> None:
-        turns, loop, gate = Turns(1, LONG, LONG), asyncio.get_running_loop(), asyncio.Event()
+        turns, loop, gate = CallTurns(1, LONG, LONG), asyncio.get_running_loop(), asyncio.Event()
         first = asyncio.create_task(_taken(turns, gate))
         await asyncio.sleep(0)
         second = asyncio.create_task(_taken(turns, gate))
@@ -65,7 +65,7 @@ def test_a_queued_call_has_its_whole_time_if_the_store_answers(*, answered: bool
 
 def test_without_answers_the_queue_ends_in_time() -> None:
     async def main() -> None:
-        turns, gate = Turns(1, 0.05, 7), asyncio.Event()
+        turns, gate = CallTurns(1, 0.05, 7), asyncio.Event()
         calls = [asyncio.create_task(_taken(turns, gate)) for _ in range(5)]
         for call in calls[1:]:
             with pytest.raises(UnavailableError, match="no answer for 7 s: nothing was sent"):
@@ -79,7 +79,7 @@ def test_without_answers_the_queue_ends_in_time() -> None:
 
 def test_a_turn_that_comes_with_a_cancellation_is_passed_on() -> None:
     async def main() -> None:
-        turns, gate = Turns(1, LONG, LONG), asyncio.Event()
+        turns, gate = CallTurns(1, LONG, LONG), asyncio.Event()
         calls = [asyncio.create_task(_taken(turns, gate)) for _ in range(3)]
         await asyncio.sleep(0)
         gate.set()
