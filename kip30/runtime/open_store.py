@@ -3,7 +3,6 @@
 Internal: users see only the `PluginLocator` that made it.
 """
 
-import atexit
 import os
 import threading
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.future_callbacks import Callbacks
 from kip30.runtime.lease_tracker import LeaseTracker
 from kip30.runtime.lost_answers import Wait
+from kip30.runtime.process_end import ProcessEnd
 from kip30.runtime.subscriptions import Describe, Subscription, Subscriptions
 from kip30.runtime.unreadable import UnreadableLog
 
@@ -73,7 +73,7 @@ class OpenStore:
         except BaseException:
             backend.close()
             raise
-        atexit.register(self.close)
+        self._process_end = ProcessEnd(self.close)
 
     def check(self) -> None:
         """Raise unless this connection may be used here and now.
@@ -221,7 +221,7 @@ class OpenStore:
             self._gone.wait(self._patience)
 
     def _end(self, pursuits: list[Pursuit]) -> None:
-        atexit.unregister(self.close)
+        self._process_end.cancel()
         with ExitStack() as last_first:
             last_first.callback(self._gone.set)
             last_first.callback(self.callbacks.close)

@@ -1,6 +1,9 @@
-"""Opening and closing: G01 to G03 and G06 to G12."""
+"""Opening and closing: G01 to G03, G06 to G12 and G32."""
 
 import gc
+import json
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import wait
@@ -16,6 +19,7 @@ from kip30 import (
     ValueChange,
 )
 from kip30.config import Written
+from kip30_conformance.clients import multiprocess_end
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import together
 from kip30_conformance.clients.every_call import EVERY_CALL, Try, forgotten
@@ -194,6 +198,18 @@ class LifecycleTests(Suite):
         assert storage.fetch("k").result() == "v"
         assert member.is_valid()
         assert group.membership_list() == {"m"}
+
+    @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+    def test_G32_multiprocessing_ends(
+        self, harness: Harness, root: str, client: PluginLocator, method: str
+    ) -> None:
+        """What a process of multiprocessing holds is free when it has ended as usual."""
+        group, properties = client.group_membership("g"), harness.properties(root)
+        written = json.dumps({name: str(value) for name, value in properties.items()})
+        program = [sys.executable, "-m", multiprocess_end.__name__, method, "g", written]
+        run = subprocess.run(program, capture_output=True, text=True, check=False)
+        assert not group.membership_list()
+        assert (run.returncode, run.stdout) == (0, "worked to the end\n"), run.stderr
 
     def test_G12_block_ends_membership(
         self, harness: Harness, root: str, client: PluginLocator
