@@ -89,7 +89,8 @@ class LeaderElection(Handle, Generic[T]):
             data: What `get_leader` shows of it while it leads.
             on_elected: Called with the `Leadership` of every term, in order.
             on_lost: Called with the `Leadership` of every term that ended, unless by closing;
-                it does not wait for *on_elected* to return.
+                it does not wait for *on_elected* to return. No other candidate is elected before
+                both have returned, unless the lease would have ended by then.
 
         Raises:
             InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
@@ -104,17 +105,17 @@ class LeaderElection(Handle, Generic[T]):
     def resign(self, candidate: str) -> None:
         """End the leadership and the candidacy of *candidate*; nominate again to return.
 
-        The leadership ends locally as soon as this is called.
+        The leadership ends locally as soon as this is called. The store is told when the work under
+        it has let go: callbacks of the candidate have returned, *on_lost* included, and a `lead` in
+        another thread has left its block; at the latest when the lease would have ended without
+        another renewal. A callback or a block that calls this lets go by that.
 
         Raises:
             NotNominatedError: It is not nominated here.
-            OutcomeUnknownError: The store did not answer in time. The request is retried until it
-            does; at the latest the lease ends by itself.
+            OutcomeUnknownError: The work did not let go, or the store did not answer, by the
+                operation timeout. The store is told later; at the latest the lease ends by itself.
         """
-        resigned = self._resigned(candidate)
-        if not wait([resigned], self._store.context.operation_timeout_seconds).done:
-            raise OutcomeUnknownError(_UNCONFIRMED.format(candidate))
-        resigned.result()
+        self._resign(candidate)
 
     def leadership(self, candidate: str) -> Leadership | None:
         """Return the present term of *candidate*, or None if it does not lead."""
@@ -151,7 +152,8 @@ class LeaderElection(Handle, Generic[T]):
             if leadership is None:
                 patience = 0.0
                 raise NotElectedError(f"{candidate!r} was not elected to lead {self.service!r}")
-            yield leadership
+            with leadership.working():
+                yield leadership
         finally:
             if not self._store.is_foreign():
                 wait([self._campaign.withdraw(candidacy)], patience)
@@ -223,8 +225,10 @@ class LeaderElection(Handle, Generic[T]):
         data: T,
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
+        *,
+        is_internal: bool = False,
     ) -> Candidacy:
-        """Return a nomination that is not made yet."""
+        """Return a nomination that is not made yet; see `Candidacy`."""
         self._check()
         check_callable(on_elected=on_elected, on_lost=on_lost)
         return Candidacy(
@@ -233,6 +237,7 @@ class LeaderElection(Handle, Generic[T]):
             self._store.dispatcher,
             on_elected=on_elected,
             on_lost=on_lost,
+            is_internal=is_internal,
         )
 
     def _tried(self, candidacy: Candidacy, seconds: float) -> bool:
@@ -242,13 +247,28 @@ class LeaderElection(Handle, Generic[T]):
         candidacy.tried.result()
         return candidacy.leads()
 
-    def _resigned(self, candidate: str) -> Future[None]:
-        """Withdraw *candidate*, locally at once; the future ends when the store knows."""
+    def _resign(self, candidate: str, first: Callable[[], object] = lambda: None) -> None:
+        """Resign, and do *first* before the time begins in which the store must answer."""
+        resigned = self._resigned(candidate)
+        if resigned is None:
+            return
+        first()
+        if not wait([resigned], self._store.context.operation_timeout_seconds).done:
+            raise OutcomeUnknownError(_UNCONFIRMED.format(candidate))
+        resigned.result()
+
+    def _resigned(self, candidate: str) -> Future[None] | None:
+        """Withdraw *candidate*, locally at once; the future ends when the store knows.
+
+        None if the store cannot be told before the caller, a callback of the candidate, returns:
+        another one waits for it.
+        """
         self._check()
         candidacy = self._campaign.find(candidate)
         if candidacy is None:
             raise NotNominatedError(f"{candidate!r} is not nominated for {self.service!r} here")
-        return self._campaign.withdraw(candidacy)
+        resigned = self._campaign.withdraw(candidacy)
+        return None if self._campaign.waits_for_caller(candidacy) else resigned
 
 
 def waiting_seconds(timeout_seconds: float | None) -> float:

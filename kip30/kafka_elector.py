@@ -37,6 +37,7 @@ from kip30.errors import (
     NotNominatedError,
 )
 from kip30.runtime.candidacy import Leadership
+from kip30.runtime.term_work import TermWork, ThreadOrTask, present_runner
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -59,6 +60,9 @@ class _Callbacks:
         self._newest: Leadership | None = None  # the newest term of ours; set by `elected`
         self._overtaken = NOBODY  # the epoch in which another broker leads; set by `overtaken`
         self._announced: Leadership | None = None  # LEADING if not None; set by `_due`
+        # The terms that are not over for the callbacks: the store is told of their end afterwards.
+        self._work: dict[Leadership, TermWork] = {}
+        self._runner: ThreadOrTask | None = None  # what calls callbacks just now
         self._caller: threading.Thread | None = None  # the thread that calls callbacks just now
         self.latest: Leadership | None = None  # announced last, perhaps over; set by `_due`
 
@@ -66,6 +70,7 @@ class _Callbacks:
         """Announce *term*, unless it has ended by then, and later its end."""
         with self._changed:
             self._newest = term
+            self._work[term] = term.begin_work(self._runner, lasts=True)
         # Also when the locator is closed: then `PluginLocator.close` itself calls this.
         term.over.add_done_callback(lambda _: self.proceed())
         self.proceed()
@@ -87,6 +92,7 @@ class _Callbacks:
                 callback()
             except BaseException:  # the next callback must still be called
                 log.exception("%r raised", callback)
+            self._end_work()
 
     def finish(self) -> None:
         """Call what is due and wait until that is done, but not for a callback that calls this."""
@@ -98,16 +104,39 @@ class _Callbacks:
     def _due(self) -> Callable[[], object] | None:
         """Make the next transition and return its callback; without one, stop calling."""
         with self._changed:
+            runner = present_runner()
+            self._run_by(runner)
             if self._announced is not None and self._is_over(self._announced):
                 self._announced = None
                 return self._on_resigning
             newest = self._newest
             if self._announced is None and newest is not None and not self._is_over(newest):
                 self._announced = self.latest = newest
+                if newest not in self._work:  # another broker was seen to lead meanwhile
+                    self._work[newest] = newest.begin_work(runner, lasts=True)
                 return self._on_becoming
+            self._run_by(None)
             self._caller = None
             self._changed.notify_all()
-            return None
+        self._end_work()
+        return None
+
+    def _run_by(self, runner: ThreadOrTask | None) -> None:
+        self._runner = runner
+        for work in self._work.values():
+            work.runner = runner
+
+    def _end_work(self) -> None:
+        """End the work of the terms for which no callback is due any longer."""
+        with self._changed:
+            over = [
+                term
+                for term in self._work
+                if term is not self._announced and (term is not self._newest or self._is_over(term))
+            ]
+            ended = [(term, self._work.pop(term)) for term in over]
+        for term, work in ended:
+            term.end_work(work)
 
     def _is_over(self, term: Leadership) -> bool:
         return not term.is_valid() or term.epoch <= self._overtaken
@@ -205,11 +234,19 @@ class LeaderElectorAdapter(Closeable):
     def resign(self) -> None:
         """Give up leadership and candidacy, until `elect`; nothing happens without a candidacy.
 
+        The store is told when *on_resigning_as_leader* has returned. A callback that calls this
+        does not wait for that.
+
         Raises:
-            OutcomeUnknownError: The store did not answer in time; it gets the resignation later.
+            OutcomeUnknownError: The callback did not return, or the store did not answer, in time;
+                the store gets the resignation later.
         """
+        self._resign(lambda: None)
+
+    def _resign(self, first: Callable[[], object]) -> None:
+        """Resign, and do *first* before the time begins in which the store must answer."""
         try:
-            self._election.resign(str(self._broker_id))
+            self._election._resign(str(self._broker_id), first)  # noqa: SLF001  an adapter of it
         except NotNominatedError:
             return
         finally:
@@ -229,7 +266,7 @@ class LeaderElectorAdapter(Closeable):
             return
         self._election.remove_listener(self._leader_changed)
         try:
-            self.resign()
+            self._resign(self._callbacks.finish)
         except (ClosedError, LifecycleError):
             return
         finally:

@@ -18,6 +18,7 @@ Under asyncio let the loop handle the signal, and leave the block of the locator
 """
 
 import logging
+import math
 import os
 import signal
 import socket
@@ -33,12 +34,29 @@ from typing_extensions import override
 from kip30.driver.closeable import Closeable
 from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError, UsageError
+from kip30.runtime.term_work import ReleaseHold, holding
 
 log: logging.Logger = logging.getLogger(__name__)
 
 _Handler = Callable[[int, FrameType | None], object] | int | None
 _REPEAT_SECONDS = 0.02
 _SPIN_SECONDS = 0.001
+_GRACE_SECONDS = 5.0
+"""How long the main thread may take if no lease says how long."""
+
+_STATUS_OF_SIGNAL = 128
+"""What a shell adds to the number of a signal that ended a process."""
+
+_ENDS_NOTHING = {
+    signal.SIGCHLD,
+    signal.SIGCONT,
+    signal.SIGURG,
+    signal.SIGWINCH,
+    signal.SIGTSTP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+}
+_LIBRARY = {"kip30", "kip30_backends"}
 _WAKE = 0
 """A number in the mailbox that is no signal."""
 _NO_DESCRIPTOR = -1
@@ -50,16 +68,27 @@ def close_on_signals(
 ) -> AbstractContextManager[None]:
     """Return a context in which a signal closes *locators* before it takes its usual effect.
 
-    On the first of *signals* a thread closes the locators, one after the other, each by its
-    operation timeout; calls in other threads end with `ClosedError` meanwhile. Then the handler
-    that was there before gets the signal; without one the process ends by the signal, so that its
-    exit status is that of the signal. Further signals are ignored until then. The same happens if
-    the block ends before the locators are closed.
+    On the first of *signals* threads close the locators, each by its operation timeout: terms and
+    members end locally at once, and calls in other threads end with `ClosedError`. The store is
+    told when the work has let go, or when the leases would have ended without another renewal.
+
+    *Without a handler before*, the work of the main thread lets go as soon as that thread runs
+    Python code outside of kip30: it goes on no further, the locators are closed, and the process
+    ends by the signal. If the main thread does not get there before the leases end, as in a long
+    call of a C library or in `signal.sigwait`, the process ends with status 128 plus the number of
+    the signal, and the store is not told: others lead after the session timeout. The first process
+    of a container (PID 1), which its own signals do not end, ends with that status, too. As with
+    the signal itself, no buffer is flushed and no ``finally`` runs.
+
+    *With a handler before*, that handler gets the signal once, when the terms have ended, and the
+    main thread goes on. Its work has let go when this block ends.
+
+    Work in other threads has let go when the callbacks of nominations have returned, and the blocks
+    of `lead` are left; threads that only ask `is_valid` are not waited for. Further signals are
+    ignored until the process ends, or until the handler before has been called.
 
     A signal that is ignored, as SIGHUP under `nohup`, stays ignored. A forked child does not close
-    what it inherited: its signals have the effect they had before. Where the main thread does not
-    run Python code, as in a long call of a C library, the locators are closed, but the process ends
-    only when that call does. Linux only.
+    what it inherited: its signals have the effect they had before. Linux only.
 
     Args:
         *locators: What to close: locators, or handles of theirs.
@@ -78,7 +107,12 @@ class _ClosingOnSignals(AbstractContextManager[None]):
     The handler runs in the main thread, between any two instructions of it: the locks of this
     library may be held by the very code it interrupts. So it takes no lock and closes nothing.
 
-        waiting --signal--> closing --closed--> repeating --the handler notices--> over
+        waiting    --a signal-->                     ending
+        ending     --the terms have ended-->         repeating
+        repeating  --the main thread stands still--> closing     (no handler before)
+        repeating  --the handler before is called--> letting go  (with one)
+        letting go --the block ends-->               closing
+        closing    --the store is told-->            ended
     """
 
     def __init__(self, locators: Sequence[Closeable], signals: Sequence[int]) -> None:
@@ -93,10 +127,13 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         self._is_ending = False
         # The first signal, set by the thread before it closes anything.
         self._number: int | None = None
-        # Set by the thread: everything is closed; it sends nothing further to the main thread.
-        self._is_closed = False
+        # Set by the thread: the terms have ended; it sends no further signal to the main thread;
+        # all is done.
+        self._is_repeating = False
+        self._has_repeated = False
         self._has_ended = False
-        # Written by the main thread only: the handler noticed the close, or the block ended.
+        # Written by the main thread only: the handler knows that the terms have ended and has
+        # stopped the main thread or called the handler before, or the block ended.
         self._is_over = False
 
     @override
@@ -132,23 +169,28 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         number = self._number or self._next_signal()
         self._mailbox.close()
         if number is not None and not was_delivered:
-            self._close_all()
+            for locator in self._locators:
+                _close(locator)
             self._deliver(number, None)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._mailbox.is_foreign():
             self._restore()
             self._deliver(number, frame)
-        elif not self._is_closed:
+        elif not self._is_repeating:
             self._asked = self._asked or number
             self._mailbox.put(number)
         elif not self._is_over and self._number is not None:
-            self._finish(self._number, frame)
+            self._go_on(self._number, frame)
 
-    def _finish(self, number: int, frame: FrameType | None) -> None:
+    def _go_on(self, number: int, frame: FrameType | None) -> None:
+        """Stop here until the locators are closed, or call the handler before."""
+        is_last = self._before[number] == signal.SIG_DFL
+        if is_last and _is_in_library(frame):
+            return  # its locks are needed for closing: the next repetition comes soon
         self._is_over = True
         # No repetition may reach the former handler. The sleep lets a pending one arrive here.
-        while not self._has_ended:
+        while not (self._has_ended if is_last else self._has_repeated):
             time.sleep(_SPIN_SECONDS)
         self._restore()
         self._deliver(number, frame)
@@ -162,15 +204,18 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         before = self._before[number]
         if callable(before):
             before(number, frame)
-        else:
-            os.kill(os.getpid(), number)
+            return
+        os.kill(os.getpid(), number)
+        if self._ends_process(number):  # but not the first process of a pid namespace
+            os._exit(_STATUS_OF_SIGNAL + number)
+
+    def _ends_process(self, number: int) -> bool:
+        return self._before[number] == signal.SIG_DFL and number not in _ENDS_NOTHING
 
     def _run(self) -> None:
         self._number = self._next_signal()
         if self._number is not None:
-            self._close_all()
-            self._is_closed = True
-            self._repeat(self._number)
+            self._close(self._number)
         self._has_ended = True
 
     def _next_signal(self) -> int | None:
@@ -183,19 +228,106 @@ class _ClosingOnSignals(AbstractContextManager[None]):
                 return number
         return self._asked
 
-    def _repeat(self, number: int) -> None:
-        """Send the signal to the main thread until the handler notices the close."""
-        main = threading.main_thread().ident
-        while main is not None and not self._is_over:
-            signal.pthread_kill(main, number)
-            time.sleep(_REPEAT_SECONDS)
+    def _close(self, number: int) -> None:
+        """Close the locators; tell their stores when the main thread has let go."""
+        closers = [_Closer(locator) for locator in self._locators]
+        for closer in closers:
+            closer.begin()
+        self._repeat(number, closers)
+        self._has_repeated = True
+        while self._before[number] != signal.SIG_DFL and not self._is_ending:
+            self._mailbox.get(wait=True)
+        for closer in closers:
+            closer.let_go()
+        seconds = _seconds_left(closers)
+        for closer in closers:
+            closer.end(seconds)
 
-    def _close_all(self) -> None:
-        for locator in self._locators:
-            try:
-                locator.close()
-            except Exception:
-                log.exception("not closed at a signal")
+    def _repeat(self, number: int, closers: "Sequence[_Closer]") -> None:
+        """Send the signal to the main thread until the handler notices that the terms have ended.
+
+        If that is not before the first lease ends, end the process.
+        """
+        main = threading.main_thread().ident
+        until = time.monotonic() + _GRACE_SECONDS
+        while main is not None and not self._is_over:
+            self._is_repeating = all(closer.has_ended_terms() for closer in closers)
+            if self._is_repeating:
+                signal.pthread_kill(main, number)
+                until = time.monotonic() + _seconds_left(closers, until - time.monotonic())
+            if time.monotonic() >= until and self._ends_process(number):
+                os._exit(_STATUS_OF_SIGNAL + number)
+            time.sleep(_REPEAT_SECONDS if self._is_repeating else _SPIN_SECONDS)
+
+
+class _Closer:
+    """Closes one locator on a thread, and holds back what its store is told.
+
+    Without a thread to spare it is closed in the end, by the caller.
+    """
+
+    def __init__(self, locator: Closeable) -> None:
+        self._locator = locator
+        self._hold = ReleaseHold(threading.main_thread().ident or 0)
+        self._has_let_go = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kip30-signal-close", daemon=True)
+        self._has_thread = False
+
+    def begin(self) -> None:
+        """End the terms, soon."""
+        self._has_thread = started(self._thread)
+
+    def has_ended_terms(self) -> bool:
+        """Return whether the terms have ended, if this had a thread for that."""
+        return self._hold.is_used.is_set() or self._has_closed()
+
+    def seconds_left(self) -> float:
+        """Return how long the lease would be valid yet; infinite if nothing is held."""
+        return self._hold.remaining_seconds()
+
+    def let_go(self) -> None:
+        """Hold nothing back any longer."""
+        self._hold.release()
+        self._has_let_go.set()
+
+    def end(self, seconds: float) -> None:
+        """Wait up to *seconds* until it is closed."""
+        if self._has_thread:
+            self._thread.join(seconds)
+        else:
+            _close(self._locator)
+
+    def _has_closed(self) -> bool:
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        with holding(self._hold):
+            _close(self._locator)
+        if self._hold.is_used.is_set():
+            self._has_let_go.wait()
+            _close(self._locator)  # waits for what the first close left to a thread
+
+
+def _seconds_left(closers: "Sequence[_Closer]", without: float = _GRACE_SECONDS) -> float:
+    """Return how long the first lease would be valid; *without* any, that."""
+    seconds = min((closer.seconds_left() for closer in closers), default=math.inf)
+    return without if math.isinf(seconds) else max(0.0, seconds)
+
+
+def _close(locator: Closeable) -> None:
+    try:
+        locator.close()
+    except Exception:
+        log.exception("not closed at a signal")
+
+
+def _is_in_library(frame: FrameType | None) -> bool:
+    """Return whether *frame*, or what called it, is code of this library."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARY:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class _Mailbox:

@@ -44,6 +44,7 @@ from kip30_conformance.suites.guard_races import GuardRaceTests
 from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.kafka_elector import ElectorTests
 from kip30_conformance.suites.leases import LeaseTests
+from kip30_conformance.suites.letting_go import LettingGoTests
 from kip30_conformance.suites.lifecycle import LifecycleTests
 from kip30_conformance.suites.line_recipes import LineRecipeTests
 from kip30_conformance.suites.listener_callbacks import ListenerCallbackTests
@@ -75,6 +76,7 @@ from kip30_conformance.suites.write_guards import GuardTests
 
 SUITES: tuple[type[Suite], ...] = (
     LifecycleTests,
+    LettingGoTests,
     ForkTests,
     ThreadFaultTests,
     EventLoopTests,

@@ -5,10 +5,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Generic, Self, TypeVar
 
-from kip30.aio.bridge import Bridge
+from kip30.aio.bridge import Bridge, for_task, task_runner
 from kip30.aio.listening import Listeners
 from kip30.errors import ClosedError, OutcomeUnknownError
 from kip30.runtime.base_handle import LoopHandle
+from kip30.runtime.term_work import acting_as
 
 H = TypeVar("H", bound=LoopHandle)
 
@@ -27,8 +28,9 @@ class Closing:
         if self._bridge.closed:
             return
         self._bridge.check()
-        ended = [handle for handle in self._handles if handle.end_here()]
-        self._in_store += [self._bridge.submit(handle.end_in_store) for handle in ended]
+        with acting_as(task_runner()):
+            ended = [handle for handle in self._handles if handle.end_here()]
+        self._in_store += [self._bridge.submit(for_task(handle.end_in_store)) for handle in ended]
         for end in self._in_store:
             with suppress(ClosedError):  # the locator's close has ended it
                 async with self._bridge.turns as until:

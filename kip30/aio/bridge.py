@@ -1,6 +1,7 @@
 """Connects one event loop to one open store: calls do not block, and end in time."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import Context
@@ -18,6 +19,7 @@ from kip30.errors import (
     UnavailableError,
 )
 from kip30.runtime.open_store import OpenStore
+from kip30.runtime.term_work import ThreadOrTask, acting_as
 
 T = TypeVar("T")
 
@@ -25,6 +27,22 @@ _SLACK = 1.1  # longer than the store's own, so that its errors come first: they
 
 _AT_ONCE = 128
 """How many reads, and how many other calls, of one loop are under way at once."""
+
+
+def task_runner() -> ThreadOrTask:
+    """Return the running task, as what runs the caller."""
+    return ThreadOrTask(threading.get_ident(), asyncio.current_task())
+
+
+def for_task(function: Callable[[], T]) -> Callable[[], T]:
+    """Return *function* for another thread, which acts for the running task then."""
+    runner = task_runner()
+
+    def call() -> T:
+        with acting_as(runner):
+            return function()
+
+    return call
 
 
 class Bridge:
@@ -88,7 +106,7 @@ class Bridge:
         """
         self.check()
         async with self.turns as until:
-            result = await self.finish(self.submit(function), late, until)
+            result = await self.finish(self.submit(for_task(function)), late, until)
             self.turns.answered()
             return result
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.awaiting import LateError, outcome
-from kip30.aio.bridge import Bridge
+from kip30.aio.bridge import Bridge, task_runner
 from kip30.aio.leased import AsyncLeadership, CancelledOnLoss, Faces
 from kip30.aio.listening import AsyncListener
 from kip30.driver.records import Snapshot
@@ -25,6 +25,7 @@ from kip30.errors import DefiniteError, NotElectedError, OutcomeUnknownError
 from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.candidacy import Candidacy, Leadership, LeadershipListener
 from kip30.runtime.future_callbacks import check_callable
+from kip30.runtime.term_work import acting_as
 
 T = TypeVar("T")
 
@@ -58,8 +59,11 @@ class ElectionRequests(LeaderElection[T], LoopHandle):
         """End the nomination, locally at once; also before it is made."""
         return self._campaign.withdraw(candidacy)
 
-    def resigned(self, candidate: str) -> Future[None]:
-        """Withdraw *candidate*, locally at once; the store confirms it by the future."""
+    def resigned(self, candidate: str) -> Future[None] | None:
+        """Withdraw *candidate*, locally at once; the store confirms it by the future.
+
+        None if that waits for the caller.
+        """
         return self._resigned(candidate)
 
     def elected(self, candidate: str) -> Future[Leadership | None]:
@@ -104,7 +108,10 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
     async def resign(self, candidate: str) -> None:
         """See `kip30.LeaderElection.resign`. It takes effect locally even if this is cancelled."""
         self._bridge.check()
-        await self._bridge.shared(self._handle.resigned(candidate), OutcomeUnknownError)
+        with acting_as(task_runner()):
+            resigned = self._handle.resigned(candidate)
+        if resigned is not None:
+            await self._bridge.shared(resigned, OutcomeUnknownError)
 
     async def wait_elected(
         self, candidate: str, timeout_seconds: float | None = None
@@ -161,8 +168,9 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         candidacy = self._handle.candidacy(candidate, data)
         leadership = await self._elected(candidacy, first_try, timeout_seconds)
         try:
-            async with CancelledOnLoss(leadership) if cancel_on_loss else nullcontext():
-                yield leadership
+            with leadership.working(task_runner()):
+                async with CancelledOnLoss(leadership) if cancel_on_loss else nullcontext():
+                    yield leadership
         finally:
             await self._withdrawn(candidacy)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -15,6 +16,7 @@ from kip30.errors import LeadershipLostError
 from kip30.runtime.candidacy import Leadership
 from kip30.runtime.leased import LeaseBound
 from kip30.runtime.member_lifecycle import Member
+from kip30.runtime.term_work import ThreadOrTask
 
 H = TypeVar("H", bound=LeaseBound)
 
@@ -116,6 +118,10 @@ def _end(face: "ReferenceType[AsyncLeaseBound[Any]]") -> None:
 
 class AsyncLeadership(AsyncLeaseBound[Leadership]):
     """One term of one candidate; see `kip30.Leadership`. Usable as ``fence=``."""
+
+    def working(self, runner: ThreadOrTask) -> AbstractContextManager[None]:
+        """Return a block of *runner* that works under this."""
+        return self._held.working(runner)
 
     @property
     def service(self) -> str:

@@ -7,6 +7,7 @@ Until that is done there is no second call, and no thread waits: see
 
 import inspect
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -19,6 +20,7 @@ from kip30.aio.bridge import Bridge
 from kip30.driver.kit.futures import succeed
 from kip30.errors import Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30.runtime.dispatcher import Suspended
+from kip30.runtime.term_work import TermWork, ThreadOrTask, running_work
 
 E = TypeVar("E")
 
@@ -58,14 +60,20 @@ class Listener(Generic[E]):
     def __call__(self, event: E) -> Suspended | None:
         """Call the function soon, in the loop; return a future that is done when it has ended."""
         rest = Suspended()
-        return rest if self._bridge.post(lambda: self._start(event, rest)) else None
+        work = running_work()
+        if work is not None:
+            work.runner = None  # until the loop has made a task of it
+        is_posted = self._bridge.post(lambda: self._start(event, rest, work))
+        return rest if is_posted else None
 
-    def _start(self, event: E, rest: Suspended) -> None:
+    def _start(self, event: E, rest: Suspended, work: TermWork | None = None) -> None:
         if self.removed or self._home.closed or self._bridge.closed:
             succeed(rest, None)
             return
         # A task that is cancelled before its first step never runs: only its end is certain.
         task = self._bridge.start(self._run(event), self._context.copy())
+        if work is not None:
+            work.runner = ThreadOrTask(threading.get_ident(), task)
         task.add_done_callback(lambda _: succeed(rest, None))
 
     async def _run(self, event: E) -> None:

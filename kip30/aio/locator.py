@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Self, TypeVar, overload
 
 from kip30.aio.awaiting import outcome
-from kip30.aio.bridge import Bridge
+from kip30.aio.bridge import Bridge, for_task
 from kip30.aio.closing_thread import ClosingThread
 from kip30.aio.election import AsyncLeaderElection, ElectionRequests
 from kip30.aio.listeners import AsyncListenerRegistry, ListenerRequests
@@ -92,10 +92,11 @@ class AsyncPluginLocator:
         """
         if self._bridge is None or self._bridge.store.is_foreign():
             return
+        self._bridge.store.end_terms()
         try:
             await self._bridge.end_listening()
         finally:
-            await ClosingThread(self._close).end()
+            await ClosingThread(for_task(self._close)).end()
 
     @property
     def backend(self) -> Backend:

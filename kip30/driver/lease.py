@@ -79,6 +79,18 @@ class Lease:
         """Return the time left until the deadline; 0 once the lease has ended."""
         return max(0.0, self._deadline - self._clock.now()) if self.is_valid() else 0.0
 
+    def store_deadline(self) -> float:
+        """Return when the store itself ends the lease, at the latest, unless it is renewed.
+
+        That is a margin after the deadline. Once the lease has ended, it is no later than a margin
+        from now.
+        """
+        is_valid = self.is_valid()
+        with self._lock:
+            margin = self.timeout_seconds - self._span
+            until = self._deadline + margin
+            return until if is_valid else min(until, self._clock.now() + margin)
+
     def renewed(self, sent_at: float) -> bool:
         """Note an acknowledged renewal; false if the lease had ended by then."""
         with self._lock:

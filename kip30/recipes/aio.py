@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from kip30.aio.async_handle import Closing
 from kip30.aio.awaiting import post
-from kip30.aio.bridge import Bridge
+from kip30.aio.bridge import Bridge, task_runner
 from kip30.aio.leased import AsyncLeaseBound
 from kip30.aio.locator import AsyncPluginLocator
 from kip30.driver.clock import Clock
@@ -31,6 +31,7 @@ from kip30.recipes.read_write_lock import ReadWriteLockRequests
 from kip30.recipes.semaphore import SemaphoreRequests
 from kip30.recipes.steps import Await, Steps
 from kip30.runtime.base_handle import LoopHandle
+from kip30.runtime.term_work import acting_as
 
 T = TypeVar("T")
 G = TypeVar("G", bound=Grip)
@@ -72,7 +73,8 @@ class AsyncGrip(Generic[G]):
 
     async def release(self) -> None:
         """See `kip30.recipes.Grip.release`. It takes effect locally even if this is cancelled."""
-        released = self._grip.begin_release()
+        with acting_as(task_runner()):
+            released = self._grip.begin_release()
         with suppress(ClosedError, NotMemberError):  # it has ended, and all that it held with it
             await self._bridge.shared(released, OutcomeUnknownError)
 
@@ -96,6 +98,16 @@ class AsyncGrip(Generic[G]):
 
 class AsyncFencedGrip(AsyncGrip[FencedGrip]):
     """`kip30.recipes.FencedGrip`, awaited. Usable as ``fence=``."""
+
+    @override
+    async def __aenter__(self) -> Self:
+        self._grip.enter_block(task_runner())
+        return self
+
+    @override
+    async def __aexit__(self, *_error: object) -> None:
+        self._grip.leave_block()
+        await super().__aexit__()
 
     @property
     def service(self) -> str:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from typing import Self
 
 from typing_extensions import override
 
@@ -17,6 +18,7 @@ from kip30.errors import (
 )
 from kip30.runtime.candidacy import Leadership
 from kip30.runtime.leased import LeaseBound
+from kip30.runtime.term_work import TermWork, ThreadOrTask, present_runner
 
 Release = Callable[[], Future[None]]
 """Releases what is held, locally at once; the future ends when the store has confirmed it."""
@@ -120,6 +122,30 @@ class FencedGrip(Grip):
         """Hold the lock by *term*."""
         super().__init__(term, term.epoch, release, seconds)
         self.service: str = term.service
+        self._term = term
+        # The block of the ``with``, for which the lock's own close waits.
+        self._block: TermWork | None = None
+
+    @override
+    def __enter__(self) -> Self:
+        """Return the grip itself."""
+        self.enter_block(present_runner())
+        return self
+
+    @override
+    def __exit__(self, *_error: object) -> None:
+        """Release it."""
+        self.leave_block()
+        super().__exit__()
+
+    def enter_block(self, runner: ThreadOrTask) -> None:
+        """Note that *runner* works with it, until `leave_block`."""
+        self._block = self._term.begin_work(runner)
+
+    def leave_block(self) -> None:
+        """Note that no block works with it any longer."""
+        if self._block is not None:
+            self._term.end_work(self._block)
 
     @property
     def epoch(self) -> int:

@@ -117,7 +117,7 @@ class LockElection(RecipeHandle, LeaderElection[str]):
         def end(_term: Leadership) -> None:
             self.withdraw(candidacy)
 
-        candidacy = self._candidacy(new_nonce(), about, on_lost=end)
+        candidacy = self._candidacy(new_nonce(), about, on_lost=end, is_internal=True)
         return candidacy
 
     def _grip(self, candidacy: Candidacy) -> FencedGrip | None:
@@ -267,6 +267,7 @@ class Lock(Closeable):
     def close(self) -> None:
         """Release what is held through this object, and end all that wait. Idempotent.
 
-        A caller that waits gets `LifecycleError`. The locator stays open.
+        A grip whose ``with`` block another thread has not left yet is released in the store when
+        that is left. A caller that waits gets `LifecycleError`. The locator stays open.
         """
         self._requests.close()

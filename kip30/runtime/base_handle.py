@@ -93,9 +93,10 @@ class Handle(Closeable):
     def close(self) -> None:
         """Give back what was claimed through this handle and remove its listeners. Idempotent.
 
-        Returns by the operation timeout. Releases that the store has not confirmed by then are
-        retried until it answers. Further calls raise `LifecycleError`. The locator and its other
-        handles stay open. In a forked child nothing happens.
+        Returns by the operation timeout. Releases that the store has not confirmed by then, or that
+        wait for work under a term, are sent until it answers. Further calls raise
+        `LifecycleError`. The locator and its other handles stay open. In a forked child nothing
+        happens.
         """
         if not self._store.is_foreign() and self._end_here():
             self._end_in_store()

@@ -14,6 +14,9 @@ on_lost must not queue behind tasks that wait for a store that does not respond.
     leading         the lease ends, or the store has another leader         waiting, new nonce
     any of these    resign, or the handle closes                            leaving
     leaving         the store confirms the release, or the lease has ended  gone
+
+A term that has ended is released in the store when the work under it has let go
+(`kip30.runtime.term_work`).
 """
 
 import logging
@@ -79,8 +82,9 @@ class Campaign:
         # under the lock; the task alone removes.
         self._leaving: list[Candidacy] = []
         self._late_claims = LateClaims(store, service, self._release)
-        # Claims to be given back. Any task appends; the campaign's alone removes.
-        self._surplus: list[Claim] = []
+        # Ended terms whose claims must be given back. Any task appends; the campaign's alone
+        # removes.
+        self._surplus: list[Leadership] = []
         self._watch = ServiceWatch(store, service, self._saw_change)
         # Whether a request was sent to the store since it was last idle. Written under the lock.
         self._is_kept = False
@@ -131,7 +135,7 @@ class Campaign:
     def withdraw(self, candidacy: Candidacy) -> Future[None]:
         """End a nomination and its leadership, locally at once.
 
-        The future ends when the store knows.
+        The future ends when the store knows, which is told when the work under the term has let go.
         """
         with self._lock:
             if self._candidacies.get(candidacy.candidate) is candidacy:
@@ -139,9 +143,10 @@ class Campaign:
             if candidacy.resigned is not None:
                 return candidacy.resigned
             resigned = candidacy.resigned = Future()
-            term = self._ended_term(candidacy, "resigned")
+            candidacy.held = term = self._ended_term(candidacy, "resigned")
             if term is not None:
-                candidacy.held = term.claim
+                self._store.work.end_own(term)
+                candidacy.lost.send(term)
             if not self._is_kept:  # no request was ever sent to the store
                 succeed(resigned, None)
             elif self._task.closed:  # no step will confirm it
@@ -150,10 +155,12 @@ class Campaign:
                 self._leaving.append(candidacy)
         candidacy.answer_waiting(None)
         candidacy.first_attempt_done()
-        if term is not None:
-            candidacy.lost.send(term)
         self._task.wake()
         return resigned
+
+    def waits_for_caller(self, candidacy: Candidacy) -> bool:
+        """Return whether the store cannot be told of the withdrawal before the caller goes on."""
+        return candidacy.held is not None and self._store.work.holds_caller(candidacy.held)
 
     def elected(self, candidate: str) -> Future[Leadership | None]:
         """Return a future of the term of *candidate*, this one or the next one.
@@ -170,16 +177,16 @@ class Campaign:
     def retire(self) -> list[Future[None]]:
         """Withdraw all candidates and accept no more; the campaign ends itself when that is done.
 
-        No listener is called.
+        No listener is called. The futures are those of candidates that do not wait for the caller.
         """
         with self._lock:
             self._retired = True
             candidacies = list(self._candidacies.values())
         for candidacy in candidacies:
             candidacy.stop_callbacks()
-        resigned = [self.withdraw(candidacy) for candidacy in candidacies]
+        resigned = [(one, self.withdraw(one)) for one in candidacies]
         self._task.wake()
-        return resigned
+        return [done for one, done in resigned if not self.waits_for_caller(one)]
 
     def close(self) -> None:
         """Stop claiming, locally and at once; the open store informs the store."""
@@ -231,12 +238,20 @@ class Campaign:
     def _set_timer(self, begun: float) -> None:
         """Set the one timer to the earliest moment that is due after *begun*."""
         idle_until = self._idle_since + _LINGER_SECONDS
-        waits = (*self._vacancies.moments(), self._line.due())
+        waits = (*self._vacancies.moments(), self._line.due(), *self._held_until())
         moments = (self._retry.due, self._late_claims.due(), idle_until, *waits)
         due = min((moment for moment in moments if moment > begun), default=math.inf)
         if due < math.inf and not begun < self._timer <= due:
             self._timer = due
             self._task.wake_at(due)
+
+    def _held_until(self) -> list[float]:
+        """Return until when terms that have ended may be held by the work under them."""
+        leaving = [one.held for one in list(self._leaving) if one.held is not None]
+        return [term.held_until for term in (*leaving, *self._surplus) if self._is_held(term)]
+
+    def _is_held(self, term: Leadership | None) -> bool:
+        return term is not None and self._store.work.is_held(term)
 
     def _now(self) -> float:
         return self._store.context.clock.now()
@@ -303,6 +318,7 @@ class Campaign:
             if not term.is_valid():
                 self._lose(candidacy, term, term.lease.ended or term.lease.lateness)
             elif self._taken_away(term):
+                term.held_until = -math.inf  # there is nothing to hold
                 self._lose(candidacy, term, "the store has another leader, or none")
 
     def _taken_away(self, term: Leadership) -> bool:
@@ -317,10 +333,10 @@ class Campaign:
         with self._lock:
             if candidacy.leadership is not term:
                 return
-            self._surplus.append(term.claim)
             self._ended_term(candidacy, reason)
+            candidacy.lost.send(term)
+            self._surplus.append(term)
         log.info("lost %r, epoch %d, as %r: %s", self._service, term.epoch, term.candidate, reason)
-        candidacy.lost.send(term)
 
     def _ended_term(self, candidacy: Candidacy, reason: str) -> Leadership | None:
         """End the present term, locally; under the lock, so that it ends before a release."""
@@ -333,9 +349,10 @@ class Campaign:
 
     def _give_back(self) -> None:
         """Release claims that none of our candidacies uses any longer."""
-        while self._surplus:
-            self._release(self._surplus[0])
-            self._surplus.pop(0)
+        for term in list(self._surplus):
+            if not self._is_held(term):
+                self._release(term.claim)
+                self._surplus.remove(term)
 
     def _release(self, claim: Claim) -> bool:
         """Give *claim* back; false if the store did not confirm it, and the lease has ended."""
@@ -348,13 +365,14 @@ class Campaign:
 
     def _finish_leaving(self) -> None:
         """Complete the futures of resigned candidacies once the store has confirmed the release."""
-        while self._leaving:
-            candidacy = self._leaving[0]
+        for candidacy in list(self._leaving):
+            if self._is_held(candidacy.held):
+                continue
             if candidacy.uncertain:
                 self._resolve(candidacy)
             self._remember(candidacy)
             self._give_back()
-            is_confirmed = candidacy.held is None or self._release(candidacy.held)
+            is_confirmed = candidacy.held is None or self._release(candidacy.held.claim)
             with suppress(ValueError):  # closed meanwhile
                 self._leaving.remove(candidacy)
             if candidacy.resigned is not None:
@@ -380,7 +398,9 @@ class Campaign:
             if candidacy.leadership is not None or self._surplus:
                 # A term has become invalid since this step began. End it and give its claim back
                 # first: this changes the nonce, which must not change while a claim is in flight.
-                self._terms.wake()
+                # A claim that is still held is given back when the work under its term lets go.
+                if candidacy.leadership is not None or not all(map(self._is_held, self._surplus)):
+                    self._terms.wake()
                 break
             if not candidacy.tried.done() or candidacy.uncertain or self._seems_free(candidacy):
                 self._attempt(candidacy)
@@ -432,7 +452,12 @@ class Campaign:
 
     def _won(self, candidacy: Candidacy, claim: Claim) -> None:
         term = Leadership(
-            self._service, claim, candidacy.data, self._terms.wake, self._store.future
+            self._service,
+            claim,
+            candidacy.data,
+            self._terms.wake,
+            self._store.future,
+            progress=self._store.work,
         )
         self._store.sessions.adopt(claim.lease)
         self._line.served()
@@ -449,5 +474,5 @@ class Campaign:
             self._terms.wake()
         else:
             term.end("resigned")
-            self._surplus.append(claim)
+            self._surplus.append(term)
             self._task.wake()

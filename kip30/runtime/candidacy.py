@@ -1,7 +1,9 @@
 """One candidate's nomination and the terms it leads."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import ClassVar
 
 from typing_extensions import override
@@ -15,26 +17,43 @@ from kip30.errors import (
     LeadershipLostError,
     OutcomeUnknownError,
 )
-from kip30.runtime.dispatcher import Delivery, Dispatcher
+from kip30.runtime.dispatcher import Delivery, Dispatcher, Suspended
 from kip30.runtime.leased import LeaseBound
+from kip30.runtime.term_work import (
+    TermWork,
+    ThreadOrTask,
+    WorkInProgress,
+    present_hold,
+    present_runner,
+    running,
+)
 
 
 class Leadership(LeaseBound):
-    """One term of one candidate. It ends once, and for good; the next term is a new one."""
+    """One term of one candidate. It ends once, and for good; the next term is a new one.
+
+    Attributes:
+        held_until: When the store is told of its end even if work still goes on under it, in
+            seconds on the clock of the lease; infinite before it has ended.
+    """
 
     lost_error: ClassVar[type[DefiniteError]] = LeadershipLostError
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  made in one place
         self,
         service: str,
         claim: Claim,
         data: bytes,
         wake: Callable[[], None],
         make_future: Callable[[], Future[None]],
+        *,
+        progress: WorkInProgress,
     ) -> None:
-        """Lead *service* under *claim*; see `LeaseBound`."""
-        super().__init__(claim, data, wake, make_future)
+        """Lead *service* under *claim*; see `LeaseBound`. Its work is kept in *progress*."""
         self.service = service
+        self.held_until: float = math.inf
+        self._progress = progress
+        super().__init__(claim, data, wake, make_future)
 
     @property
     def candidate(self) -> str:
@@ -46,12 +65,99 @@ class Leadership(LeaseBound):
         """The fencing token: greater than that of every earlier term of the service."""
         return self.claim.entry.version.major
 
+    def begin_work(
+        self,
+        runner: ThreadOrTask | None = None,
+        *,
+        lasts: bool = False,
+        runs_first: Callable[[], TermWork | None] | None = None,
+    ) -> TermWork:
+        """Note that work runs under this, until `end_work`; see `kip30.runtime.term_work`."""
+        return self._progress.begin(self, runner, lasts=lasts, runs_first=runs_first)
+
+    def end_work(self, work: TermWork) -> None:
+        """Note that *work* has ended. Idempotent."""
+        self._progress.end(work)
+
+    @contextmanager
+    def working(self, runner: ThreadOrTask | None = None) -> Generator[None]:
+        """Run the block, which *runner* runs or else the caller, as work under this."""
+        work = self.begin_work(runner or present_runner())
+        try:
+            yield
+        finally:
+            self.end_work(work)
+
+    @override
+    def end(self, reason: str) -> None:
+        # First: whoever sees that it has ended asks how long the store is not told.
+        self.held_until = min(self.held_until, self.lease.store_deadline())
+        hold = present_hold()
+        if hold is not None:
+            hold.keep(self._progress, self, self.remaining_seconds())
+        super().end(reason)
+
+    def let_go(self) -> None:
+        """Go on: no work is left under it."""
+        if self._reason is not None:
+            self._wake()
+
     @override
     def __repr__(self) -> str:
         return f"<leadership of {self.service!r} by {self.candidate!r}, epoch {self.epoch}>"
 
 
 LeadershipListener = Callable[[Leadership], object]
+
+
+class TermDelivery(Delivery[Leadership]):
+    """Delivers terms to a callback, which is work under its term from the sending on."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, callback: LeadershipListener | None, name: str
+    ) -> None:
+        """See `Delivery`."""
+        super().__init__(dispatcher, callback, name)
+        self._queued: dict[Leadership, TermWork] = {}
+        self._current: TermWork | None = None
+
+    @override
+    def send(self, event: Leadership) -> None:
+        if self._callback is not None:
+            self._queued[event] = event.begin_work(lasts=True, runs_first=lambda: self._current)
+            super().send(event)
+            if self._task.closed:
+                self._end_queued()
+
+    @override
+    def close(self) -> None:
+        super().close()
+        self._end_queued()
+
+    def _end_queued(self) -> None:
+        for term in list(self._queued):
+            work = self._queued.pop(term, None)
+            if work is not None:  # it has not started meanwhile
+                term.end_work(work)
+
+    @override
+    def _call(self, event: Leadership) -> Suspended | None:
+        work = self._queued.pop(event, None)
+        if work is None:  # closed meanwhile
+            return None
+        self._current = work
+        work.start()
+        with running(work):
+            rest = super()._call(event)
+        if rest is None:
+            self._returned(event, work)
+        else:
+            rest.add_done_callback(lambda _: self._returned(event, work))
+        return rest
+
+    def _returned(self, term: Leadership, work: TermWork) -> None:
+        self._current = None
+        term.end_work(work)
 
 
 class Candidacy:
@@ -62,10 +168,10 @@ class Candidacy:
             lock of the campaign, but a future that completes removes itself.
         uncertain: Whether the newest claim was not answered.
         lost_answer: Whether the answer to any claim under the present nonce was lost.
-        held: The claim to be given back when it leaves.
+        held: The term whose claim must be given back when it leaves.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  made in one place
         self,
         candidate: str,
         data: bytes,
@@ -73,16 +179,22 @@ class Candidacy:
         *,
         on_elected: LeadershipListener | None = None,
         on_lost: LeadershipListener | None = None,
+        is_internal: bool = False,
     ) -> None:
-        """Notify both listeners through *dispatcher*; neither waits for the other."""
+        """Notify both listeners through *dispatcher*; neither waits for the other.
+
+        Listeners that are *internal* do no work under a term, which therefore is given back without
+        waiting for them.
+        """
         self.candidate = candidate
         self.data = data
         self.callbacks: tuple[LeadershipListener | None, LeadershipListener | None] = (
             on_elected,
             on_lost,
         )
-        self.elected: Delivery[Leadership] = Delivery(dispatcher, on_elected, "on_elected")
-        self.lost: Delivery[Leadership] = Delivery(dispatcher, on_lost, "on_lost")
+        delivery = Delivery[Leadership] if is_internal else TermDelivery
+        self.elected: Delivery[Leadership] = delivery(dispatcher, on_elected, "on_elected")
+        self.lost: Delivery[Leadership] = delivery(dispatcher, on_lost, "on_lost")
         # What claims of the next term carry. The campaign draws a new one when a term ends, so no
         # later claim is taken for an earlier one.
         self.nonce: str = new_nonce()
@@ -94,7 +206,7 @@ class Candidacy:
         # None until it resigns; done once the store confirmed that. Set under the campaign's lock.
         self.resigned: Future[None] | None = None
         # These three are written by the campaign's task, `held` also when a term ends.
-        self.held: Claim | None = None
+        self.held: Leadership | None = None
         self.uncertain = False
         self.lost_answer = False
 

@@ -3,6 +3,7 @@
 Internal: users see only the `PluginLocator` that made it.
 """
 
+import math
 import os
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 from kip30.codecs import Codec
 from kip30.driver import Backend, Capability, Context, LeaseSharing
 from kip30.driver.kit.futures import Completed, Handed
+from kip30.driver.kit.thread_start import start_eventually
 from kip30.driver.lease import Lease
 from kip30.driver.records import Target
 from kip30.errors import (
@@ -32,6 +34,7 @@ from kip30.runtime.lease_tracker import LeaseTracker
 from kip30.runtime.lost_answers import Wait
 from kip30.runtime.process_end import ProcessEnd
 from kip30.runtime.subscriptions import Describe, Subscription, Subscriptions
+from kip30.runtime.term_work import WorkInProgress, present_hold
 from kip30.runtime.unreadable import UnreadableLog
 
 T = TypeVar("T")
@@ -44,6 +47,16 @@ class Pursuit(Protocol):
     def close(self) -> None:
         """Stop, locally and at once."""
         ...
+
+
+class _StoreClaims:
+    """All that a client has claimed, members included; see `kip30.runtime.term_work.Holdable`."""
+
+    def __init__(self, held_until: float) -> None:
+        self.held_until: float = held_until
+
+    def let_go(self) -> None:
+        """Do nothing: the close of the store waits for it."""
 
 
 class OpenStore:
@@ -62,9 +75,13 @@ class OpenStore:
         self.observations: Subscriptions = Subscriptions(backend.observe)
         self.sessions: LeaseTracker = LeaseTracker(self.dispatcher)
         self.unreadable: UnreadableLog = UnreadableLog()
+        self.work: WorkInProgress = WorkInProgress(context.clock)
         self._patience = context.operation_timeout_seconds * SLACK
         self._pid = os.getpid()
         self._closed = False
+        self._is_closing = False
+        # Held by the caller that ends the terms, so that no other one closes the store before.
+        self._ending = threading.RLock()
         self._gone = threading.Event()
         self._lock = threading.Lock()
         self._pursuits: set[Pursuit] = set()
@@ -207,26 +224,64 @@ class OpenStore:
     def close(self) -> None:
         """End all that was claimed, every listener, thread and the store. Idempotent.
 
-        Every call returns after the end, except one made from a listener, which must not
-        wait for itself. In a forked child nothing happens: the parent's store stays open.
+        Terms end at once. The store itself is told when the work under them has let go; if it has
+        not by the operation timeout, a thread waits for that, and this returns. A listener that
+        calls this does not wait for itself. In a forked child nothing happens: the parent's store
+        stays open.
         """
         if self.is_foreign():
             return
+        self.end_terms()
         with self._lock:
-            first, self._closed = not self._closed, True
-            pursuits = list(self._pursuits)
+            first, self._is_closing = not self._is_closing, True
         if first:
-            self._end(pursuits)
+            self._process_end.cancel()
+            self._disconnect_when_free()
         elif not self.dispatcher.owns_this_thread():
             self._gone.wait(self._patience)
 
-    def _end(self, pursuits: list[Pursuit]) -> None:
-        self._process_end.cancel()
+    def end_terms(self) -> None:
+        """End all that was claimed, and accept no more, locally and at once; the store is not told.
+
+        Idempotent. `close` does the rest.
+        """
+        with self._ending, ExitStack() as last_first:
+            with self._lock:
+                if self._closed:
+                    return
+                self._closed = True
+                pursuits = list(self._pursuits)
+            last_first.callback(self._hold_if_asked)
+            for pursuit in pursuits:
+                last_first.callback(pursuit.close)
+            last_first.callback(self.sessions.close)
+
+    def _hold_if_asked(self) -> None:
+        hold, context = present_hold(), self.context
+        if hold is not None:
+            seconds = context.session_timeout_seconds
+            hold.keep(
+                self.work,
+                _StoreClaims(context.clock.now() + seconds),
+                seconds - context.margin_seconds,
+            )
+
+    def _disconnect_when_free(self) -> None:
+        if self.work.wait(self.context.operation_timeout_seconds):
+            self._disconnect()
+        else:
+            name = "kip30-let-go"
+            start_eventually(threading.Thread(target=self._disconnect_late, name=name, daemon=True))
+
+    def _disconnect_late(self) -> None:
+        try:
+            self.work.wait(math.inf)  # at most until the leases would have ended
+        finally:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
         with ExitStack() as last_first:
             last_first.callback(self._gone.set)
             last_first.callback(self.callbacks.close)
             last_first.callback(self.dispatcher.close, self._patience)
             last_first.callback(self.backend.close)
-            for pursuit in pursuits:
-                last_first.callback(pursuit.close)
-            last_first.callback(self.sessions.close)

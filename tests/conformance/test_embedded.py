@@ -58,6 +58,7 @@ from kip30_conformance.suites.guard_races import GuardRaceTests
 from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.kafka_elector import ElectorTests
 from kip30_conformance.suites.leases import LeaseTests
+from kip30_conformance.suites.letting_go import LettingGoTests
 from kip30_conformance.suites.lifecycle import LifecycleTests
 from kip30_conformance.suites.line_recipes import LineRecipeTests
 from kip30_conformance.suites.listener_callbacks import ListenerCallbackTests
@@ -193,6 +194,10 @@ def harness(tmp_path_factory: pytest.TempPathFactory) -> EmbeddedHarness:
 
 class TestLease(LeaseTests):
     """Deadlines of leases."""
+
+
+class TestLettingGo(LettingGoTests):
+    """Work that lets go on the embedded store."""
 
 
 class TestLifecycle(LifecycleTests):

@@ -30,6 +30,7 @@ from kip30_conformance.suites.foreign_records import NeighbourTests
 from kip30_conformance.suites.guard_races import GuardRaceTests
 from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.leases import LeaseTests
+from kip30_conformance.suites.letting_go import LettingGoTests
 from kip30_conformance.suites.lifecycle import LifecycleTests
 from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
 from kip30_conformance.suites.lookalikes import LookalikeTests
@@ -145,6 +146,10 @@ class TestIncarnations(IncarnationTests):
 
 class TestLease(LeaseTests):
     """Leases."""
+
+
+class TestLettingGo(LettingGoTests):
+    """Work that lets go."""
 
 
 class TestLifecycle(LifecycleTests):

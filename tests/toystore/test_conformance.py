@@ -21,6 +21,7 @@ from kip30_conformance.suites.fencing import FencingTests
 from kip30_conformance.suites.guard_races import GuardRaceTests
 from kip30_conformance.suites.incarnations import IncarnationTests
 from kip30_conformance.suites.leases import LeaseTests
+from kip30_conformance.suites.letting_go import LettingGoTests
 from kip30_conformance.suites.lifecycle import LifecycleTests
 from kip30_conformance.suites.line_recipes import LineRecipeTests
 from kip30_conformance.suites.listener_callbacks import ListenerCallbackTests
@@ -64,6 +65,10 @@ def harness() -> ToyHarness:
 
 class TestLease(LeaseTests):
     """Deadlines of leases."""
+
+
+class TestLettingGo(LettingGoTests):
+    """Work that lets go on the toy store."""
 
 
 class TestLifecycle(LifecycleTests):

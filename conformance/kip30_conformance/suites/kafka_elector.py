@@ -71,7 +71,8 @@ class ElectorTests(Suite):
         log.adapter.startup()
         assert closed.wait(_SECONDS * time_scale())
         log.expect(BECOMING, RESIGNING)
-        assert client.leader_election(SERVICE).get_leader() is None
+        election = client.leader_election(SERVICE)  # the store is told when the second one returned
+        eventually(lambda: election.get_leader() is None, what="no broker leads")
 
     def test_A06_resigned_by_callback(self, client: PluginLocator) -> None:
         """A callback may resign and take part again, as Kafka does in an illegal state."""
@@ -97,10 +98,13 @@ class ElectorTests(Suite):
         """A term that ended before its callback could be called is not announced."""
         with _blocked(client) as (log, release), log.adapter as adapter:
             log.expect(BECOMING)
-            adapter.resign()
+            resigning = threading.Thread(target=adapter.resign)
+            resigning.start()  # it waits for the callback
+            eventually(lambda: not adapter.am_i_leader(), what="the broker leads no more")
             adapter.elect()
             adapter.resign()
             release()
+            resigning.join(_SECONDS * time_scale())
             log.expect(BECOMING, RESIGNING)
             assert not adapter.am_i_leader()
         assert log.calls == [BECOMING, RESIGNING]

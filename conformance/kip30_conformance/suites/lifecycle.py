@@ -1,4 +1,4 @@
-"""Opening and closing: G01 to G03, G06 to G12 and G32."""
+"""Opening and closing: G01 to G03, G06 to G12 and G42."""
 
 import gc
 import json
@@ -200,7 +200,7 @@ class LifecycleTests(Suite):
         assert group.membership_list() == {"m"}
 
     @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-    def test_G32_multiprocessing_ends(
+    def test_G42_multiprocessing_ends(
         self, harness: Harness, root: str, client: PluginLocator, method: str
     ) -> None:
         """What a process of multiprocessing holds is free when it has ended as usual."""

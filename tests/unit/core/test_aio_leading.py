@@ -20,6 +20,7 @@ from kip30.aio import AsyncLeadership, AsyncMember, AsyncPluginLocator
 from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
 from kip30.driver.records import Claim, Entry
+from kip30.runtime.term_work import WorkInProgress
 from kip30_conformance.polling import time_scale
 from tests.unit.clients import PATIENT
 
@@ -141,7 +142,8 @@ def test_without_any_event_the_deadline_sets_lost(tmp_path: Path) -> None:
         claim = Claim("a", Entry(Version(7), "nonce", b""), lease, 1)
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
             election = locator.leader_election("s")
-            term = Leadership("s", claim, b"", lambda: None, Future)
+            progress = WorkInProgress(clock)
+            term = Leadership("s", claim, b"", lambda: None, Future, progress=progress)
             leadership = AsyncLeadership(election._bridge, term)
             assert not leadership.lost.is_set()
             clock.advance(0.25)
@@ -341,3 +343,78 @@ def test_thousands_wait_and_hold_no_thread(tmp_path: Path) -> None:
             assert other.leader_election(f"s{number}").nominate("first", "")
         asyncio.run(main(other))
     assert threads() == before
+
+
+def test_others_lead_when_the_block_of_a_lead_is_left(tmp_path: Path) -> None:
+    """A task that is cancelled because its locator is closed may still need a moment."""
+
+    async def main() -> None:
+        log: list[str] = []
+        locator = await AsyncPluginLocator(properties(tmp_path)).__aenter__()
+        election = locator.leader_election("s")
+        leads = asyncio.Event()
+
+        async def work() -> None:
+            with suppress(LeadershipLostError):
+                async with election.lead("a", ""):
+                    leads.set()
+                    try:
+                        await asyncio.sleep(1000)
+                    finally:
+                        await asyncio.sleep(0.1)
+                        log.append("worked")
+
+        working = asyncio.create_task(work())
+        await leads.wait()
+        async with AsyncPluginLocator(properties(tmp_path)) as other:
+            successor = other.leader_election("s")
+            await successor.nominate("b", "", on_elected=lambda _: log.append("leads"))
+            await locator.close()
+            await until(lambda: len(log) == 2)
+            assert log == ["worked", "leads"]
+            await working
+
+    asyncio.run(main())
+
+
+def test_others_lead_when_a_coroutine_that_was_called_back_has_ended(tmp_path: Path) -> None:
+    async def main() -> None:
+        log: list[str] = []
+        async with (
+            AsyncPluginLocator(properties(tmp_path)) as locator,
+            AsyncPluginLocator(properties(tmp_path)) as other,
+        ):
+            election, successor = (one.leader_election("s") for one in (locator, other))
+            leads = asyncio.Event()
+
+            async def work(term: AsyncLeadership) -> None:
+                leads.set()
+                await term.lost.wait()
+                await asyncio.sleep(0.1)
+                log.append("worked")
+
+            await election.nominate("a", "", on_elected=work)
+            await leads.wait()
+            await successor.nominate("b", "", on_elected=lambda _: log.append("leads"))
+            await election.resign("a")
+            await until(lambda: len(log) == 2)
+            assert log == ["worked", "leads"]
+
+    asyncio.run(main())
+
+
+def test_a_coroutine_that_was_called_back_may_resign(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election = locator.leader_election("s")
+            resigned = asyncio.Event()
+
+            async def work(_term: AsyncLeadership) -> None:
+                await election.resign("a")
+                resigned.set()
+
+            await election.nominate("a", "", on_elected=work)
+            await asyncio.wait_for(resigned.wait(), PATIENCE * time_scale())
+            assert await election.get_leader() is None
+
+    asyncio.run(main())

@@ -7,6 +7,7 @@ from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
 from kip30.driver.records import Claim, Entry
 from kip30.kafka_elector import NOBODY, _Callbacks
+from kip30.runtime.term_work import WorkInProgress
 
 
 def test_a_broker_that_was_overtaken_resigns_without_other_news() -> None:
@@ -27,4 +28,4 @@ def term(epoch: int) -> Leadership:
     clock = ManualClock()
     lease = Lease(clock, sent_at=clock.now(), timeout_seconds=10, margin_seconds=1)
     claim = Claim("1", Entry(Version(epoch), "nonce", b""), lease, 1)
-    return Leadership("c", claim, b"", lambda: None, Future)
+    return Leadership("c", claim, b"", lambda: None, Future, progress=WorkInProgress(clock))

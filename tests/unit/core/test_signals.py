@@ -13,7 +13,7 @@ import pytest
 
 from kip30 import PluginLocator, UsageError, close_on_signals
 from kip30_conformance.clients.default_signals import heeded
-from kip30_conformance.polling import eventually, time_scale
+from kip30_conformance.polling import time_scale
 
 _END_SECONDS = 30
 _PROGRAM = """
@@ -57,6 +57,7 @@ _LOCKED = """
         time.sleep(0.2)
     time.sleep(1000)
 """
+_SIGWAITING = "    signal.sigwait({signal.SIGUSR1})\n"
 # No signal ends the wait for a mutex, and Python's handler does not run in it.
 _IN_C = """
     import ctypes
@@ -138,6 +139,20 @@ _GOING_ON = """
     for _ in range(10): time.sleep(0.02)
 print("went on")
 """
+# The claims are there for others as long as the step lasts, although the terms have ended.
+_STEP = """
+    election = locator.leader_election("t")
+    election.nominate("d", "")
+    term = election.leadership("d")
+    with PluginLocator().startup(config) as other:
+        os.kill(os.getpid(), signal.SIGTERM)
+        while not asked.wait(0.01): pass
+        print([] if not term.is_valid() else [term], flush=True)
+        print("lost" if term.lost.is_set() else "not lost", flush=True)
+        time.sleep(0.2)
+        leader = other.leader_election("t").get_leader()
+        print([leader.id] if leader else [], flush=True)
+"""
 _FORKING = """
     reading, writing = os.pipe()
     child = os.fork()
@@ -169,8 +184,10 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "store"
         self.properties = folder / "kip30.properties"
+        session = round(2000 * time_scale())
         self.properties.write_text(
             f"plugin.backend = embedded\nplugin.embedded.directory = {self._folder}\n"
+            f"plugin.session.timeout.ms = {session}\n"
         )
 
     def has_no_session(self) -> bool:
@@ -236,16 +253,18 @@ def test_a_signal_closes_and_ends_the_process_with_its_own_status(store: Store, 
     assert store.has_no_session()
 
 
+@pytest.mark.medium
 @pytest.mark.case("W13")
-def test_a_signal_closes_while_the_main_thread_runs_no_python(store: Store) -> None:
-    with store.running(_BLOCK, _IN_C) as process:
+@pytest.mark.parametrize("work", [_IN_C, _SIGWAITING], ids=["C", "sigwait"])
+def test_a_main_thread_that_runs_no_python_does_not_outlive_its_lease(
+    store: Store, work: str
+) -> None:
+    """Its work cannot be stopped otherwise, and must not go on beside that of the next leader."""
+    with store.running(_BLOCK, work) as process:
         process.terminate()
-        eventually(
-            store.has_no_session,
-            within=_END_SECONDS * time_scale() / time_scale(),
-            what="the session is closed",
-        )
-        assert process.poll() is None
+        output = process.communicate(timeout=_END_SECONDS * time_scale())
+    assert (process.returncode, *output) == (128 + signal.SIGTERM, "", "")
+    assert not store.has_no_session()
 
 
 @pytest.mark.case("W13")
@@ -283,7 +302,7 @@ def test_a_signal_that_is_ignored_stays_ignored(store: Store) -> None:
 
 
 @pytest.mark.case("W13")
-def test_a_former_handler_gets_the_signal_after_the_close(store: Store) -> None:
+def test_a_former_handler_that_ends_the_program_gets_the_signal(store: Store) -> None:
     with store.running(_FORMER_ENDS, _BLOCK, _SLEEPING) as process:
         process.terminate()
         output, _ = process.communicate(timeout=_END_SECONDS * time_scale())
@@ -297,6 +316,15 @@ def test_a_former_handler_gets_the_signal_once(store: Store) -> None:
         process.terminate()
         output, errors = process.communicate(timeout=_END_SECONDS * time_scale())
     assert (process.returncode, output) == (0, f"former {signal.SIGTERM:d}\nwent on\n"), errors
+    assert store.has_no_session()
+
+
+@pytest.mark.case("W13")
+def test_nothing_is_released_before_the_block_of_a_former_handler_is_left(store: Store) -> None:
+    with store.running(_FORMER_GOES_ON, _BLOCK, _STEP) as process:
+        output, errors = process.communicate(timeout=_END_SECONDS * time_scale())
+    said = f"former {signal.SIGTERM:d}\n[]\nlost\n['d']\n"
+    assert (process.returncode, output) == (0, said), errors
     assert store.has_no_session()
 
 

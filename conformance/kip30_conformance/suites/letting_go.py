@@ -1,0 +1,201 @@
+"""What every store must keep about a term that ends while work goes on under it: L50."""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from kip30 import LeaderElection, Leadership, OutcomeUnknownError, PluginLocator
+from kip30.recipes import FencedGrip, Lock
+from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.clients.elector_log import BECOMING, RESIGNING, ElectorLog
+from kip30_conformance.harness import Harness
+from kip30_conformance.polling import throughout, time_scale
+from kip30_conformance.suite import OpenClient, Suite
+from kip30_conformance.suites.election import A_MOMENT, term_of
+
+_SECONDS = 60
+
+End = Callable[[PluginLocator, LeaderElection[str]], object]
+_ENDS: dict[str, End] = {
+    "resign": lambda _, election: election.resign("a"),
+    "handle closed": lambda _, election: election.close(),
+    "locator closed": lambda client, _: client.close(),
+}
+_EACH_END = pytest.mark.parametrize("end", _ENDS.values(), ids=_ENDS)
+
+
+class _Step:
+    """A step of work that ends when the check lets it."""
+
+    def __init__(self) -> None:
+        self._has_begun = threading.Event()
+        self._may_end = threading.Event()
+
+    def __call__(self, _term: Leadership | None = None) -> None:
+        self._has_begun.set()
+        self._may_end.wait(_SECONDS * time_scale())
+
+    def wait_begun(self) -> None:
+        assert self._has_begun.wait(_SECONDS * time_scale())
+
+    def end(self) -> None:
+        self._may_end.set()
+
+
+@contextmanager
+def _meanwhile(function: Callable[[], object]) -> Generator[None]:
+    """Call *function* on a thread, which has ended when the block has."""
+
+    def call() -> None:
+        with suppress(OutcomeUnknownError):  # on a slow machine
+            function()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    yield
+    thread.join(_SECONDS * time_scale())
+    assert not thread.is_alive()
+
+
+def _waits(second: LeaderElection[str], step: _Step) -> None:
+    """Check that the second candidate leads after the end of *step*, and not before."""
+    throughout(lambda: second.leadership("b") is None, seconds=A_MOMENT, what="b does not lead yet")
+    step.end()
+    assert second.wait_elected("b", _SECONDS * time_scale())
+
+
+class LettingGoTests(Suite):
+    """A term ends locally at once, and in the store when the work under it has let go."""
+
+    @_EACH_END
+    def test_L50_on_elected(self, open_client: OpenClient, end: End) -> None:
+        """Nobody else leads before an on_elected that runs has returned."""
+        client, step = open_client(), _Step()
+        first, second = client.leader_election("s"), open_client().leader_election("s")
+        try:
+            first.nominate("a", "", on_elected=step)
+            step.wait_begun()
+            term = term_of(first, "a")
+            second.nominate("b", "")
+            with _meanwhile(lambda: end(client, first)):
+                assert term.lost.wait(_SECONDS * time_scale())
+                assert not term.is_valid()
+                _waits(second, step)
+        finally:
+            step.end()
+
+    def test_L50_on_lost(self, open_client: OpenClient) -> None:
+        """Nobody else leads before the on_lost of a candidate that resigns has returned."""
+        first, second = (open_client().leader_election("s") for _ in range(2))
+        step = _Step()
+        try:
+            first.nominate("a", "", on_lost=step)
+            second.nominate("b", "")
+            with _meanwhile(lambda: first.resign("a")):
+                step.wait_begun()
+                _waits(second, step)
+        finally:
+            step.end()
+
+    @_EACH_END
+    def test_L50_block(self, open_client: OpenClient, end: End) -> None:
+        """Nobody else leads before the block of a lead in another thread is left."""
+        client, step = open_client(), _Step()
+        first, second = client.leader_election("s"), open_client().leader_election("s")
+
+        terms = Recorder[Leadership]()
+
+        def work() -> None:
+            with first.lead("a", "") as term:
+                terms(term)
+                step()
+
+        try:
+            with _meanwhile(work):
+                (term,) = terms.expect_count(1)
+                second.nominate("b", "")
+                with _meanwhile(lambda: end(client, first)):
+                    assert term.lost.wait(_SECONDS * time_scale())
+                    _waits(second, step)
+        finally:
+            step.end()
+
+    def test_L50_lock(self, open_client: OpenClient) -> None:
+        """A lock that is closed is free when the block that holds it is left."""
+        ours, theirs, step = Lock(open_client(), "l"), Lock(open_client(), "l"), _Step()
+        grips = Recorder[FencedGrip]()
+
+        def work() -> None:
+            with ours.acquire() as grip:
+                grips(grip)
+                step()
+
+        try:
+            with _meanwhile(work):
+                (grip,) = grips.expect_count(1)
+                with _meanwhile(ours.close):
+                    assert grip.lost.wait(_SECONDS * time_scale())
+                    assert theirs.try_acquire() is None
+                    step.end()
+                    theirs.acquire(_SECONDS * time_scale()).release()
+        finally:
+            step.end()
+
+    @pytest.mark.parametrize("end", ["resign", "close", "locator closed"])
+    def test_L50_elector(self, open_client: OpenClient, end: str) -> None:
+        """The next broker becomes the leader when the former one's callback has returned."""
+        client, step = open_client(), _Step()
+        one, two = ElectorLog(client, 1, resigning=step), ElectorLog(open_client(), 2)
+        ends = {"resign": one.adapter.resign, "close": one.adapter.close}
+        try:
+            with two.adapter as other:
+                other.resign()
+                one.adapter.startup()
+                one.expect_leading()
+                other.elect()
+                before = two.calls
+                with _meanwhile(ends.get(end, client.close)):
+                    step.wait_begun()
+                    throughout(lambda: two.calls == before, seconds=A_MOMENT)
+                    step.end()
+                    two.expect(*before, BECOMING)
+            assert one.calls == [BECOMING, RESIGNING]
+        finally:
+            step.end()
+
+    @_EACH_END
+    def test_L50_work_that_ends_itself(self, open_client: OpenClient, end: End) -> None:
+        """An on_elected that ends its own term has let go by that, and waits for nothing."""
+        client, step = open_client(), _Step()
+        first, second = client.leader_election("s"), open_client().leader_election("s")
+
+        def work(_term: Leadership) -> None:
+            end(client, first)
+            step()
+
+        try:
+            first.nominate("a", "", on_elected=work)
+            step.wait_begun()
+            second.nominate("b", "")
+            assert second.wait_elected("b", _SECONDS * time_scale())
+        finally:
+            step.end()
+
+    @_EACH_END
+    def test_L50_work_that_never_ends(
+        self, open_client: OpenClient, harness: Harness, end: End
+    ) -> None:
+        """Work that does not let go holds the service no longer than its lease, and no close."""
+        client, step = open_client(**harness.timeouts), _Step()
+        first, second = client.leader_election("s"), open_client().leader_election("s")
+        try:
+            first.nominate("a", "", on_elected=step)
+            step.wait_begun()
+            second.nominate("b", "")
+            with _meanwhile(lambda: end(client, first)):
+                pass
+            assert second.wait_elected("b", _SECONDS * time_scale())
+        finally:
+            step.end()
