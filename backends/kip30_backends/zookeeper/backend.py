@@ -42,7 +42,8 @@ class ZookeeperBackend(Backend):
         """Connect, and create the root of the tree if it is missing.
 
         Raises:
-            ConfigError: The settings cannot be used. Nothing was sent.
+            ConfigError: The settings cannot be used, or not with the timeout that is granted.
+                Nothing was created.
             UnavailableError: No server answered within the connect timeout.
             AuthenticationError: The credentials are rejected, or lack permissions.
         """

@@ -49,7 +49,7 @@ class Resources:
         """Connect. Nothing is created.
 
         Raises:
-            ConfigError: The settings cannot be used. Nothing was sent.
+            ConfigError: The settings cannot be used, or not with the timeout that is granted.
             UnavailableError: Not within the connect timeout.
             AuthenticationError: The credentials are rejected, or lack permissions.
         """
@@ -140,8 +140,18 @@ class Resources:
             for action in (self.outbox.expire, self.sessions.renew_if_due, self.watches.retry):
                 self._timer.every(self._interval, action)
             self.sessions.open()
+            self._check_tick()
             if probing:
                 self._probe()
+
+    def _check_tick(self) -> None:
+        managed, tick = self.sessions.current, self.server.tick_seconds
+        if managed is not None and tick is not None and managed.timeout_seconds < tick:
+            raise ConfigError(
+                f"the servers keep a session for {managed.timeout_seconds:g} s, less than"
+                " plugin.zookeeper.tick.ms: it cannot be renewed in time;"
+                " raise plugin.session.timeout.ms"
+            )
 
     @contextmanager
     def _closing_if_it_fails(self) -> Generator[None]:
@@ -187,6 +197,7 @@ def _server(context: Context, settings: ZookeeperSettings, logins: Logins) -> Se
         ReloadingContext(settings.tls_files) if settings.tls else None,
         logins,
         context.connect_timeout_seconds / tries,
+        settings.tick_seconds,
     )
 
 

@@ -1,8 +1,10 @@
 """The session of a backend: opened, kept and replaced, over one connection at a time.
 
 The lease says when a session has ended. It is renewed by answers that take a quorum, not by those
-of a server that is cut off from the others, even if it was their leader. A session that has ended
-stays so: it is closed on the server, if it still exists there, before another one is opened.
+of a server that is cut off from the others, even if it was their leader; and it is dated from a
+request that the servers' leader knows of, not from the newest one that was answered. A session that
+has ended stays so: it is closed on the server, if it still exists there, before another one is
+opened.
 """
 
 import itertools
@@ -97,9 +99,9 @@ class ManagedSession(Owner):
         self._lost(self, reason)
 
     @override
-    def proven(self, sent_at: float) -> None:
+    def proven(self, renewed_at: float) -> None:
         self.is_proven = True
-        if self.session is not None and not self.session.lease.renewed(sent_at):
+        if self.session is not None and not self.session.lease.renewed(renewed_at):
             self._lost(self, LATE)
 
     @override
@@ -158,7 +160,7 @@ class SessionCloser(Owner):
         self.done.set()
 
     @override
-    def proven(self, sent_at: float) -> None:
+    def proven(self, renewed_at: float) -> None:
         """Do nothing: there is nothing to renew."""
 
     @override
@@ -176,7 +178,9 @@ class SessionCloser(Owner):
 
 log: logging.Logger = logging.getLogger(__name__)
 
-_RENEWALS_PER_TIMEOUT = 4
+# Two of these intervals are longer than that of the leader's pings: a renewal counts from the last
+# but one.
+_RENEWALS_PER_TIMEOUT = 7
 _SILENCES_PER_TIMEOUT = 3
 _POLL_SECONDS = 0.05
 _PAUSE = 0.2

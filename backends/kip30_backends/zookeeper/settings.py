@@ -13,6 +13,7 @@ from kip30.config import (
     addresses,
     boolean,
     choice,
+    milliseconds,
     path,
     secret,
     setting,
@@ -159,6 +160,13 @@ class ZookeeperSettings:
         choice("auto", "3.6", "3.5"),
         default="auto",
         doc="newest requests to use; 3.6 brought lasting watches and reads of many nodes at once",
+    )
+    tick_seconds: float | None = setting(
+        "plugin.zookeeper.tick.ms",
+        milliseconds(),
+        default=None,
+        shown="as servers tell by conf, else half of the session timeout",
+        doc="longest tickTime of the servers; needed if minSessionTimeout is less than two ticks",
     )
 
     def __post_init__(self) -> None:

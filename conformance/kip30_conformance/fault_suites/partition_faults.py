@@ -41,6 +41,7 @@ class PartitionFaultTests(ServerSuite):
         elections = {"a": _nominated(minority, "a"), "b": _nominated(majority, "b")}
         with Rivals(elections) as rivals:
             term = eventually(lambda: elections["a"].leadership("a"), what="a leads")
+            _await_renewal(term, within=harness.session_seconds)
             three.isolate(alone)
             eventually(
                 lambda: not term.is_valid(), within=harness.session_seconds, what="its term ends"
@@ -95,6 +96,12 @@ def _nominated(linked: Linked, name: str) -> LeaderElection[str]:
     election = linked.client.leader_election("s")
     election.nominate(name, "")
     return election
+
+
+def _await_renewal(term: Leadership, within: float) -> None:
+    """Wait for the moment when the holder believes in its term for longest."""
+    before = term.deadline
+    eventually(lambda: term.deadline > before, within=within, what="the term is renewed")
 
 
 def _sees(linked: Linked, term: Leadership) -> bool:

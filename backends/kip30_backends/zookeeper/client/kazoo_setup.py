@@ -201,12 +201,17 @@ def _sasl(settings: ZookeeperSettings) -> dict[str, str] | None:
 
 
 class Server(NamedTuple):
-    """How servers are reached."""
+    """How servers are reached.
+
+    Attributes:
+        tick_seconds: Their tick, if it is known.
+    """
 
     hosts: str
     tls: ReloadingContext | None
     logins: Logins
     connect_seconds: float
+    tick_seconds: float | None = None
 
     @override
     def __repr__(self) -> str:

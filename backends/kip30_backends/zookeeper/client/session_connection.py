@@ -30,9 +30,18 @@ from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
 from kip30_backends.zookeeper.calls import SyncPoint
 from kip30_backends.zookeeper.client.kazoo_setup import Server, SessionIdentity, WaitTimeout, make
-from kip30_backends.zookeeper.client.transport import OpenConnection, Transport, TransportHandler
+from kip30_backends.zookeeper.client.transport import (
+    OpenConnection,
+    Touches,
+    Transport,
+    TransportHandler,
+)
 
 _TIMEOUT_PER_READ = 1.5
+# Half a tick, and a little for a leader that is late. Where the tick is not known it is at most
+# half of the session timeout, for servers grant no less than two ticks unless they are told to.
+_PING_INTERVAL_PER_TICK = 0.52
+_TICK_PER_TIMEOUT = 0.5
 _ANSWER_BYTES = 4096
 _THREAD = "kip30-zookeeper-mode"
 _LOGIN_PAUSE = 0.5
@@ -93,6 +102,8 @@ class SessionConnection:
         # How long a server may be silent, as kazoo negotiated with the last one.
         self._patience_seconds = timeout_seconds
         self._unanswered_gap_seconds = unanswered_gap_seconds
+        # The servers' tick, if it is known. Written by the thread that asks for it.
+        self._tick_seconds = server.tick_seconds
         # How many servers there are, and how many attempts got no answer.
         self._servers = len(server.hosts.split(","))
         self._silences = 0
@@ -148,7 +159,7 @@ class SessionConnection:
             transport.wake()
 
     def prove(self) -> None:
-        """Request something that takes a quorum of the servers, as a proof of the session."""
+        """Request a proof of the session, which takes a quorum of the servers."""
         transport = self._transport
         if transport is not None:
             transport.prove()
@@ -172,12 +183,7 @@ class SessionConnection:
 
     def status(self) -> dict[str, str]:
         """Return the server's description of itself, line by line; nothing if it gives none."""
-        try:
-            told = self._told(b"srvr")
-        except (OSError, AttributeError):
-            return {}
-        pairs = (line.partition(": ") for line in told.splitlines())
-        return {key: value for key, colon, value in pairs if colon}
+        return self._told_pairs(b"srvr", ": ")
 
     def end(self) -> bool:
         """Request the end of the session, and return whether there is a connection for that."""
@@ -268,16 +274,43 @@ class SessionConnection:
         self.peer = f"{host}:{port}"
         self._patience_seconds = write_ms / 1000
         self.trouble = None
-        transport = self._transport = Transport(self._link(), self._owner, self._clock)
+        timeout_seconds = read_ms * _TIMEOUT_PER_READ / 1000
+        touches = Touches(sent_at, self._ping_interval(timeout_seconds))
+        transport = self._transport = Transport(self._link(), self._owner, self._clock, touches)
         self.live.set()
         self._was_live = True
         # If the test cannot start a thread, the server counts as one that does not follow: reads
         # then take a quorum's consent, which is slower and equally safe.
-        asking = partial(self._ask_mode, transport)
+        asking = partial(self._ask, transport, touches, timeout_seconds)
         started(threading.Thread(target=asking, name=_THREAD, daemon=True))
-        self._owner.connected(self, sent_at, read_ms * _TIMEOUT_PER_READ / 1000)
+        self._owner.connected(self, sent_at, timeout_seconds)
         transport.wake()
         return transport
+
+    def _ping_interval(self, timeout_seconds: float) -> float:
+        """Return how far apart the pings of the servers' leader are at most."""
+        tick = self._tick_seconds
+        return _PING_INTERVAL_PER_TICK * (tick or _TICK_PER_TIMEOUT * timeout_seconds)
+
+    def _ask(self, transport: Transport, touches: Touches, timeout_seconds: float) -> None:
+        self._ask_mode(transport)
+        if self._tick_seconds is None:
+            self._ask_tick()
+        tick = self._tick_seconds
+        touches.interval_seconds = self._ping_interval(timeout_seconds)
+        if tick is not None and tick > timeout_seconds:
+            log.warning(
+                "the servers' tick of %g s is longer than the session timeout of %g s: leases"
+                " cannot be renewed in time; raise plugin.session.timeout.ms",
+                tick,
+                timeout_seconds,
+            )
+
+    def _ask_tick(self) -> None:
+        """Ask for the servers' tick, which all of them have in common; few are allowed to tell."""
+        told = self._told_pairs(b"conf", "=").get("tickTime", "")
+        if told.isdecimal() and int(told) > 0:
+            self._tick_seconds = int(told) / 1000
 
     def _link(self) -> OpenConnection:
         connection = self._connection
@@ -328,6 +361,14 @@ class SessionConnection:
         except (OSError, AttributeError):
             return False
         return len({address for infos in found for *_, address in infos}) > 1
+
+    def _told_pairs(self, word: bytes, between: str) -> dict[str, str]:
+        try:
+            told = self._told(word)
+        except (OSError, AttributeError):
+            return {}
+        pairs = (line.partition(between) for line in told.splitlines())
+        return {key: value for key, found, value in pairs if found}
 
     def _told(self, word: bytes) -> str:
         """Send a request that needs no session, over a connection of its own."""

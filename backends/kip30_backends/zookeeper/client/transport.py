@@ -7,6 +7,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from kazoo.exceptions import SessionClosedRequireSaslError
@@ -80,11 +81,57 @@ _PROOF: Request = Multi((CheckVersion("/"),))
 """Changes nothing. Unlike a sync, which a leader answers alone, it takes a quorum's consent."""
 
 
+class Touches:
+    """The requests of one connection that the servers' leader knows of. Not thread-safe.
+
+    A follower notes which sessions it hears from, and reports them to the leader in its answers to
+    the leader's pings, twice in a tick. A request that it forwards is checked by the leader, and
+    renews nothing there. So an answer that took a quorum does not show that the session was renewed
+    just now: the leader may count from a request before the last ping.
+
+    A connection ends with the leader that it began under, and that leader renewed the session
+    itself when it confirmed it at the beginning.
+
+    A request that was answered a ping's interval before a sync was sent is reported: a ping comes
+    between them, the follower answers it before it answers the sync, and the leader has read that
+    before any request that follows the answer to the sync, because all these share one stream.
+
+    Attributes:
+        interval_seconds: How far apart the leader's pings are at most. Any thread may set it.
+    """
+
+    def __init__(self, connected_at: float, interval_seconds: float) -> None:
+        """Begin with the session as it was confirmed, by a request sent at *connected_at*.
+
+        Args:
+            connected_at: In seconds, on the clock of all other times here.
+            interval_seconds: How far apart the leader's pings are at most.
+        """
+        self.interval_seconds = interval_seconds
+        self._reported_at = connected_at
+        # When requests were sent and answered, the oldest first, that may not be reported yet.
+        self._unreported: deque[tuple[float, float]] = deque()
+
+    def answered(self, sent_at: float, answered_at: float) -> None:
+        """Note a request that the server has answered."""
+        self._unreported.append((sent_at, answered_at))
+
+    def reported(self, sync_sent_at: float) -> float:
+        """Return when the newest request was sent that the leader knows of for certain.
+
+        That is so once a quorum has agreed to a request that followed the answer to a sync sent at
+        *sync_sent_at*.
+        """
+        while self._unreported and self._unreported[0][1] + self.interval_seconds <= sync_sent_at:
+            self._reported_at, _ = self._unreported.popleft()
+        return self._reported_at
+
+
 class TransportHandler(Protocol):
     """The source of requests and receiver of answers, on the connection's thread."""
 
-    def proven(self, sent_at: float) -> None:
-        """Record that a quorum confirmed a request sent at *sent_at*."""
+    def proven(self, renewed_at: float) -> None:
+        """Record that a quorum confirmed that the session was renewed at *renewed_at* or later."""
         ...
 
     def outgoing(self, most: int) -> Sequence[PendingOperation[Any]]:
@@ -129,22 +176,28 @@ class Transport:
         follows: Whether a `Sync` makes the server catch up.
     """
 
-    def __init__(self, link: OpenConnection, handler: TransportHandler, clock: Clock) -> None:
-        """Prepare to send, first of all a request that takes a quorum."""
+    def __init__(
+        self, link: OpenConnection, handler: TransportHandler, clock: Clock, touches: Touches
+    ) -> None:
+        """Prepare to send, first of all the requests that prove the session."""
         self.unproven: SyncPoint | None = None
         self.follows = False
         self._link = link
         self._handler = handler
         self._clock = clock
+        self._touches = touches
         self._frames = Frames()
         # The number of the newest request; answers come in the order of these.
         self._xid = 0
-        # Whether a proof of the session is to be sent, whether the thread was asked to check for
+        # Whether a proof of the session is to be begun, whether the thread was asked to check for
         # requests to send, and whether the session is to be closed. Any thread sets them; the
         # connection's own resets the first two.
         self._prove = True
         self._woken = False
         self._closing = False
+        # When the session was renewed at the latest, if a quorum agrees to the request that is to
+        # be sent. None if there is none.
+        self._to_confirm: float | None = None
         # Whether the server has refused a request because the session has ended, or because it
         # knows former credentials. It then gets no more requests; once it has answered the rest, a
         # new connection shows the true state.
@@ -157,7 +210,7 @@ class Transport:
             self._wake_loop()
 
     def prove(self) -> None:
-        """Request something that takes a quorum of the servers, as a proof of the session."""
+        """Request a proof of the session: a sync, and then something that takes a quorum."""
         self._prove = True
         self.wake()
 
@@ -216,7 +269,12 @@ class Transport:
     def _add_operations(self, frames: bytearray) -> None:
         operations = self._handler.outgoing(_MOST_AT_ONCE)
         if self._prove:
-            self._add_proof(frames)
+            self._prove = False
+            self._add(frames, _SYNC, _Waiter(self._awaited(), self._synced))
+        if self._to_confirm is not None:
+            confirmed = partial(self._proven, self._to_confirm)
+            self._to_confirm = None
+            self._add(frames, _PROOF, _Waiter(self._awaited(), confirmed))
         fresh = any(one.ask.fresh for one in operations)
         sync_point = self._add_catching_up(frames) if fresh else None
         for one in operations:
@@ -231,10 +289,6 @@ class Transport:
         request = _SYNC if self.follows else _PROOF
         self._add(frames, request, _Waiter(sync_point, self._answered))
         return sync_point
-
-    def _add_proof(self, frames: bytearray) -> None:
-        self._prove = False
-        self._add(frames, _PROOF, _Waiter(self._awaited(), self._proven))
 
     def _awaited(self) -> SyncPoint:
         sync_point = SyncPoint(self._clock.now())
@@ -252,10 +306,21 @@ class Transport:
         if self.unproven is sync_point:
             self.unproven = None
 
-    def _proven(self, sync_point: SyncPoint) -> None:
+    def _synced(self, sync_point: SyncPoint) -> None:
+        self._answered(sync_point)
+        if sync_point.refused is None:
+            self._to_confirm = self._touches.reported(sync_point.sent_at)
+            self._touched(sync_point)
+            self.wake()
+
+    def _touched(self, sync_point: SyncPoint) -> None:
+        self._touches.answered(sync_point.sent_at, self._clock.now())
+
+    def _proven(self, renewed_at: float, sync_point: SyncPoint) -> None:
         self._answered(sync_point)
         if sync_point.refused is None or isinstance(sync_point.refused, NoAuth):
-            self._handler.proven(sync_point.sent_at)
+            self._touched(sync_point)
+            self._handler.proven(renewed_at)
 
     def _receive(self) -> bool:
         """Receive what has arrived, and return whether the server has closed the session."""

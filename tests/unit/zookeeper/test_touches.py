@@ -1,0 +1,110 @@
+"""Which requests of a session the leader of the servers knows of."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from kip30 import ConfigError, Leadership, PluginLocator
+from kip30.driver.clock import SystemClock
+from kip30_backends.zookeeper.client.transport import Touches
+from kip30_conformance.polling import eventually, time_scale
+from kip30_conformance.servers import Ensemble, start
+from tests.unit.clients import Open, opening
+
+_INTERVAL = 5.0
+_SESSION = 4.0 * time_scale()
+_MARGIN = _SESSION / 10
+_TICK = 3.0 * time_scale()
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    """Yield a server that does not tell its tick, as servers do by default."""
+    folder, allowed = tmp_path_factory.mktemp("silent"), "4lw.commands.whitelist=srvr"
+    with start("zookeeper", folder=folder, extra=[allowed]) as servers:
+        yield servers
+
+
+@pytest.fixture
+def open_client(silent: Ensemble, namespace: str) -> Iterator[Open]:
+    with opening(silent, namespace) as open_one:
+        yield open_one
+
+
+@pytest.fixture
+def talkative(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
+    with opening(ensemble, namespace) as open_one:
+        yield open_one
+
+
+def test_the_leader_renews_the_session_itself_when_it_confirms_it() -> None:
+    assert Touches(100.0, _INTERVAL).reported(100.0) == 100.0
+
+
+def test_a_request_is_reported_by_the_ping_after_its_answer() -> None:
+    touches = Touches(100.0, _INTERVAL)
+    touches.answered(101.0, 102.0)
+    touches.answered(103.0, 104.0)
+    assert touches.reported(106.0) == 100.0
+    assert touches.reported(107.0) == 101.0
+    assert touches.reported(108.0) == 101.0
+    assert touches.reported(109.0) == 103.0
+
+
+def test_what_is_reported_never_goes_back() -> None:
+    touches = Touches(100.0, _INTERVAL)
+    touches.answered(101.0, 102.0)
+    assert touches.reported(107.0) == 101.0
+    assert touches.reported(102.0) == 101.0
+
+
+@pytest.mark.parametrize(
+    ("more", "interval"),
+    [({}, _SESSION / 4), ({"plugin.zookeeper.tick.ms": round(1000 * _TICK)}, _TICK / 2)],
+    ids=["unknown", "known"],
+)
+@pytest.mark.medium
+def test_a_renewal_counts_from_before_the_last_ping(
+    open_client: Open, more: dict[str, int], interval: float
+) -> None:
+    """Servers grant two ticks or more, so a ping comes in each quarter of the timeout."""
+    term, clock = _term(open_client(**_timeouts(), **more)), SystemClock()
+    for _ in range(3):
+        before = term.deadline
+        eventually(partial(_moved, term, before), what="the next renewal")
+        assert term.deadline - clock.now() <= _SESSION - _MARGIN - interval
+    assert term.is_valid()
+
+
+@pytest.mark.medium
+def test_servers_that_tell_their_tick(talkative: Open) -> None:
+    """Then a lease counts from later than it could if the tick were half of the timeout."""
+    term, clock = _term(talkative(**_timeouts())), SystemClock()
+    begun = term.deadline
+    eventually(
+        lambda: (
+            term.deadline > begun
+            and term.deadline - clock.now() > _SESSION - _MARGIN - _SESSION / 4
+        ),
+        what="a renewal counts from later",
+    )
+
+
+def test_a_tick_that_outlasts_the_session(open_client: Open) -> None:
+    with pytest.raises(ConfigError, match=r"less than plugin\.zookeeper\.tick\.ms"):
+        open_client(**_timeouts(), **{"plugin.zookeeper.tick.ms": round(1000 * _SESSION) + 1})
+
+
+def _term(client: PluginLocator) -> Leadership:
+    election = client.leader_election("s")
+    election.nominate("c", "")
+    return eventually(lambda: election.leadership("c"), what="c leads")
+
+
+def _moved(term: Leadership, before: float) -> bool:
+    return term.deadline != before
+
+
+def _timeouts() -> dict[str, int]:
+    return {"plugin.session.timeout.ms": round(1000 * _SESSION)}
