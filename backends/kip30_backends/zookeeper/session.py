@@ -64,6 +64,7 @@ class ManagedSession(Owner):
         # The session, once the servers have granted it.
         self.session: Session | None = None
         self.timeout_seconds = context.session_timeout_seconds
+        self._opened_with_seconds = self.timeout_seconds
         # Set when it is known whether there will be a session.
         self.settled = threading.Event()
         # Whether a quorum has agreed on anything in this session.
@@ -79,13 +80,17 @@ class ManagedSession(Owner):
 
     @override
     def connected(self, client: SessionConnection, sent_at: float, timeout_seconds: float) -> None:
+        if self.session is None:
+            self._opened_with_seconds = timeout_seconds
+        timeout_seconds = min(timeout_seconds, self._opened_with_seconds)
         self.timeout_seconds = timeout_seconds
         if self.session is None:
             lease = self._context.lease(sent_at=sent_at, timeout_seconds=timeout_seconds)
             self.session = Session(client.identity, lease, self._former)
             self.settled.set()
         else:
-            # Each server grants by its own limits, and keeps the session for as long from then on.
+            # Each server grants by its own limits, and keeps the session for as long from then on;
+            # but the next server to lead begins with the timeout that it was opened with.
             self.session.lease.regranted(sent_at=sent_at, timeout_seconds=timeout_seconds)
             if self.session.lease.expire():
                 self._lost(self, LATE)

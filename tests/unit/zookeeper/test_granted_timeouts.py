@@ -1,14 +1,16 @@
 """The session timeout that a server grants: it may be another one at each connection."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from kip30 import Leadership
 from kip30.driver.clock import SystemClock
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import Open
+from tests.unit.clients import Open, opening
 
 _LONG, _SHORT = 40.0, 8.0
 
@@ -22,6 +24,13 @@ def settings() -> list[str]:
 @pytest.fixture
 def ensemble(settings: list[str], tmp_path: Path) -> Iterator[Ensemble]:
     with start("zookeeper", folder=tmp_path / "server", extra=settings) as servers:
+        yield servers
+
+
+@pytest.fixture
+def three(settings: list[str], tmp_path: Path) -> Iterator[Ensemble]:
+    settings[:] = [_limit(_SHORT * time_scale())]
+    with start("zookeeper", 3, folder=tmp_path / "servers", extra=settings) as servers:
         yield servers
 
 
@@ -49,3 +58,35 @@ def test_a_server_that_grants_less_at_a_reconnection_is_believed(
     assert term.is_valid()
     client.storage().put("k", "v")
     assert term.deadline - SystemClock().now() <= _SHORT
+
+
+@pytest.mark.large
+def test_a_server_that_grants_more_at_a_reconnection_is_not_believed(
+    three: Ensemble, settings: list[str], namespace: str
+) -> None:
+    """The next leader of the servers begins with the timeout that the session was opened with."""
+    short, long = _SHORT * time_scale(), _LONG * time_scale()
+    leader = three.leader()
+    first, second = (node for node in three.nodes if node is not leader)
+    second.kill()
+    timeouts = {"session_ms": round(1000 * long), "operation_ms": round(1000 * short / 2)}
+    with opening(three, namespace, **timeouts) as open_client:
+        hosts = f"{first.address},{second.address}"
+        client = open_client(**{"zookeeper.connect": hosts})
+        election = client.leader_election("s")
+        election.nominate("c", "")
+        term = eventually(lambda: election.leadership("c"), what="c leads")
+        settings[:] = [_limit(long)]
+        second.restart()
+        three.await_ready([second])
+        first.kill()
+        client.storage().put("k", "v")
+        for _ in range(2):
+            before = term.deadline
+            eventually(partial(_moved, term, before), within=_SHORT, what="a renewal")
+            assert term.deadline - SystemClock().now() <= short
+        assert term.is_valid()
+
+
+def _moved(term: Leadership, before: float) -> bool:
+    return term.deadline != before
