@@ -34,6 +34,7 @@ from kip30.driver.scanning import (
     Page,
     PageSize,
     Position,
+    Row,
     ScanDriver,
     Span,
     View,
@@ -261,8 +262,7 @@ class EmbeddedScanner(ScanDriver):
             root = self._root(copy)
             if self._view.layout is Layout.CLAIMS:
                 under = self._view.under.encode()
-                tables = (_rows(copy, query, (root,)) for query in (_MEMBERS, _SERVICES))
-                yield Page.of(row for row in claims_of(*tables) if row.key.startswith(under))
+                yield Page.of(row for row in _claims(copy, root) if row.key.startswith(under))
                 return
             yield from _pages(copy, root, _Range.of_token(span.token))
 
@@ -388,6 +388,10 @@ def _ranges(under: str) -> list[_Range]:
 def _inside(under: str) -> Callable[[bytes], bool]:
     prefix = f"{under}/".encode()
     return lambda key: not under or key.startswith(prefix)
+
+
+def _claims(copy: sqlite3.Connection, root: int) -> Iterator[Row]:
+    return claims_of(_rows(copy, _MEMBERS, (root,)), _rows(copy, _SERVICES, (root,)))
 
 
 def _spans(copy: sqlite3.Connection, root: int, part: _Range, rows: int) -> Iterator[Span]:
