@@ -31,6 +31,7 @@ AND epoch = ? AND session IS NOT NULL
 """
 _VERSION_ANYWHERE = "SELECT 1 FROM kv WHERE namespace = ? AND name = ? AND rev = ?"
 _REMOVE_ANYWHERE = "DELETE FROM member WHERE scope = ? AND id = ?"
+_PRUNE_ANYWHERE = "DELETE FROM service WHERE session IS NULL AND scope <> x''"
 _RELEASE_BY_SESSION = "DELETE FROM member WHERE root = ? AND scope = ? AND id = ? AND session = ?"
 _LIKE = """
 SELECT DISTINCT name FROM kv WHERE root = ? AND CAST(namespace AS TEXT) LIKE ? AND name > ?
@@ -73,6 +74,19 @@ class LeavesEverywhere(EmbeddedBackend):
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
         mutate(self.membership, "_release", _release_everywhere)
+
+
+class PrunesEverywhere(EmbeddedBackend):
+    """Prunes all namespaces of the configuration."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self, "prune", self._prune)
+
+    def _prune(self, prune: Callable[..., Future[Any]], *given: Any, **options: Any) -> Future[Any]:
+        if not options["dry_run"]:
+            self._resources.database.write(lambda tx: tx.execute(_PRUNE_ANYWHERE))
+        return prune(*given, **options)
 
 
 class ReleasesBySession(EmbeddedBackend):

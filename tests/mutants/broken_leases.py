@@ -65,6 +65,35 @@ class WithoutMargin(EmbeddedBackend):
         super().__init__(replace(context, margin_seconds=0), settings)
 
 
+class WholeSecondsInStore(EmbeddedBackend):
+    """Has the store count sessions in whole seconds, and believes in the rest of the last one."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        sessions = self._resources.sessions
+        whole = replace(context, session_timeout_seconds=int(context.session_timeout_seconds))
+        vars(sessions)["_context"] = _LeasesOf(context, whole)
+
+
+class WholeSecondsGranted(EmbeddedBackend):
+    """Grants whole seconds of what was asked for."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        seconds = float(int(context.session_timeout_seconds))
+        super().__init__(replace(context, session_timeout_seconds=seconds), settings)
+
+
+class _LeasesOf:
+    """One context, but for the leases, which are those of another."""
+
+    def __init__(self, leases: Context, other: Context) -> None:
+        self.lease = leases.lease
+        self._other = other
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._other, name)
+
+
 class _LateLease(Lease):
     @override
     def renewed(self, sent_at: float) -> bool:

@@ -182,6 +182,12 @@ class UpdatedForEver(EmbeddedBackend):
             return database.execute(found, (session,)).fetchone() is not None
 
 
+class SaysItDoesNotBlock(EmbeddedBackend):
+    """Does its work before it returns, and declares that it does not."""
+
+    is_blocking = False
+
+
 class WatchEndsWithSession(EmbeddedBackend):
     """Tells of a group for as long as the first session lasts."""
 

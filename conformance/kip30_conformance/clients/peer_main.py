@@ -31,16 +31,18 @@ from kip30.recipes import Barrier, Grip, Lock, ReadWriteLock, Semaphore
 from kip30_conformance.clients.coordinator_verbs import CoordinatorVerbs
 from kip30_conformance.clients.elector_log import ElectorLog
 from kip30_conformance.clients.guarded_writer import set_until_refused
+from kip30_conformance.clients.lease_verbs import LeaseVerbs
 from kip30_conformance.clients.random_calls import Worker
 
 
-class _Client(CoordinatorVerbs):
+class _Client(CoordinatorVerbs, LeaseVerbs):
     """The verbs a peer knows; each method is one."""
 
     def __init__(self) -> None:
         self.signals = ExitStack()
         self._locator = PluginLocator()
-        super().__init__(self._locator)
+        CoordinatorVerbs.__init__(self, self._locator)
+        LeaseVerbs.__init__(self)
         self._groups: dict[str, GroupMembership[str]] = {}
         self._elections: dict[str, LeaderElection[str]] = {}
         self._joined: dict[str, Member] = {}
@@ -50,6 +52,7 @@ class _Client(CoordinatorVerbs):
         self._lock = threading.Lock()
 
     def startup(self, properties: dict[str, str]) -> None:
+        self.properties = properties
         self._locator.startup(properties)
 
     def close(self) -> None:
@@ -74,6 +77,12 @@ class _Client(CoordinatorVerbs):
 
     def membership(self, group: str) -> dict[str, str]:
         return dict(self._group(group).membership())
+
+    def watch_group(self, group: str) -> None:
+        """Note each change of *group* in the history, by the ids of its members."""
+        self._group(group).add_listener(
+            lambda change: self._note("members", " ".join(sorted(change.members)))
+        )
 
     def incarnations(self, group: str) -> dict[str, str]:
         return {one: str(version) for one, version in self._group(group).incarnations().items()}
@@ -284,7 +293,7 @@ def _answer(client: _Client, request: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Serve requests until the input ends, then close the locator."""
     client = _Client()
-    with client.signals:
+    with client.signals, client.clients:
         for line in sys.stdin:
             print(json.dumps(_answer(client, json.loads(line))), flush=True)  # noqa: T201  protocol
     client.close()

@@ -1,4 +1,4 @@
-"""Listeners over a time without the store, and over a lost session: R21 and R22."""
+"""Listeners over a time without the store, and over a lost session: R21, R22 and R30."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,10 @@ import pytest
 
 from kip30 import KeySetChange, PluginLocator, SessionLost, Storage, ValueChange
 from kip30_conformance.clients.callback_recorder import Recorder
+from kip30_conformance.clients.peer import Peer
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, supported
+from kip30_conformance.suite import Evidence, OpenPeer, supported
 from kip30_conformance.suites.listeners import ListenerSuite
 
 
@@ -37,6 +38,27 @@ class ListenerFaultTests(ListenerSuite):
         evidence.saw("injected faults", faults.counted())
         assert storage.update("n/k", "after") == values.expect(_is("after")).version
 
+    def test_R30_group_listener_after_a_pause(
+        self, client: PluginLocator, peer: OpenPeer, harness: Harness, evidence: Evidence
+    ) -> None:
+        """A listener of a group outlives the session of its process, which was stopped too long."""
+        group, sleeper = client.group_membership("g"), peer()
+        sleeper.call("join", group="g", member_id="m", rejoin=False)
+        sleeper.call("watch_group", group="g")
+        group.join("before", "")
+        _await_note(sleeper, "members", "before m")
+        sleeper.stop()
+        eventually(
+            lambda: group.membership_list() == {"before"},
+            within=harness.crash_patience,
+            what="the member that was stopped is gone",
+        )
+        sleeper.resume()
+        _await_note(sleeper, "lost", "m")
+        evidence.saw("stopped process", sleeper.pid)
+        group.join("later", "")
+        _await_note(sleeper, "members", "before later")
+
     def test_R22_session_loss_resubscribe(
         self, harness: Harness, client: PluginLocator, storage: Storage[str], evidence: Evidence
     ) -> None:
@@ -64,3 +86,10 @@ def _listen(
 
 def _is(value: str) -> Callable[[ValueChange[str]], bool]:
     return lambda event: event.value == value
+
+
+def _await_note(peer: Peer, what: str, name: str) -> None:
+    eventually(
+        lambda: (what, name) in {(note["what"], note["name"]) for note in peer.call("history")},
+        what=f"the peer is notified: {what} {name}",
+    )

@@ -1,18 +1,21 @@
-"""What every store must keep for `kip30.aio`: G23 to G26, G40 and G41."""
+"""What every store must keep for `kip30.aio`: G23 to G26, G32, G40 and G41."""
 
 import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from kip30 import Kip30Error, LeadershipLostError, PluginLocator, ValueChange, Version
 from kip30.aio import AsyncLeadership, AsyncPluginLocator
 from kip30.config import Written
+from kip30.driver.records import Condition, Write, new_nonce
+from kip30.names import Key
 from kip30_conformance.client_faults import hook
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, time_scale
@@ -25,6 +28,11 @@ MANY = 200
 THOUSANDS = 3000
 FEW_THREADS = 10
 _TEMPORARY = ("kip30-aio", "kip30-worker")
+_MANY_KEYS = 2_000
+_MANY_WRITES = 200
+_TRIES = 20
+_MICROSECONDS = 0.001
+"""What a call may take that returns within microseconds: a store in memory answers at once."""
 _LOCATORS = 2
 """Names of threads that end when there is nothing to do."""
 
@@ -265,6 +273,31 @@ class EventLoopTests(Suite):
                 await asyncio.to_thread(eventually, lambda: not group.membership_list())
 
         asyncio.run(main())
+
+    def test_G32_calls_that_do_not_block(self, client: PluginLocator) -> None:
+        """A driver that is declared not to block returns before the work of a call is done."""
+        backend = client.backend
+        if backend.is_blocking:
+            return
+        keys = [Key("n", str(number)) for number in range(_MANY_KEYS)]
+        writes = [Write(key, new_nonce(), b"v", Condition.ANY) for key in keys[:_MANY_WRITES]]
+        calls: Mapping[str, Callable[[], Future[Any]]] = {
+            "read": lambda: backend.storage.read(keys),
+            "write_many": lambda: backend.storage.write_many(writes)[-1],
+        }
+        for what, call in calls.items():
+            assert not all(_blocks(call) for _ in range(_TRIES)), (
+                f"{what} does its work before it returns: declare `is_blocking`"
+            )
+
+
+def _blocks(call: Callable[[], Future[Any]]) -> bool:
+    """Return whether the answer is there when *call* returns, and took time."""
+    started = time.monotonic()
+    future = call()
+    took, is_done = time.monotonic() - started, future.done()
+    future.result()
+    return is_done and took > _MICROSECONDS
 
 
 class _Slow:

@@ -5,17 +5,20 @@ distributed file cache consistency" (1989): for its holder, a lease lasts from b
 requested, less the possible difference of clocks.
 """
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import pytest
 
-from kip30 import Leadership
+from kip30 import Leadership, MemberExistsError, OutcomeUnknownError, UnavailableError
+from kip30.driver import Backend
 from kip30.driver.clock import SystemClock
+from kip30.driver.records import new_nonce
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually
-from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
+from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
 
 _MARGIN = 0.45
 """As a share of the session timeout: so much that no pause of this machine hides that it is left
@@ -25,6 +28,10 @@ _HELD_BACK = (0.15, 0.3, 0.45) * 2
 """As shares of the session timeout. Some are so short that a client does not give its connection up
 and send its request again, and some are longer than from one renewal to the next."""
 _SESSION = "plugin.session.timeout.ms"
+_ODD_MILLISECONDS = 937
+_DATED = ("nothing", "claim", "renewal")
+"""What is dated by times that are read slowly."""
+_OTHER_CLOCK = "a lease is dated from a time that was not read from `context.clock`"
 _DATED_LATE = (
     "each lease was dated after answers went on: `sent_at` must be read before the request is sent"
 )
@@ -104,6 +111,63 @@ class LeaseTests(Suite):
                 break
         evidence.saw("renewals after answers were held back", len(dated_before))
         assert any(dated_before), _DATED_LATE
+
+    @pytest.mark.fault
+    def test_L45_no_lease_outlasts_the_stores(
+        self, open_client: OpenClient, peer: OpenPeer, harness: Harness, evidence: Evidence
+    ) -> None:
+        """A claim is nobody else's before the deadline that its holder has read.
+
+        One holder is stopped with a new lease, one with a lease whose time was read slowly, and one
+        after a renewal whose time was: read after the answer, it would be far too late. The
+        timeouts are no round numbers.
+        """
+        holders = {what: peer(**_odd(harness.timeouts)) for what in _DATED}
+        for what in _DATED[1:]:
+            holders[what].send("learn_dating", what=what)
+        found = [holders[what].receive() for what in _DATED[1:]]
+        assert all(found), _OTHER_CLOCK
+        for what, holder in holders.items():
+            holder.send("keep_claim", what=what, group=what)
+        deadlines, slow = dict[str, float](), 0
+        for what, holder in holders.items():
+            deadlines[what], reads = holder.receive()
+            holder.stop()
+            slow += reads
+        evidence.saw("times that were read slowly by processes stopped after it", slow)
+        backend, clock = open_client(**harness.steady).backend, SystemClock()
+        while waiting := [what for what in _DATED if clock.now() < deadlines[what]]:
+            for what in waiting:
+                if _is_taken_over(backend, what):
+                    left = deadlines[what] - clock.now()
+                    assert left <= 0, (
+                        f"{what}: taken over {left:.3f} s before its holder's deadline"
+                    )
+
+    def test_L46_what_was_asked_for(self, open_client: OpenClient, harness: Harness) -> None:
+        """A session timeout that was asked for is granted to the millisecond, or refused."""
+        odd = _odd(harness.patient)
+        client = open_client(**odd)
+        lease = client.backend.membership.claim("g", "m", new_nonce(), b"").result().lease
+        assert lease.timeout_seconds >= odd[_SESSION] / 1000
+        assert client.storage().put("n/k", "v")
+
+
+def _odd(timeouts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *timeouts* that are no whole numbers of seconds: rounded down, much too short."""
+    return {
+        key: milliseconds // 1000 * 1000 + _ODD_MILLISECONDS
+        for key, milliseconds in timeouts.items()
+    }
+
+
+def _is_taken_over(backend: Backend, group: str) -> bool:
+    """Return whether ``m`` of *group* can be claimed; not if the store takes too long to say."""
+    try:
+        backend.membership.claim(group, "m", new_nonce(), b"").result()
+    except (MemberExistsError, UnavailableError, OutcomeUnknownError):
+        return False
+    return True
 
 
 def _seconds(harness: Harness) -> float:

@@ -22,6 +22,7 @@ from kip30 import (
     Version,
 )
 from kip30.driver import Capability
+from kip30.driver.pruning import prune
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.suite import OpenClient, Suite, needing
 
@@ -128,6 +129,18 @@ class IsolationTests(Suite):
         stranger.storage().delete("n/mine")
         with needing(client, Capability.GUARDS):
             _GUARDED[verb](client.storage(), {"n/mine": mine})
+
+    def test_G30_prune(self, client: PluginLocator, stranger: PluginLocator) -> None:
+        """Pruning one namespace removes nothing of another, used or not."""
+        for one in (client, stranger):
+            with one.leader_election("s").lead("c", ""):
+                one.storage().put("n/k", "")
+            one.storage().delete("n/k")
+        unused = dict(prune(client.backend, 0, dry_run=True))
+        assert client.leader_election("led").nominate("c", "")
+        prune(stranger.backend, 0, dry_run=False)
+        assert dict(prune(client.backend, 0, dry_run=True)) == unused
+        assert client.leader_election("led").get_leader() is not None
 
     def test_G30_many(self, client: PluginLocator, stranger: PluginLocator) -> None:
         """Reads of many keys and listings show nothing of another namespace."""
