@@ -34,10 +34,14 @@ class ValueChange(Generic[T]):
 class ListenerRegistry(Handle, Generic[T]):
     """Callbacks for changes made by any client, this one included. Thread-safe.
 
-    Promised for each callback: never two calls at once, versions never go back, no version
-    twice, and the final state always arrives, also after the connection, the session or the
-    store itself was gone for a while. When a callback runs, a read sees that state or a
-    newer one. A callback that raises is logged; one that blocks delays only itself.
+    Promised for each registration, which is one callback for one key or namespace through one
+    registry: never two calls at once, versions never go back, no version twice, and the final
+    state always arrives, also after the connection, the session or the store itself was gone for a
+    while. When a callback runs, a read sees that state or a newer one. A callback that raises is
+    logged; one that blocks delays only its own next call.
+
+    A callback with several registrations may be called for each of them at the same time, and so
+    may one that is removed and added again while it runs: let it hold a lock if that matters.
 
     Not promised: states in between. Changes that follow each other quickly may be merged.
 
@@ -46,9 +50,10 @@ class ListenerRegistry(Handle, Generic[T]):
     records are still delivered.
 
     Adding the same callback twice for one key or namespace counts once; removing one that
-    is not there does nothing. After a removal returns, no call starts. Callbacks may use
-    every method of kip30, their own removal and closing included. A callback that cannot be
-    called or hashed is a `UsageError`, and nothing is registered.
+    is not there does nothing. After a removal returns, no call starts. What was added through one
+    registry of a locator can be removed through another one. Callbacks may use every method of
+    kip30, their own removal and closing included. A callback that cannot be called or hashed is a
+    `UsageError`, and nothing is registered.
     """
 
     def __init__(self, store: OpenStore, codec: Codec[T], owner: object = None) -> None:

@@ -6,7 +6,7 @@ embedded one), for which the locator has a few threads of its own.
 
 Cancelling a task that awaits a call does not undo the call: it may still happen. Listeners and
 callbacks may be coroutine functions or plain functions; they are called in the loop, one call at a
-time for each.
+time for each registration: see `kip30.ListenerRegistry`.
 
     >>> import asyncio
     >>> async def main() -> None:

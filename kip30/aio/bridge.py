@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextvars import Context
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from kip30.aio.awaiting import LateError, outcome, post
 from kip30.aio.turns import CallTurns
@@ -59,6 +60,7 @@ class Bridge:
         self._seconds = limit * _SLACK
         self.turns: CallTurns = CallTurns(_AT_ONCE, self._seconds, limit)  # of all calls but reads
         self._read_turns = CallTurns(_AT_ONCE, self._seconds, limit)
+        self.homes: WeakSet[Any] = WeakSet()  # the `Listeners` of all handles
         self._listening: set[asyncio.Task[None]] = set()
 
     def check(self) -> None:

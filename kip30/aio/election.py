@@ -78,6 +78,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         """Use `AsyncPluginLocator.leader_election` instead."""
         super().__init__(bridge, election)
         self._faces: Faces[Leadership, AsyncLeadership] = Faces(AsyncLeadership, bridge)
+        self._place = "service", election.service
         self._seconds = bridge.store.context.operation_timeout_seconds
 
     async def get_leader(self) -> Leader[T] | None:
@@ -184,11 +185,11 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
     ) -> None:
         """See `kip30.LeaderElection.add_listener`."""
         add = partial(self._handle.add_listener, initial=initial)
-        await self._listeners.add("service", listener, add, self._handle.remove_listener)
+        await self._listeners.add(self._place, listener, add, self._handle.remove_listener)
 
     async def remove_listener(self, listener: AsyncListener[LeaderChange[T]]) -> None:
         """See `kip30.LeaderElection.remove_listener`."""
-        await self._listeners.remove("service", listener, self._handle.remove_listener)
+        await self._listeners.remove(self._place, listener, self._handle.remove_listener)
 
     async def _elected(
         self, candidacy: Candidacy, first_try: float, timeout_seconds: float | None

@@ -18,7 +18,7 @@ class ListenerRequests(ListenerRegistry[T], LoopHandle):
 class AsyncListenerRegistry(AsyncHandle[ListenerRequests[T]], Generic[T]):
     """`kip30.ListenerRegistry` for coroutine functions and plain functions of the loop.
 
-    The same is promised: never two calls of one listener at once, the newest state arrives, and
+    The same is promised: never two calls of one registration at once, the newest state arrives, and
     after a removal no call starts. A slow listener holds no thread.
     """
 

@@ -118,6 +118,7 @@ class Listeners:
         """Start without listeners."""
         self.bridge = bridge
         self.closed: bool = False  # no listener of this handle is called any longer
+        bridge.homes.add(self)  # weakly; a listener keeps its home
         self._kept: dict[tuple[object, AsyncListener[Any]], _Kept] = {}
 
     async def add(
@@ -152,11 +153,25 @@ class Listeners:
         function: AsyncListener[E],
         unregister: Callable[[Callable[[E], object]], object],
     ) -> None:
-        """Start no call of *function* from now on; do nothing if it is not there."""
-        kept = self._kept.pop((place, function), None)
-        if kept is None or self.closed or self.bridge.closed:
+        """Start no call of *function* from now on; do nothing if it is not there.
+
+        If it was not added here, but through other handles of the locator, it is removed there.
+        """
+        if self.closed or self.bridge.closed:
             return
-        kept.listener.removed = True
+        homes = [self] if (place, function) in self._kept else self.bridge.homes
+        found = [home.taken(place, function) for home in list(homes)]
+        for kept in filter(None, found):
+            await self._end(kept, unregister)
+
+    def taken(self, place: object, function: AsyncListener[Any]) -> _Kept | None:
+        """Forget *function*, start no call of it, and return it; None if it is not here."""
+        kept = self._kept.pop((place, function), None)
+        if kept is not None:
+            kept.listener.removed = True
+        return kept
+
+    async def _end(self, kept: _Kept, unregister: Callable[[Any], object]) -> None:
         try:
             with suppress(Kip30Error):
                 await self.bridge.shared(kept.registering, UnavailableError)

@@ -61,6 +61,7 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
         """Use `AsyncPluginLocator.group_membership` instead."""
         super().__init__(bridge, membership)
         self._faces: Faces[Member, AsyncMember] = Faces(AsyncMember, bridge)
+        self._place = "group", membership.group
 
     async def join(  # noqa: PLR0913  the arguments of `kip30.GroupMembership.join`
         self,
@@ -135,8 +136,8 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
     ) -> None:
         """See `kip30.GroupMembership.add_listener`."""
         add = partial(self._handle.add_listener, initial=initial)
-        await self._listeners.add("group", listener, add, self._handle.remove_listener)
+        await self._listeners.add(self._place, listener, add, self._handle.remove_listener)
 
     async def remove_listener(self, listener: AsyncListener[MembershipChange[T]]) -> None:
         """See `kip30.GroupMembership.remove_listener`."""
-        await self._listeners.remove("group", listener, self._handle.remove_listener)
+        await self._listeners.remove(self._place, listener, self._handle.remove_listener)

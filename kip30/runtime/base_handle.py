@@ -46,6 +46,7 @@ class HandleCallbacks:
             wanted = not self._closed and (target, callback) not in self._kept
             if wanted:
                 self._kept[target, callback] = subscription
+                self._store.registrations.add(target, callback, self)
         if wanted:
             subscription.start()
         else:
@@ -54,25 +55,34 @@ class HandleCallbacks:
     def remove(self, target: Target, callback: Callable[[Any], object]) -> None:
         """Start no call of *callback* after this returns; if it is not there, do nothing.
 
+        If it was not added here, but through other handles of the locator, it is removed there.
         In a forked child nothing happens: no callback of the parent is called there.
 
         Raises:
             UsageError: *callback* could not have been added.
         """
         check_callback(callback)
-        if self._store.is_foreign():
+        if self._store.is_foreign() or self.remove_own(target, callback):
             return
+        for other in self._store.registrations.of(target, callback):
+            other.remove_own(target, callback)
+
+    def remove_own(self, target: Target, callback: Callable[[Any], object]) -> bool:
+        """Remove *callback* if it was added here; return whether it was."""
         with self._lock:
             subscription = self._kept.pop((target, callback), None)
-        if subscription is not None:
-            self._store.unsubscribe(subscription)
+            if subscription is None:
+                return False
+            self._store.registrations.discard(target, callback, self)
+        self._store.unsubscribe(subscription)
+        return True
 
     def close(self) -> None:
-        """Remove all callbacks, and accept no more."""
+        """Remove all callbacks that were added here, and accept no more."""
         with self._lock:
             self._closed = True
         for target, callback in list(self._kept):
-            self.remove(target, callback)
+            self.remove_own(target, callback)
 
 
 class Handle(Closeable):

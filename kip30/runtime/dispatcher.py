@@ -24,6 +24,7 @@ from typing import Generic, TypeVar
 from kip30.driver.clock import Clock
 from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
+from kip30.runtime.call_gate import CallGate
 
 E = TypeVar("E")
 
@@ -315,6 +316,7 @@ class Delivery(Generic[E]):
         """Deliver on *dispatcher*; without a *callback* events are dropped."""
         self._callback = callback
         self._events: deque[E] = deque()
+        self._gate = CallGate()
         self._task = dispatcher.task(self._deliver, name)
 
     def send(self, event: E) -> None:
@@ -326,6 +328,7 @@ class Delivery(Generic[E]):
     def close(self) -> None:
         """Start no call after this returns."""
         self._task.close()
+        self._gate.close()
 
     def _deliver(self) -> Suspended | None:
         while self._events and not self._task.closed:
@@ -336,7 +339,9 @@ class Delivery(Generic[E]):
 
     def _call(self, event: E) -> Suspended | None:
         try:
-            return suspended(self._callback(event)) if self._callback is not None else None
+            if self._callback is None:
+                return None
+            return suspended(self._gate.call(self._callback, event))
         except BaseException:  # the next events must be delivered all the same
             log.exception("%s raised", self._task.name)
             return None

@@ -33,7 +33,7 @@ from kip30.runtime.future_callbacks import Callbacks
 from kip30.runtime.lease_tracker import LeaseTracker
 from kip30.runtime.lost_answers import Wait
 from kip30.runtime.process_end import ProcessEnd
-from kip30.runtime.subscriptions import Describe, Subscription, Subscriptions
+from kip30.runtime.subscriptions import Describe, Registrations, Subscription, Subscriptions
 from kip30.runtime.term_work import WorkInProgress, present_hold
 from kip30.runtime.unreadable import UnreadableLog
 
@@ -73,6 +73,7 @@ class OpenStore:
         self.dispatcher: Dispatcher = Dispatcher(context.clock)
         self.callbacks: Callbacks = Callbacks(self.dispatcher)
         self.observations: Subscriptions = Subscriptions(backend.observe)
+        self.registrations: Registrations = Registrations()
         self.sessions: LeaseTracker = LeaseTracker(self.dispatcher)
         self.unreadable: UnreadableLog = UnreadableLog()
         self.work: WorkInProgress = WorkInProgress(context.clock)
@@ -198,7 +199,7 @@ class OpenStore:
 
     def unsubscribe(self, subscription: Subscription[Any]) -> None:
         """Start no call of its callback after this returns."""
-        subscription.task.close()
+        subscription.close()
         self.observations.detach(subscription.target, subscription.task)
 
     def keep(self, pursuit: Pursuit) -> None:

@@ -9,10 +9,11 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kip30.driver import ObserveDriver, Watch
 from kip30.driver.records import Delta, Kind, Snapshot, Target
+from kip30.runtime.call_gate import CallGate
 from kip30.runtime.dispatcher import Dispatcher, Suspended, Task, suspended
 from kip30.runtime.unreadable import UnreadableLog
 
@@ -186,6 +187,7 @@ class Subscription(Generic[E]):
         self.failures: int = 0
         self._describe = describe
         self._callback = callback
+        self._gate = CallGate()
         self._unreadable = unreadable
         self._delivered: Snapshot | None = None
         self._feed: Feed | None = None
@@ -204,6 +206,11 @@ class Subscription(Generic[E]):
         self._started = True
         self.task.wake()
 
+    def close(self) -> None:
+        """Start no call of the callback after this returns."""
+        self.task.close()
+        self._gate.close()
+
     def _deliver(self) -> Suspended | None:
         """Deliver the newest state; if the callback continues elsewhere, return its future."""
         if not self._started or self._feed is None:
@@ -221,8 +228,47 @@ class Subscription(Generic[E]):
 
     def _call(self, event: E) -> Suspended | None:
         try:
-            return suspended(self._callback(event))
+            return suspended(self._gate.call(self._callback, event))
         except BaseException:  # later states must still be delivered
             self.failures += 1
             log.exception("a listener of %s raised", self.target)
             return None
+
+
+class Registrar(Protocol):
+    """Adds and removes the callbacks of one handle."""
+
+    def remove_own(self, target: Target, callback: Callable[[Any], object]) -> bool:
+        """Remove *callback* if it was added here; return whether it was."""
+        ...
+
+
+class Registrations:
+    """The handles of one locator that have added each callback. Thread-safe.
+
+    A handle may be dropped, and its callbacks are called all the same: another handle removes them.
+    """
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._kept: dict[tuple[Target, Any], list[Registrar]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, target: Target, callback: object, registrar: Registrar) -> None:
+        """Note that *registrar* has added *callback*."""
+        with self._lock:
+            self._kept.setdefault((target, callback), []).append(registrar)
+
+    def discard(self, target: Target, callback: object, registrar: Registrar) -> None:
+        """Note that *registrar* has removed *callback*."""
+        with self._lock:
+            kept = self._kept.get((target, callback), [])
+            if registrar in kept:
+                kept.remove(registrar)
+            if not kept:
+                self._kept.pop((target, callback), None)
+
+    def of(self, target: Target, callback: object) -> list[Registrar]:
+        """Return all that have added *callback*."""
+        with self._lock:
+            return list(self._kept.get((target, callback), ()))

@@ -1,10 +1,12 @@
-"""What callbacks may do, and that they cannot harm others: R12 to R19 and R25."""
+"""What callbacks may do, and that they cannot harm others: R12 to R19, R25, R40 and R41."""
 
 import logging
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -73,6 +75,38 @@ class ListenerCallbackTests(ListenerSuite):
         storage.update("k", "")
         storage.update("l", "")
         assert [event.key for event in recorder.expect_count(3)[2:]] == ["l"]
+
+    @pytest.mark.parametrize("place", ["value", "key set", "group", "service"])
+    def test_R40_remove_by_another_handle(self, client: PluginLocator, place: str) -> None:
+        """A listener is removed through any handle of its locator; the first may be dropped."""
+        removed, stays, changes = Recorder[object](), Recorder[object](), _Changes(client, place)
+        for callback in (removed, stays):
+            _listening(client, place).add(callback)
+        _listening(client, place).remove(removed)
+        changes.make()
+        stays.expect_count(1)
+        assert not removed.events
+        listening = _listening(client, place)
+        listening.add(removed)  # which no earlier removal prevents
+        _listening(client, place).remove(stays)
+        changes.make()
+        removed.expect_count(1)
+        assert len(stays.events) == 1
+
+    def test_R41_one_callback_of_two_keys(
+        self, registry: ListenerRegistry[str], storage: Storage[str], release: threading.Event
+    ) -> None:
+        """A callback that blocks for one key is called for another one meanwhile."""
+        heard: list[str] = []
+
+        def block(change: ValueChange[str]) -> None:
+            heard.append(change.key)
+            release.wait()
+
+        for key in ("k", "l"):
+            registry.add_value_change_listener(key, block)
+            storage.put(key, "")
+        eventually(lambda: sorted(heard) == ["k", "l"], what="it is called for both")
 
     def test_R14_remove_in_callback(
         self, registry: ListenerRegistry[str], storage: Storage[str]
@@ -227,6 +261,59 @@ class ListenerCallbackTests(ListenerSuite):
             registry.close()
             after = _write(storage)
             throughout(lambda: not _heard_since(recorder, after), seconds=0.3)
+
+
+class _Listening(NamedTuple):
+    """How a listener of one place is added and removed."""
+
+    add: Callable[[Any], None]
+    remove: Callable[[Any], None]
+
+
+def _listening(client: PluginLocator, place: str) -> _Listening:
+    """Return how to listen to *place*, through a handle of its own."""
+    registry = client.listener_registry()
+    match place:
+        case "value":
+            return _Listening(
+                partial(registry.add_value_change_listener, "n/k"),
+                partial(registry.remove_value_change_listener, "n/k"),
+            )
+        case "key set":
+            return _Listening(
+                partial(registry.add_key_set_change_listener, "n"),
+                partial(registry.remove_key_set_change_listener, "n"),
+            )
+        case "group":
+            group = client.group_membership("g")
+            return _Listening(group.add_listener, group.remove_listener)
+        case _:
+            election = client.leader_election("s")
+            return _Listening(election.add_listener, election.remove_listener)
+
+
+class _Changes:
+    """Makes changes, each of which calls the listeners of one place once."""
+
+    def __init__(self, client: PluginLocator, place: str) -> None:
+        self._storage, self._group = client.storage(), client.group_membership("g")
+        self._election, self._place = client.leader_election("s"), place
+        self._number = 0
+
+    def make(self) -> None:
+        self._number += 1
+        name = f"{self._number}"
+        match self._place:
+            case "value":
+                self._storage.set("n/k", name)
+            case "key set":
+                self._storage.put(f"n/{name}", "")
+            case "group":
+                self._group.join(name, "")
+            case _ if self._election.leadership("c") is None:
+                self._election.nominate("c", "")
+            case _:
+                self._election.resign("c")
 
 
 def _heard_since(recorder: ValueRecorder, version: Version) -> bool:

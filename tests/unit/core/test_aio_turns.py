@@ -170,3 +170,23 @@ def test_a_closed_lock_is_released_although_it_was_cancelled(tmp_path: Path, *, 
             assert await AsyncLock(locator, "x", fair=fair).try_acquire()
 
     asyncio.run(main())
+
+
+def test_a_listener_is_removed_through_another_handle_of_the_locator(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            heard, stays = list[object](), list[object]()
+            for function in (heard.append, stays.append):
+                registry = locator.listener_registry()
+                await registry.add_value_change_listener("k/x", function)
+                await locator.group_membership("g").add_listener(function)
+            removing = locator.listener_registry()
+            await removing.remove_value_change_listener("k/x", heard.append)
+            await locator.group_membership("g").remove_listener(heard.append)
+            await locator.group_membership("other").remove_listener(stays.append)
+            await locator.storage().put("k/x", "v")
+            await locator.group_membership("g").join("m", "")
+            await until(lambda: len(stays) == 2)
+            assert not heard
+
+    asyncio.run(main())

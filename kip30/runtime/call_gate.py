@@ -1,0 +1,54 @@
+"""Calls of one callback, of which none starts once its removal has returned."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+E = TypeVar("E")
+
+_LONGEST_WAIT = 0.2
+_PAUSE = 0.0002
+
+
+class CallGate:
+    """Calls one callback until it is closed. Only one call at a time; any thread may close."""
+
+    def __init__(self) -> None:
+        """Start open."""
+        self._lock = threading.Lock()
+        self._closed = False
+        # The thread that calls. Set under the lock, unless closed; the thread itself resets it.
+        self._caller: int | None = None
+
+    def call(self, callback: Callable[[E], object], event: E) -> object:
+        """Return what *callback* returns; if closed, return None and do not call it."""
+        with self._lock:
+            if self._closed:
+                return None
+            self._caller = threading.get_ident()
+        try:
+            return callback(event)
+        finally:
+            self._caller = None
+
+    def close(self) -> None:
+        """Start no call after this returns; one that has started may end.
+
+        A thread may be between the lock and the first line of the callback: this waits for that
+        line, and never for the end of the callback.
+        """
+        with self._lock:
+            self._closed = True
+            caller = self._caller
+        if caller is None or caller == threading.get_ident():
+            return
+        until = time.monotonic() + _LONGEST_WAIT  # a callback in C shows no line of its own
+        while self._caller == caller and _is_about_to_call(caller) and time.monotonic() < until:
+            time.sleep(_PAUSE)
+
+
+def _is_about_to_call(thread: int) -> bool:
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  documented, in spite of its name
+    return frame is not None and frame.f_code is CallGate.call.__code__
