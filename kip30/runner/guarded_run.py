@@ -137,10 +137,12 @@ class Supervision:
             self._passed_on += 1
 
     def _forward(self) -> None:
+        # The command may have begun before the guard says so: what was caught then is kept.
+        if not self._guard.command_pid:
+            return
         caught = self._interrupts.forwarded.copy()
-        if self._guard.command_pid:
-            for number in caught - self._forwarded:
-                self._guard.forward(number)
+        for number in caught - self._forwarded:
+            self._guard.forward(number)
         self._forwarded = caught
 
     def _respond(self, due: Response, number: int) -> None:
