@@ -26,9 +26,12 @@ from kip30_conformance.suites.lifecycle import LifecycleTests
 from kip30_conformance.suites.line_recipes import LineRecipeTests
 from kip30_conformance.suites.listener_callbacks import ListenerCallbackTests
 from kip30_conformance.suites.listeners import KeySetListenerTests, ValueListenerTests
+from kip30_conformance.suites.lookalikes import LookalikeTests
 from kip30_conformance.suites.membership import MembershipTests
 from kip30_conformance.suites.membership_views import MembershipViewTests
 from kip30_conformance.suites.namespace_isolation import IsolationTests
+from kip30_conformance.suites.nonces import NonceTests
+from kip30_conformance.suites.page_bounds import PageBoundTests
 from kip30_conformance.suites.pruning import PruningTests
 from kip30_conformance.suites.recipes import RecipeTests
 from kip30_conformance.suites.scanning import ScanningTests
@@ -39,6 +42,7 @@ from kip30_conformance.suites.storage_races import StorageRaceTests
 from kip30_conformance.suites.storage_set import StorageSetTests
 from kip30_conformance.suites.storage_versions import StorageVersionTests
 from kip30_conformance.suites.vacancies import VacancyTests
+from kip30_conformance.suites.verb_events import VerbEventTests
 from kip30_conformance.suites.write_guards import GuardTests
 
 pytestmark = pytest.mark.large
@@ -81,6 +85,22 @@ class TestTaxonomy(TaxonomyTests):
 
 class TestIsolation(IsolationTests):
     """Namespaces on the toy store."""
+
+
+class TestLookalike(LookalikeTests):
+    """Names that look alike."""
+
+
+class TestNonce(NonceTests):
+    """Nonces."""
+
+
+class TestPageBound(PageBoundTests):
+    """More than a page."""
+
+
+class TestVerbEvent(VerbEventTests):
+    """Events of each verb."""
 
 
 class TestStorage(StorageTests):
