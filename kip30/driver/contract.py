@@ -124,7 +124,18 @@ class MembershipDriver(ABC):
 
     @abstractmethod
     def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
-        """Give a claim a new record. Raises `NotMemberError` if it is gone."""
+        """Give a claim a new record in place of ``claim.entry``, the one that it has by its nonce.
+
+        A request may arrive late, on its way to the store or in this process, after later ones of
+        the same claim were answered. So the store compares, in the same step, what it overwrites;
+        the nonces tell one record from another.
+
+        Raises:
+            NotMemberError: The claim is gone.
+            OtherRecordError: It has another record (`refusals.other_record`): an earlier request
+                whose answer was lost has arrived after all, or this one is late. Whoever called
+                reads what is there, and calls again if its request is still the newest.
+        """
 
     @abstractmethod
     def release(self, group: str, claim: Claim) -> Future[None]:

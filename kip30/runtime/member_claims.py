@@ -3,6 +3,8 @@
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from kip30.driver.kit import refusals
+from kip30.driver.kit.refusals import OtherRecordError
 from kip30.driver.records import Claim, Kind, Snapshot, Target, new_nonce
 from kip30.errors import DefiniteError, Kip30Error, MemberExistsError, OutcomeUnknownError
 from kip30.runtime.late_claims import LATE_SECONDS, forget_at
@@ -76,10 +78,16 @@ class MemberClaims:
             OutcomeUnknownError: It may have been written.
         """
         nonce = new_nonce()
-        try:
-            return wait(self._driver.replace(self._group, claim, nonce, data))
-        except OutcomeUnknownError as error:
-            return self._look_up(claim, nonce, wait, error)
+        while claim.entry.nonce != nonce:
+            try:
+                return wait(self._driver.replace(self._group, claim, nonce, data))
+            except OtherRecordError:
+                # An earlier request has arrived, whose answer was lost. No later one is under way:
+                # one thread at a time calls.
+                claim = self._as_it_is(claim, wait)
+            except OutcomeUnknownError as error:
+                return self._look_up(claim, nonce, wait, error)
+        return claim
 
     def release(self, claim: Claim) -> bool:
         """Release the id; false if the store did not confirm it, but the lease has ended anyway."""
@@ -122,6 +130,14 @@ class MemberClaims:
         entry = snapshot.entries.get(self._id)
         if entry is None or entry.nonce != nonce:
             raise error
+        return claim._replace(entry=entry, order=snapshot.order)
+
+    def _as_it_is(self, claim: Claim, wait: Wait) -> Claim:
+        """Return *claim* with the record that it has in the store."""
+        snapshot = self._snapshot(wait)
+        entry = snapshot.entries.get(self._id)
+        if entry is None or entry.version != claim.entry.version:
+            raise refusals.not_member(self._group, self._id)
         return claim._replace(entry=entry, order=snapshot.order)
 
     def _snapshot(self, wait: Wait) -> Snapshot:

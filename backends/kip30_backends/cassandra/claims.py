@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from kip30.driver import Context
+from kip30.driver.kit import refusals
 from kip30.driver.kit.future_chaining import all_of, attempt, or_unknown, then
 from kip30.driver.kit.futures import Completed, fail, failed, mapped, succeed
 from kip30.driver.records import Claim, Entry
@@ -82,11 +83,16 @@ class Claims:
         return then(or_unknown(renewal), renewed)
 
     def replace(self, claim: Claim, nonce: str, data: bytes) -> Future[Claim | None]:
-        """Replace the record of *claim*; None if the claim is gone."""
+        """Replace the record of *claim*; None if the claim is gone.
+
+        Raises `refusals.other_record` if it has another one.
+        """
         holding: Holding = claim.handle
         entry = Entry(holding.entry.version, nonce, data)
 
         def work(until: float) -> Future[Claim | None]:
+            if not holding.has_now(claim.entry.nonce):
+                return failed(refusals.other_record(claim.name))
             # Before it is sent: if its answer is lost, the row may have either nonce.
             holding.doubtful[nonce] = entry
             return then(self._write(holding, entry, until), replaced)
@@ -189,7 +195,11 @@ class Claims:
                 return True
             if not _resolved(holding, answer):
                 return False
-            return self._write(holding, entry if is_new else holding.entry, until)
+            # An earlier replacement has arrived after all. Whether this one comes after that, its
+            # caller knows.
+            if is_new:
+                return failed(refusals.other_record(holding.claim_row.name))
+            return self._write(holding, holding.entry, until)
 
         is_new = entry.nonce != holding.entry.nonce
         statement = self.table.write(holding.claim_row, entry, holding.entry.nonce, beat)

@@ -115,6 +115,11 @@ class Holding:
         """Return the possible nonces of the row."""
         return {self.entry.nonce, *self.doubtful}
 
+    def has_now(self, nonce: str) -> bool:
+        """Record that the row has *nonce*, as its holder has read; false if it cannot have it."""
+        self.entry = self.doubtful.pop(nonce, self.entry)
+        return self.entry.nonce == nonce
+
     def renewed(self, entry: Entry, sent_at: float) -> None:
         """Record that the row has *entry*, by a request sent at *sent_at*.
 

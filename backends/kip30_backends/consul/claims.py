@@ -7,9 +7,10 @@ from typing import NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from kip30.driver.kit import key_claims
+from kip30.driver.kit import key_claims, refusals
 from kip30.driver.kit.key_claims import Refused
 from kip30.driver.records import Claim
+from kip30.errors import StoreError
 from kip30_backends.consul import transactions
 from kip30_backends.consul.calls import Calls
 from kip30_backends.consul.client.operation_requests import OperationRequests
@@ -38,10 +39,11 @@ Bid = key_claims.Bid[ClaimKey]
 
 
 class Hold(NamedTuple):
-    """How a claim holds its key: by which session, and the index of its last write."""
+    """How a claim holds its key: by which session, the index of its last write, and its nonce."""
 
     session: Session
     modified: int
+    nonce: str
 
 
 class Delayed(NamedTuple):
@@ -151,7 +153,8 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
         session.held.add(bid.at.key)
         order = self._calls.orders.of(record.modified, mark)
         entry = bid.entry(record.created)
-        return Claim(bid.name, entry, session.lease, order, Hold(session, record.modified))
+        hold = Hold(session, record.modified, bid.nonce)
+        return Claim(bid.name, entry, session.lease, order, hold)
 
     def _replace(self, bid: Bid, claim: Claim, requests: OperationRequests) -> Claim | None:
         hold: Hold | None = claim.handle
@@ -163,6 +166,8 @@ class Claims(key_claims.KeyClaims[ClaimKey]):
                 replaced = self._taken(bid, hold.session, outcome.records[-1], mark)
                 return replaced._replace(entry=bid.entry(claim.entry.version.major))
             hold = _held_by_now(bid.at.key, claim, outcome, requests)
+            if hold is not None and hold.nonce != claim.entry.nonce:
+                raise refusals.other_record(bid.name)
         return None
 
     def _give_up(self, key: str, claim: Claim, requests: OperationRequests) -> None:
@@ -194,5 +199,13 @@ def _held_by_now(
     hold: Hold = claim.handle
     for record in requests.ask(at_key(key)).records:
         if (record.created, record.session) == (claim.entry.version.major, hold.session.ident):
-            return hold._replace(modified=record.modified)
+            return hold._replace(modified=record.modified, nonce=_nonce(record))
     return None
+
+
+def _nonce(record: KVPair) -> str:
+    """Return the nonce of *record*; empty if another program has overwritten it."""
+    try:
+        return record.unsealed().nonce
+    except StoreError:
+        return ""

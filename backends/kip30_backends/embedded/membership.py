@@ -10,6 +10,7 @@ from typing_extensions import override
 from kip30.driver import MembershipDriver
 from kip30.driver.kit import refusals
 from kip30.driver.records import Claim, Entry, Kind, Version
+from kip30.errors import DefiniteError
 from kip30_backends.embedded.calls import Answers
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.liveness import SessionLiveness
@@ -24,7 +25,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 _REPLACE = """
 UPDATE member SET rev = ?, nonce = ?, data = ?
-WHERE root = ? AND scope = ? AND id = ? AND session = ? AND born = ?
+WHERE root = ? AND scope = ? AND id = ? AND session = ? AND born = ? AND nonce = ?
 """
 _RELEASE = """
 DELETE FROM member WHERE root = ? AND scope = ? AND id = ? AND session = ? AND born = ?
@@ -110,10 +111,18 @@ class EmbeddedMembership(MembershipDriver):
         place = (self._root, bid.group.encode(), bid.member_id.encode())
         rev = tx.change(self._root, Kind.GROUP, place[1], place[2])
         alive = self._sessions.holds(tx, claim.handle.session)
-        record = (rev, bid.nonce, bid.data)
-        if not alive or not tx.execute(_REPLACE, (*record, *place, *claim.handle)).rowcount:
-            raise refusals.not_member(bid.group, bid.member_id)
+        values = (rev, bid.nonce, bid.data, *place, *claim.handle, claim.entry.nonce)
+        if not alive or not tx.execute(_REPLACE, values).rowcount:
+            raise self._irreplaceable(bid, claim, tx, is_alive=alive)
         return claim._replace(entry=_entry(claim.handle.born, bid), order=rev)
+
+    def _irreplaceable(
+        self, bid: Bid, claim: Claim, tx: Transaction, *, is_alive: bool
+    ) -> DefiniteError:
+        row = tx.execute(_FIND, (self._root, bid.group.encode(), bid.member_id.encode())).fetchone()
+        if is_alive and row is not None and (row[4], row[3]) == claim.handle:
+            return refusals.other_record(bid.member_id)
+        return refusals.not_member(bid.group, bid.member_id)
 
     def _give_up(self, group: str, claim: Claim) -> None:
         if not self._sessions.has_ended(claim.handle.session):

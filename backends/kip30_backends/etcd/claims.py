@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
+from kip30.driver.kit import refusals
 from kip30.driver.kit.futures import Completed
 from kip30.driver.kit.key_claims import Bid, KeyClaims, Refused
 from kip30.driver.records import Claim
@@ -42,11 +43,20 @@ class Claims(KeyClaims[bytes]):
 
         def read(answer: TxnAnswer, sent: Mark) -> Claim | None:
             order = self._calls.orders.of(answer.header, sent)
-            entry = bid.entry(claim.entry.version.major)
-            return claim._replace(entry=entry, order=order) if answer.succeeded else None
+            if answer.succeeded:
+                entry = bid.entry(claim.entry.version.major)
+                return claim._replace(entry=entry, order=order)
+            holder = (claim.entry.version.major, session.ident)
+            for found in answer.responses[0].response_range.kvs:
+                if (found.create_revision, found.lease) == holder:
+                    raise refusals.other_record(bid.name)
+            return None
 
         put = messages.put(bid.at, bid.sealed(), session.ident)
-        request = messages.txn(_still_held(bid.at, claim), [put])
+        former = bid._replace(nonce=claim.entry.nonce, data=claim.entry.data)
+        unchanged = messages.has_value(bid.at, former.sealed())
+        compare = [*_still_held(bid.at, claim), unchanged]
+        request = messages.txn(compare, [put], [messages.find(bid.at)])
         ask = Ask(TXN, request, read, writes=True, if_gone=_none, lease=session.ident)
         return self._calls.send(ask)
 

@@ -7,11 +7,11 @@ from typing_extensions import override
 from kip30.driver import MembershipDriver
 from kip30.driver.kit import refusals
 from kip30.driver.records import Claim, Entry, Version
-from kip30.errors import UnavailableError
+from kip30.errors import StoreError, UnavailableError
 from kip30_backends.zookeeper.calls import Answer, Ask, Outbox, Steps
 from kip30_backends.zookeeper.client.jute import Stat
 from kip30_backends.zookeeper.client.kazoo_setup import Session
-from kip30_backends.zookeeper.client.messages import Delete, GetData, SetData
+from kip30_backends.zookeeper.client.messages import Delete, GetData, SetData, Znode
 from kip30_backends.zookeeper.errors import BadVersion, NodeExists, NoNode, SessionExpired
 from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
 
@@ -19,13 +19,14 @@ from kip30_backends.zookeeper.tree import Tree, entry_of, parent, record
 class Grip:
     """What a claim holds its id by: a node of a session, at the version it was last known at."""
 
-    def __init__(self, session: Session, stat: Stat) -> None:
-        """Hold the node that *session* created."""
+    def __init__(self, session: Session, stat: Stat, nonce: str) -> None:
+        """Hold the node that *session* created, with a record of *nonce*."""
         # The operations on one claim run one at a time, on the connection's thread, and write this.
         self.session = session
         # The transaction that created the node: another node in its place has a later one.
         self.czxid = stat.czxid
         self.version = stat.version
+        self.nonce = nonce
         # Whether a deletion was sent, so that the node may be gone and the id taken by another.
         self.doubtful = False
 
@@ -77,10 +78,16 @@ class ZookeeperMembership(MembershipDriver):
         if grip.doubtful and not (yield from self._found_again(path, grip)):
             raise refusals.not_member(group, claim.name)
         while grip.session.lease.ended is None:
+            # What this request replaces: a late one must not replace what came after it.
+            if grip.nonce != claim.entry.nonce:
+                if not (yield from self._found_again(path, grip)):
+                    break
+                if grip.nonce != claim.entry.nonce:
+                    raise refusals.other_record(claim.name)
             request = SetData(path, record(nonce, data), grip.version)
             answer = yield Ask((request,), writes=True, session=grip.session)
             try:
-                grip.version = answer.only().version
+                grip.version, grip.nonce = answer.only().version, nonce
             except (NoNode, SessionExpired):
                 break
             except BadVersion:
@@ -113,20 +120,28 @@ class ZookeeperMembership(MembershipDriver):
                 return
 
     def _found_again(self, path: str, grip: Grip) -> Steps[bool]:
-        """Return whether the node still exists, and record its version."""
+        """Return whether the node still exists, and record its version and nonce."""
         answer = yield Ask((GetData(path),))
         try:
-            stat: Stat = answer.only().stat
+            node: Znode = answer.only()
         except NoNode:
             return False
-        grip.version = stat.version
-        return stat.czxid == grip.czxid
+        grip.version, grip.nonce = node.stat.version, _nonce(node, path)
+        return node.stat.czxid == grip.czxid
 
 
 def _claim(member_id: str, nonce: str, data: bytes, answer: Answer, stat: Stat) -> Claim:
     session = answer.session
     entry = Entry(Version(stat.czxid), nonce, data)
-    return Claim(member_id, entry, session.lease, answer.order, Grip(session, stat))
+    return Claim(member_id, entry, session.lease, answer.order, Grip(session, stat, nonce))
+
+
+def _nonce(node: Znode, path: str) -> str:
+    """Return the nonce of a node; empty if another program has overwritten it."""
+    try:
+        return entry_of(node, Version(0), path)[1].nonce
+    except StoreError:
+        return ""
 
 
 def _holder(answer: Answer, path: str) -> tuple[int, str] | None:

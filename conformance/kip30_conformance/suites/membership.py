@@ -2,26 +2,65 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
 from kip30 import (
     BYTES,
+    DefiniteError,
     MemberExistsError,
     MembershipChange,
     NotMemberError,
+    OutcomeUnknownError,
     PluginLocator,
 )
 from kip30.driver import Capability
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Claim
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.crowd import at_once
 from kip30_conformance.clients.peer import Peer, PeerError
+from kip30_conformance.driver_faults import wrap
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.suite import OpenClient, OpenPeer, Suite, needing
 
 _RACES = 20
+_LATE_SECONDS = 10
+
+
+class _HeldBack:
+    """Holds the first replacement of a member's data back, and its answer.
+
+    Args:
+        client: Whose.
+        is_next_behind: Whether it arrives before the next one; if not, it waits for `arrive`.
+    """
+
+    def __init__(self, client: PluginLocator, *, is_next_behind: bool = False) -> None:
+        self._is_next_behind = is_next_behind
+        self._late: Callable[[], Future[Claim]] | None = None
+        self.has_arrived = False
+        wrap(client.backend.membership, "replace", self._replace)
+
+    def arrive(self) -> BaseException | None:
+        """Let it arrive, and return how the store has refused it, if it has."""
+        assert self._late is not None
+        self.has_arrived = True
+        return self._late().exception(_LATE_SECONDS * time_scale())
+
+    def _replace(self, real: Callable[..., Future[Claim]], *arguments: Any) -> Future[Claim]:
+        if self._late is None:
+            self._late = partial(real, *arguments)
+            return failed(OutcomeUnknownError("the request is held back"))
+        if self._is_next_behind and not self.has_arrived:
+            assert self.arrive() is None
+        return real(*arguments)
 
 
 class MembershipTests(Suite):
@@ -52,6 +91,31 @@ class MembershipTests(Suite):
         member = group.join("m", "old")
         group.update("m", "new")
         assert dict(open_client().group_membership("g").membership()) == {"m": "new"}
+        assert member.is_valid()
+
+    def test_M60_late_update(self, open_client: OpenClient) -> None:
+        """An update that arrives after a later one was acknowledged changes nothing."""
+        client, other = open_client(), open_client().group_membership("g")
+        group, late = client.group_membership("g"), _HeldBack(client)
+        group.join("m", "0")
+        with suppress(OutcomeUnknownError):  # unless it is repeated
+            group.update("m", "1")
+        group.update("m", "2")
+        assert isinstance(late.arrive(), DefiniteError)
+        assert other.membership() == {"m": "2"}
+        group.update("m", "3")
+        assert other.membership() == {"m": "3"}
+
+    def test_M60_late_update_before_the_next(self, open_client: OpenClient) -> None:
+        """An update that arrives late, but before the next one, is replaced by that."""
+        client, other = open_client(), open_client().group_membership("g")
+        group, late = client.group_membership("g"), _HeldBack(client, is_next_behind=True)
+        member = group.join("m", "0")
+        with suppress(OutcomeUnknownError):
+            group.update("m", "1")
+        group.update("m", "2")
+        assert late.has_arrived
+        assert other.membership() == {"m": "2"}
         assert member.is_valid()
 
     def test_M02_join_conflict(self, open_client: OpenClient) -> None:

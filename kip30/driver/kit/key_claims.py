@@ -67,7 +67,10 @@ class KeyClaims(Protocol[K]):
         ...
 
     def replace(self, bid: Bid[K], claim: Claim) -> Future[Claim | None]:
-        """Give the record of *claim* other contents; None if it is gone."""
+        """Replace the record that *claim* has; None if the claim is gone.
+
+        Raises `refusals.other_record` if it has another one.
+        """
         ...
 
     def give_up(self, at: K, claim: Claim) -> Future[None]:

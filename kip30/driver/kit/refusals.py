@@ -29,6 +29,15 @@ def not_member(group: str, member_id: str) -> NotMemberError:
     return NotMemberError(f"{member_id!r} is no member of {group!r} any more")
 
 
+class OtherRecordError(DefiniteError):
+    """A claim has another record in the store than the one to be replaced. Nothing was done."""
+
+
+def other_record(member_id: str) -> OtherRecordError:
+    """The claim is there, and its record is not the one to be replaced."""
+    return OtherRecordError(f"the record of {member_id!r} is not the one that is to be replaced")
+
+
 def fenced(fence: Fence) -> FencedError:
     """The fence is not the newest epoch of its service, or its claim has ended."""
     return FencedError(f"epoch {fence.epoch} is not the newest of {fence.service!r}, or is over")

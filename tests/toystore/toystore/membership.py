@@ -39,8 +39,11 @@ class ToyMembership(MembershipDriver):
         return Claim(target.name, record.entry, lease, self._memory.revision)
 
     def _replace(self, target: Target, claim: Claim, nonce: str, data: bytes) -> Claim:
-        if not self._sessions.holds(target, claim):
+        held = self._memory.table(target).get(target.name)
+        if held is None or held.entry.version != claim.entry.version:
             raise refusals.not_member(target.scope, target.name)
+        if held.entry.nonce != claim.entry.nonce:
+            raise refusals.other_record(target.name)
         entry = claim.entry._replace(nonce=nonce, data=data)  # the version tells incarnations
         record = self._memory.replace(target, entry, claim.lease)
         return Claim(target.name, record.entry, claim.lease, self._memory.revision)

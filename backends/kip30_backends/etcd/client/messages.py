@@ -39,7 +39,7 @@ _MESSAGES = {
     "DeleteRangeResponse": "",
     "Compare": (
         "enum result 1, enum target 2, bytes key 3,"
-        " |int64 create_revision 5, |int64 mod_revision 6, |int64 lease 8"
+        " |int64 create_revision 5, |int64 mod_revision 6, |bytes value 7, |int64 lease 8"
     ),
     "RequestOp": (
         "|RangeRequest request_range 1, |PutRequest request_put 2,"
@@ -79,7 +79,7 @@ _MESSAGES = {
 EQUAL, GREATER = 0, 1
 """How a `Compare` compares."""
 
-CREATE, MOD, LEASE = 1, 2, 4
+CREATE, MOD, VALUE, LEASE = 1, 2, 3, 4
 """What a `Compare` compares."""
 
 PUT = 0
@@ -271,6 +271,11 @@ def was_created(key: bytes, revision: int) -> Any:
 def was_written(key: bytes, revision: int) -> Any:
     """Return the comparison that holds if *key* was last written at *revision*."""
     return _Compare(result=EQUAL, target=MOD, key=key, mod_revision=revision)
+
+
+def has_value(key: bytes, value: bytes) -> Any:
+    """Return the comparison that holds if *key* has *value*."""
+    return _Compare(result=EQUAL, target=VALUE, key=key, value=value)
 
 
 def ends_with(key: bytes, lease: int) -> Any:

@@ -7,8 +7,15 @@ from typing import TypeVar
 
 from typing_extensions import override
 
+from kip30.driver.kit import refusals
 from kip30.driver.kit.blocking_calls import BlockingCalls
-from kip30.driver.kit.byte_store.interface import ByteStore, Commit, KeyCondition, Put
+from kip30.driver.kit.byte_store.interface import (
+    ByteStore,
+    Commit,
+    CommitOutcome,
+    KeyCondition,
+    Put,
+)
 from kip30.driver.kit.byte_store.session import Session, Sessions
 from kip30.driver.kit.byte_store.target_states import States, unsealed
 from kip30.driver.kit.key_claims import Bid, KeyClaims, Refused
@@ -62,12 +69,23 @@ class Claims(KeyClaims[str]):
         return Refused(order, holder, found.created)
 
     def _replace(self, bid: Bid[str], claim: Claim, until: float) -> Claim | None:
-        commit = Commit(_still_held(bid.at, claim), _put(bid, claim.handle), [])
+        held = _still_held(bid.at, claim)[bid.at]
+        for found in self._store.get([bid.at], until).records:
+            if held.holds(found) and unsealed(found).nonce != claim.entry.nonce:
+                raise refusals.other_record(bid.name)
+            held = held._replace(modified=found.modified)
+        commit = Commit({bid.at: held}, _put(bid, claim.handle), [])
         (outcome,) = self._store.commit([commit], until)
         if not outcome.is_done:
+            self._require_gone(bid, claim, outcome)
             return None
         order = self._states.orders.of(outcome.position)
         return claim._replace(entry=bid.entry(claim.entry.version.major), order=order)
+
+    def _require_gone(self, bid: Bid[str], claim: Claim, outcome: CommitOutcome) -> None:
+        found = outcome.found.get(bid.at)
+        if _still_held(bid.at, claim)[bid.at].holds(found):
+            raise refusals.other_record(bid.name)
 
     def _give_up(self, key: str, claim: Claim, until: float) -> None:
         self._store.commit([Commit(_still_held(key, claim), {}, [key])], until)
