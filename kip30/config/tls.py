@@ -15,6 +15,10 @@ from kip30.errors import ConfigError
 
 log: logging.Logger = logging.getLogger(__name__)
 
+_TOO_WEAK = frozenset({"EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"})
+
+_KEY_LOG = "SSLKEYLOGFILE"
+
 Signature = tuple[tuple[int, int, int, int] | None, ...]
 """Changes whenever one of the files is written or replaced; None for a missing one."""
 
@@ -81,9 +85,14 @@ class TlsFiles:
     def _trusting(self) -> ssl.SSLContext:
         try:
             return ssl.create_default_context(cafile=self.ca)
-        except (OSError, ValueError) as error:
+        except (ssl.SSLError, ValueError) as error:
             raise ConfigError(
                 f"{self.prefix}.ca: {self.ca} holds no certificate in PEM format"
+            ) from error
+        except OSError as error:  # the files of the settings were read before
+            raise ConfigError(
+                f"TLS cannot be used: {error.strerror}: {error.filename}: let"
+                f" ${_KEY_LOG} name a file that can be written, or unset it"
             ) from error
 
     def _show(self, context: ssl.SSLContext, certificate: Path) -> None:
@@ -112,6 +121,9 @@ class TlsFiles:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             return f"{pair}: the key does not belong to the certificate"
         hint = f", or {self.prefix}.key.password is wrong" if self.password is not None else ""
+        reason = getattr(error, "reason", None)
+        if reason in _TOO_WEAK:
+            return f"{pair} cannot be used: OpenSSL calls it {reason}: make a stronger one"
         return f"{pair} cannot be used: not in PEM format{hint}"
 
 

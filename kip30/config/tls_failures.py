@@ -23,6 +23,23 @@ _NOT_TRUSTED = (
     " the server trusts"
 )
 
+_NOT_SIGNED = "{tls}.ca must hold the authority that signed the server's certificate"
+_NOT_STRICT = (
+    "the authority must issue its own certificate, or that of the server, again without that"
+    " fault: Python 3.13 and newer demand what RFC 5280 does"
+)
+_STRICT = (
+    "Key Identifier",
+    "Basic Constraints",
+    "key usage extension",
+    "keyCertSign",
+    "Subject Alt",
+    "Issuer name empty",
+    "Path length",
+    "at least X509v3",
+)
+"""Parts of what OpenSSL says of a certificate that it refuses in its strict mode alone."""
+
 _FAILURES = (
     TlsFailure("WRONG_VERSION_NUMBER", _NO_TLS),
     TlsFailure("RECORD_LAYER_FAILURE", _NO_TLS),
@@ -34,16 +51,26 @@ _FAILURES = (
     TlsFailure("ALERT_CERTIFICATE_EXPIRED", "the client certificate has expired: renew {cert}"),
     TlsFailure("has expired", "the server's certificate has expired: renew it there"),
     TlsFailure("not yet valid", "the server's certificate is not valid yet: compare the clocks"),
+    TlsFailure("key identifier mismatch", _NOT_SIGNED),
+    TlsFailure("serial number mismatch", _NOT_SIGNED),
     TlsFailure("mismatch", "the server's certificate must name the host that {addresses} names"),
     TlsFailure("CERTIFICATE_REQUIRED", _SHOW_ONE),
     TlsFailure("ALERT_UNKNOWN_CA", _NOT_TRUSTED),
     TlsFailure("ALERT_BAD_CERTIFICATE", _NOT_TRUSTED),
     TlsFailure("ALERT_CERTIFICATE_UNKNOWN", _NOT_TRUSTED),
     TlsFailure("ALERT_HANDSHAKE_FAILURE", f"{_SHOW_ONE}, or compare the versions and ciphers"),
+    *(TlsFailure(part, _NOT_STRICT) for part in _STRICT),
+    TlsFailure("issuer certificate", _NOT_SIGNED),
+    TlsFailure("self signed certificate", _NOT_SIGNED),
+    TlsFailure("self-signed certificate", _NOT_SIGNED),
+    TlsFailure("verify the first certificate", _NOT_SIGNED),
+    TlsFailure("OPENSSL_internal:CERTIFICATE_VERIFY_FAILED", _NOT_SIGNED),
     TlsFailure(
-        "CERTIFICATE_VERIFY_FAILED",
-        "{tls}.ca must hold the authority that signed the server's certificate",
+        "certificate verify failed:",
+        "this client refuses the server's certificate for that reason: have it issued again"
+        " without that fault",
     ),
+    TlsFailure("CERTIFICATE_VERIFY_FAILED", _NOT_SIGNED),
     TlsFailure(
         "ALERT",
         "the server broke the handshake off: its log says why; does it trust {cert}?",

@@ -3,6 +3,8 @@
 import logging
 import os
 import shutil
+import ssl
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +133,12 @@ def test_the_password_is_in_no_repr() -> None:
         ("[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED]", "set plugin.x.tls.cert and plugin.x.tls.key"),
         ("[SSL: TLSV1_ALERT_UNKNOWN_CA] alert", "does not trust the client certificate"),
         ("SSL routines:OPENSSL_internal:CERTIFICATE_VERIFY_FAILED", "plugin.x.tls.ca must hold"),
+        ("certificate verify failed: unable to get local issuer certificate", "ca must hold"),
+        ("certificate verify failed: self-signed certificate in certificate chain", "ca must hold"),
+        ("certificate verify failed: Missing Authority Key Identifier", "Python 3.13"),
+        ("verify failed: Basic Constraints of CA cert not marked critical", "Python 3.13"),
+        ("verify failed: CA cert does not include key usage extension", "Python 3.13"),
+        ("certificate verify failed: unsuitable certificate purpose", "refuses the server's"),
         ("no such thing", ""),
     ],
 )
@@ -138,6 +146,56 @@ def test_what_helps_against_a_failed_handshake(said: str, advice: str) -> None:
     found = tls_advice(said, prefix="plugin.x.tls", addresses="plugin.x.hosts")
     assert advice in found
     assert bool(advice) == bool(found)
+
+
+def test_an_authority_that_strict_clients_refuse_is_named_as_the_fault(
+    authority: Authority,
+) -> None:
+    """Python is strict from 3.13 on; here it is made to be."""
+    own = authority.sign("server")
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(own.certificate, own.key)
+    client = TlsFiles(prefix="plugin.x.tls", ca=authority.certificate).context()
+    client.verify_flags |= ssl.VERIFY_X509_STRICT
+    said = _refusal(client, server)
+    advice = tls_advice(said, prefix="plugin.x.tls", addresses="plugin.x.hosts")
+    assert "Python 3.13 and newer demand" in advice
+    assert "must hold the authority" not in advice
+
+
+def _refusal(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
+    """Return why *client* does not accept *server*."""
+    here, there, back = ssl.MemoryBIO(), ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(there, here, server_hostname="127.0.0.1")
+    with pytest.raises(ssl.SSLWantReadError):
+        asking.do_handshake()
+    answering = server.wrap_bio(here, back, server_side=True)
+    with pytest.raises(ssl.SSLWantReadError):
+        answering.do_handshake()
+    there.write(back.read())
+    with pytest.raises(ssl.SSLCertVerificationError) as refused:
+        asking.do_handshake()
+    return str(refused.value)
+
+
+def test_a_key_log_that_cannot_be_written_is_named(
+    files: TlsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "none" / "keys"))
+    with pytest.raises(ConfigError, match=r"none/keys: let \$SSLKEYLOGFILE name a file") as raised:
+        files.context()
+    assert "PEM" not in str(raised.value)
+
+
+def test_a_key_that_openssl_calls_too_small_is_named(files: TlsFiles) -> None:
+    certificate, key = files.certificate, files.key
+    assert certificate is not None
+    assert key is not None
+    weak = ("req", "-x509", "-newkey", "rsa:512", "-nodes", "-days", "2", "-subj", "/CN=weak")
+    made = ["openssl", *weak, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    with pytest.raises(ConfigError, match="OpenSSL calls it EE_KEY_TOO_SMALL"):
+        files.context()
 
 
 def test_a_client_without_certificate_must_show_one() -> None:

@@ -132,6 +132,7 @@ def _tls_probe(settings: EtcdSettings) -> TlsProbe:
         is_encrypted=settings.secure,
         addresses="plugin.etcd.endpoints",
         protocols=("h2",),
+        is_lenient=True,
     )
 
 

@@ -29,6 +29,7 @@ class TlsProbe:
         is_encrypted: Whether it speaks TLS.
         addresses: The key of the setting that names the servers.
         protocols: What it offers to speak over TLS (ALPN).
+        is_lenient: Whether it accepts certificates that only Python's strict mode refuses.
         seconds: How long one look at one server may take.
     """
 
@@ -36,6 +37,7 @@ class TlsProbe:
     is_encrypted: bool
     addresses: str
     protocols: tuple[str, ...] = ()
+    is_lenient: bool = False
     seconds: float = 1.0
 
     @contextmanager
@@ -62,6 +64,8 @@ class TlsProbe:
 
     def _look_encrypted(self, server: Address) -> str:
         context = self.files.context()
+        if self.is_lenient:
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.protocols:
             context.set_alpn_protocols(self.protocols)
         try:
