@@ -6,6 +6,7 @@ longer a member.
 """
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
@@ -35,6 +36,17 @@ __all__ = ["GroupMembership", "Members", "MembershipChange"]
 T = TypeVar("T")
 
 _LOOKED_OVER = 64
+
+
+def waits_until(wait_seconds: float) -> float:
+    """Return the time of `time.monotonic` at which a wait ends that begins now.
+
+    Raises:
+        UsageError: It is negative, or no number.
+    """
+    if not wait_seconds >= 0:
+        raise UsageError(f"wait_seconds = {wait_seconds!r}: give 0 or more seconds")
+    return time.monotonic() + wait_seconds
 
 
 class GroupMembership(Handle, Generic[T]):
@@ -70,6 +82,7 @@ class GroupMembership(Handle, Generic[T]):
         data: T,
         *,
         rejoin: bool = True,
+        wait_seconds: float = 0.0,
         on_lost: MemberListener | None = None,
         on_evicted: MemberListener | None = None,
         on_rejoined: MemberListener | None = None,
@@ -87,6 +100,9 @@ class GroupMembership(Handle, Generic[T]):
                 `on_lost` is the last call, `update` and `leave` raise `NotMemberError`, the id may
                 `join` again at once (from `on_lost` too), with data of that moment, and the library
                 removes the rest of the member as soon as the store answers.
+            wait_seconds: How long to wait for an id that another client has, beyond the first
+                attempt, which takes up to the operation timeout as each later one. So a server
+                that crashed joins again under its own id once its former session is over.
             on_lost: Called with each incarnation that was lost; not on `leave` or close.
             on_evicted: Called with the last one if another client has taken the id meanwhile, so
                 that it does not re-join; no call follows. It may `join` again once the id is free.
@@ -94,8 +110,9 @@ class GroupMembership(Handle, Generic[T]):
                 acknowledged it and `member` answers it.
 
         Raises:
-            MemberExistsError: A live member has the id, perhaps one of this process. It is
-                unharmed. The id of a crashed member is free after its session timeout.
+            MemberExistsError: A live member has the id, also after *wait_seconds*. It is unharmed.
+                The id of a crashed member is free after its session timeout. At once if it joined
+                by this object, whatever *wait_seconds* is.
             InvalidNameError, CodecError, ValueTooLargeError, UsageError: Nothing was sent.
             UnavailableError: Not joined.
             OutcomeUnknownError: Perhaps joined for a moment; it is undone as soon as the store
@@ -103,12 +120,15 @@ class GroupMembership(Handle, Generic[T]):
         """
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
         callbacks = MemberCallbacks(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
+        until = waits_until(wait_seconds)
         lifecycle = self._enrol(member_id, data, callbacks, rejoin=rejoin)
         try:
-            return lifecycle.join()
+            while (member := lifecycle.join_by(until)) is None:
+                time.sleep(lifecycle.join_pause(until))
         except BaseException:
             self._drop(member_id, lifecycle)
             raise
+        return member
 
     def update(self, member_id: str, data: T) -> None:
         """Replace the data of a member that joined here.

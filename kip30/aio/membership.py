@@ -1,6 +1,7 @@
 """`kip30.GroupMembership` for asyncio."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Generic, TypeVar
@@ -11,7 +12,7 @@ from kip30.aio.leased import AsyncMember, Faces
 from kip30.aio.listening import AsyncListener
 from kip30.driver.records import Snapshot, Version
 from kip30.errors import OutcomeUnknownError
-from kip30.membership import GroupMembership, Members, MembershipChange
+from kip30.membership import GroupMembership, Members, MembershipChange, waits_until
 from kip30.runtime.base_handle import LoopHandle
 from kip30.runtime.future_callbacks import check_callable
 from kip30.runtime.member_lifecycle import Member, MemberCallbacks, MemberLifecycle
@@ -69,32 +70,49 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
         data: T,
         *,
         rejoin: bool = True,
+        wait_seconds: float = 0.0,
         on_lost: AsyncListener[AsyncMember] | None = None,
         on_evicted: AsyncListener[AsyncMember] | None = None,
         on_rejoined: AsyncListener[AsyncMember] | None = None,
     ) -> AsyncMember:
         """See `kip30.GroupMembership.join`. The callbacks are called in the loop.
 
-        If the awaiting task is cancelled, joining is undone as soon as the store answers.
+        Waiting for an id that is taken holds no thread. If the awaiting task is cancelled, joining
+        is undone as soon as the store answers.
         """
+        until = waits_until(wait_seconds)
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
-        bridge = self._bridge
-        bridge.check()
-        async with bridge.turns as until:
+        self._bridge.check()
+
+        def enrol() -> MemberLifecycle:
             callbacks = MemberCallbacks(
                 on_lost=self._listeners.callback(on_lost, self._faces.of),
                 on_evicted=self._listeners.callback(on_evicted, self._faces.of),
                 on_rejoined=self._listeners.callback(on_rejoined, self._faces.of),
             )
-            lifecycle = self._handle.enrol(member_id, data, callbacks, rejoin=rejoin)
-            try:
-                joining = bridge.submit(lifecycle.join)
-                member = await bridge.finish(joining, OutcomeUnknownError, until)
-            except BaseException:
+            return self._handle.enrol(member_id, data, callbacks, rejoin=rejoin)
+
+        return self._faces.of(await self._joined(member_id, enrol, until))
+
+    async def _joined(
+        self, member_id: str, enrol: Callable[[], MemberLifecycle], until: float
+    ) -> Member:
+        """Return the member once it has joined; each attempt has a turn, the pauses have none."""
+        bridge, lifecycle = self._bridge, None
+        try:
+            while True:
+                async with bridge.turns as turn_ends:
+                    lifecycle = lifecycle or enrol()
+                    joining = bridge.submit(partial(lifecycle.join_by, until))
+                    member = await bridge.finish(joining, OutcomeUnknownError, turn_ends)
+                    bridge.turns.answered()
+                if member is not None:
+                    return member
+                await asyncio.sleep(lifecycle.join_pause(until))
+        except BaseException:
+            if lifecycle is not None:
                 self._handle.give_up(member_id, lifecycle)
-                raise
-            bridge.turns.answered()
-            return self._faces.of(member)
+            raise
 
     async def update(self, member_id: str, data: T) -> None:
         """See `kip30.GroupMembership.update`."""

@@ -28,6 +28,8 @@ __all__ = ["Member", "MemberCallbacks", "MemberLifecycle", "MemberListener"]
 
 log: logging.Logger = logging.getLogger(__name__)
 
+_JOINS_PER_TIMEOUT = 20
+_LONGEST_JOIN_PAUSE = 0.5
 _REASONS = {
     Phase.EVICTED: ": another client has taken the id",
     Phase.ENDED: ": its session was lost, and it joined with rejoin=False",
@@ -91,6 +93,26 @@ class MemberLifecycle:
 
     def join(self) -> Member:
         """Claim the id; see `GroupMembership.join`."""
+        try:
+            return self._attempt_to_join()
+        except MemberExistsError as error:
+            self.leave()
+            raise self._taken(error) from error
+
+    def join_by(self, until: float) -> Member | None:
+        """Claim the id as `join` does, but return None if it is taken before *until*.
+
+        Then call this again after `join_pause`, or `leave`. *until* is a time of `time.monotonic`.
+        """
+        try:
+            return self._attempt_to_join()
+        except MemberExistsError as error:
+            if time.monotonic() < until:
+                return None
+            self.leave()
+            raise self._taken(error) from error
+
+    def _attempt_to_join(self) -> Member:
         self._store.keep(self)
         newest = self._phases.newest()
         with self._busy:
@@ -99,11 +121,26 @@ class MemberLifecycle:
                 # already finished, it would not release a later claim.
                 self._check_is_wanted()
                 member = self._claim(newest)
+            except MemberExistsError:
+                raise
             except BaseException:
                 self.leave()
                 raise
         self._check_is_wanted()
         return member
+
+    def join_pause(self, until: float) -> float:
+        """Return how long to wait before the next `join_by`, in seconds."""
+        session_seconds = self._store.context.session_timeout_seconds
+        pause = min(session_seconds / _JOINS_PER_TIMEOUT, _LONGEST_JOIN_PAUSE)
+        return max(0.0, min(pause, until - time.monotonic()))
+
+    def _taken(self, error: MemberExistsError) -> MemberExistsError:
+        seconds = self._store.context.session_timeout_seconds
+        return MemberExistsError(
+            f"{error}: if the process that has joined has crashed, the id is free after its session"
+            f" timeout at the latest, {seconds:g} s by this client's settings; wait_seconds waits"
+        )
 
     def _check_is_wanted(self) -> None:
         phase = self._phases.phase

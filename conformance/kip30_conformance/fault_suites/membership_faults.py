@@ -1,17 +1,20 @@
 """What every store must keep about membership when members die, stall or lose their session."""
 
+import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
 
 from kip30 import GroupMembership, Member, MemberExistsError, MembershipChange, PluginLocator
+from kip30.aio import AsyncPluginLocator
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.clients.peer import Peer, PeerError, settled
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import eventually, throughout
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.suite import Evidence, OpenClient, OpenPeer, Suite, supported
 
 
@@ -34,6 +37,37 @@ class MembershipFaultTests(Suite):
         )
         assert changes.expect(lambda change: change.left).left == {"m"}
         group.join("m", "successor")
+        evidence.saw("dead process", victim.pid)
+
+    @pytest.mark.parametrize("in_loop", [False, True], ids=["blocking", "asyncio"])
+    def test_M08_join_after_crash(  # noqa: PLR0913  what both kinds of clients need
+        self,
+        client: PluginLocator,
+        peer: OpenPeer,
+        harness: Harness,
+        root: str,
+        evidence: Evidence,
+        *,
+        in_loop: bool,
+    ) -> None:
+        """A server that was killed with -9 joins again under its own id, if it waits for that."""
+        victim = _joined(peer)
+        victim.kill()
+        wait_seconds = harness.crash_patience * time_scale()
+
+        async def join() -> Mapping[str, str]:
+            async with AsyncPluginLocator(harness.properties(root, **harness.patient)) as locator:
+                group = locator.group_membership("g")
+                await group.join("m", "successor", wait_seconds=wait_seconds)
+                return dict(await group.membership())
+
+        group = client.group_membership("g")
+        if in_loop:
+            members = asyncio.run(join())
+        else:
+            group.join("m", "successor", wait_seconds=wait_seconds)
+            members = dict(group.membership())
+        assert members == {"m": "successor"}
         evidence.saw("dead process", victim.pid)
 
     def test_M10_pause_shorter_than_ttl(

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -127,6 +127,20 @@ class MembershipTests(Suite):
         assert dict(second.membership()) == {"m": "first"}
         assert member.is_valid()
         first.update("m", "still first")
+
+    def test_M02_wait_for_an_id(self, open_client: OpenClient) -> None:
+        """A client waits for an id that is taken, no longer than told, and then holds nothing."""
+        first, second = (open_client().group_membership("g") for _ in range(2))
+        member = first.join("m", "first")
+        with pytest.raises(MemberExistsError, match="session timeout"):
+            second.join("m", "second", wait_seconds=0.3)
+        assert dict(second.membership()) == {"m": "first"}
+        assert member.is_valid()
+        with ThreadPoolExecutor() as pool:
+            waiting = pool.submit(second.join, "m", "second", wait_seconds=60 * time_scale())
+            first.leave("m")
+            assert waiting.result().is_valid()
+        assert dict(first.membership()) == {"m": "second"}
 
     def test_M02_loser_holds_nothing(self, open_client: OpenClient) -> None:
         """A client that was refused an id holds nothing: its end does not end the holder's."""
