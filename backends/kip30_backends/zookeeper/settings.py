@@ -45,6 +45,8 @@ class Connect(NamedTuple):
 
 def _connect(written: str) -> Connect:
     servers, slash, chroot = written.partition("/")
+    if "," in chroot:
+        raise ValueError("the chroot is written once, after the last host: h1:2181,h2:2181/chroot")
     parts = chroot.split("/") if chroot else []
     if any(part in {"", ".", ".."} or not part.isprintable() for part in parts):
         raise ValueError("not a chroot; write host:2181,host:2181/some/node")

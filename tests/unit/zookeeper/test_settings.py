@@ -70,3 +70,8 @@ def test_passwords_are_not_shown() -> None:
         **{"plugin.zookeeper.digest.user": "u", "plugin.zookeeper.digest.password": "geheim"}
     )
     assert "geheim" not in repr(settings)
+
+
+def test_a_chroot_after_each_host_is_refused() -> None:
+    with pytest.raises(ConfigError, match="written once, after the last host"):
+        _settings(**{"zookeeper.connect": "zk1:2181/kafka,zk2:2181/kafka"})
