@@ -74,7 +74,8 @@ class PluginLocator(Closeable):
             LifecycleError: Started already, being started by another thread, or closed. The store
                 that is open is unharmed. After any other error `startup` may be called again.
             UnsupportedError: This process was forked from one that used a store, and the store that
-                is to be opened does not declare `Capability.FORKING`. Nothing was opened.
+                is to be opened does not declare `Capability.FORKING`; or gevent or eventlet has
+                replaced its threads, and the store cannot work with that. Nothing was opened.
             UnavailableError: The store was not reached within the connect timeout.
             AuthenticationError: The store rejects the credentials.
             StoreError: The store cannot be used as it is; the message says why.

@@ -263,6 +263,9 @@ class Backend(ABC):
     is_blocking: ClassVar[bool] = True
     """Whether a driver's method may work, or wait for the store, before it returns its future. If
     not, event loops call it themselves; otherwise a thread does it for them."""
+    needs_system_threads: ClassVar[bool] = False
+    """Whether the store's library freezes a process whose threads gevent has replaced: then it is
+    not opened there."""
     membership: MembershipDriver
     election: ElectionDriver
     storage: StorageDriver

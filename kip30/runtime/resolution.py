@@ -27,6 +27,7 @@ from kip30.driver.scanning import ScanDriver, View
 from kip30.errors import ConfigError, DefiniteError, UnsupportedError, UsageError
 from kip30.names import check_id
 from kip30.runtime.backend_registry import EMBEDDED, Choice, NotLoadedError, choose, names
+from kip30.runtime.patched_threads import check_threads
 
 _PLACE_KINDS = (path.kind, addresses(1).kind)
 
@@ -47,6 +48,7 @@ class Resolved(NamedTuple):
         Raises:
             UnsupportedError: See `PluginLocator.startup`, as for the errors of the store.
         """
+        check_threads(self.choice.backend)
         self._check_forks()
         with _explaining(self.choice):
             return self.choice.backend(self.context, self.settings)
@@ -58,6 +60,7 @@ class Resolved(NamedTuple):
             raise UnsupportedError(
                 f"store {store.name!r} does not offer {Capability.SCANNING.value}"
             )
+        check_threads(self.choice.backend)
         self._check_forks()
         with _explaining(self.choice):
             return store.scanner(self.context, self.settings, view)

@@ -39,6 +39,7 @@ class EtcdBackend(Backend):
         }
     )
     is_blocking = False
+    needs_system_threads = True  # gRPC's own threads wait for Python's, and those for gRPC
 
     def __init__(self, context: Context, settings: EtcdSettings) -> None:
         """Connect.
