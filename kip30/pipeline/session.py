@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,6 +12,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from kip30.driver.kit.interpreter import interpreter
 from kip30.pipeline.connect_session import open_remote
 from kip30.pipeline.source import Kip30DataSource
 
@@ -122,13 +122,15 @@ def open_session(
     Raises:
         UsageError: *remote* is no address, or a package that it needs is missing.
         UnavailableError: There is no server at *remote*.
+        UnsupportedError: There is no Python to start workers with.
     """
     builder = SparkSession.builder.appName("kip30")
     if remote is not None:
         session = open_remote(builder, remote)
     else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+            if variable not in os.environ:
+                os.environ[variable] = interpreter()
         master = master or (None if _SUBMITTED in os.environ else "local[*]")
         settings = {**_DEFAULTS, **_for_master(master), **(conf or {})}
         for key, value in settings.items():

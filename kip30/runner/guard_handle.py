@@ -15,6 +15,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from kip30.driver.closeable import Closeable
+from kip30.driver.kit.interpreter import interpreter
 from kip30.errors import UnsupportedError
 from kip30.runner.guard import deadlines, kernel, messages, orders, shared_memory
 from kip30.runner.guard.kernel import DeadMansSwitch
@@ -42,11 +43,13 @@ def require_guard() -> None:
     """Raise unless a guard can run on this system.
 
     Raises:
-        UnsupportedError: This is not Linux, or it refuses a system call, which is named.
+        UnsupportedError: This is not Linux, or it refuses a system call, which is named; or there
+            is no Python to start.
         OSError: This process has no descriptor left.
     """
     if sys.platform != "linux":
         raise UnsupportedError("a guard needs Linux")
+    interpreter()
     for call, (try_out, needs) in _NEEDED_CALLS.items():
         try:
             try_out()
@@ -259,7 +262,7 @@ class GuardHandle(Closeable):
 def _spawn(passed: Sequence[int], descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
     words = [str(_FOLDER), *map(str, passed), str(os.getpid())]
     return subprocess.Popen(  # noqa: S603  (this interpreter)
-        [sys.executable, "-I", "-S", "-c", _START, *words],
+        [interpreter(), "-I", "-S", "-c", _START, *words],
         pass_fds=[*passed, *descriptors],
         process_group=0,  # no key of a terminal reaches it
     )

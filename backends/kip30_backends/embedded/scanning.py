@@ -13,7 +13,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 from typing_extensions import override
 
 from kip30.driver import Context
+from kip30.driver.kit.interpreter import interpreter
 from kip30.driver.records import Kind
 from kip30.driver.scanning import (
     Change,
@@ -137,7 +137,7 @@ def _unused(file: Path) -> tuple[int, int] | None:
 
 
 def _run(uri: str, copy: Path, seconds: float, file: Path) -> None:
-    command = [sys.executable, "-I", "-S", "-c", _COPY, uri, str(copy), str(seconds)]
+    command = [interpreter(), "-I", "-S", "-c", _COPY, uri, str(copy), str(seconds)]
     done = subprocess.run(  # noqa: S603  our own program, with the paths as arguments
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -207,8 +207,9 @@ class EmbeddedScanner(ScanDriver):
 
         Raises:
             StoreError: There is none, or another user may change it.
-            UnsupportedError: The view is of `Layout.RAW`.
+            UnsupportedError: The view is of `Layout.RAW`, or there is no Python to start.
         """
+        interpreter()  # before anything is made
         if view.layout is Layout.RAW:
             raise UnsupportedError("the embedded store holds nothing that kip30 did not write")
         self._context = context
