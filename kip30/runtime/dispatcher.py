@@ -54,6 +54,7 @@ class Task:
     __slots__ = (
         "_dispatcher",
         "_run",
+        "calls_back",
         "closed",
         "name",
         "queued",
@@ -69,8 +70,10 @@ class Task:
         name: str,
         *,
         waits_for_store: bool = False,
+        calls_back: bool = False,
     ) -> None:
         """Run on *dispatcher*, which alone uses the flags."""
+        self.calls_back: bool = calls_back
         self.name: str = name
         self.waits_for_store: bool = waits_for_store
         self.queued: bool = False
@@ -144,7 +147,9 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
+        # The library's own tasks, which users' callbacks must not delay, and those that call back.
         self._ready: deque[Task] = deque()
+        self._callbacks: deque[Task] = deque()
         self._store_tasks = _Admission(STORE_WORKERS)
         self._timers: list[tuple[float, int, Task]] = []
         self._ticket = itertools.count()
@@ -168,12 +173,20 @@ class Dispatcher:
             if self._timer_thread is None:
                 raise UnavailableError("the system has no thread to spare: nothing was opened")
 
-    def task(self, run: Callable[[], object], name: str, *, waits_for_store: bool = False) -> Task:
+    def task(
+        self,
+        run: Callable[[], object],
+        name: str,
+        *,
+        waits_for_store: bool = False,
+        calls_back: bool = False,
+    ) -> Task:
         """Return a task that calls *run*; *name* appears in the log if it fails.
 
-        A task that *waits_for_store* must run no user code: it takes one of few places.
+        A task that *waits_for_store* must run no user code: it takes one of few places. A task
+        that *calls_back* runs users' code, and gets a thread after all that do not.
         """
-        return Task(self, run, name, waits_for_store=waits_for_store)
+        return Task(self, run, name, waits_for_store=waits_for_store, calls_back=calls_back)
 
     def enqueue(self, task: Task) -> None:
         """Queue *task*; if it is running now, it will run again."""
@@ -195,6 +208,7 @@ class Dispatcher:
         with self._lock:
             self._closed = True
             self._ready.clear()
+            self._callbacks.clear()
             self._store_tasks.clear()
             self._timers.clear()
             self._work.notify_all()
@@ -221,7 +235,7 @@ class Dispatcher:
             self._make_ready(task)
 
     def _make_ready(self, task: Task) -> None:
-        self._ready.append(task)
+        (self._callbacks if task.calls_back else self._ready).append(task)
         if not self._starved():
             self._work.notify()
         elif len(self._threads) < _READY_WORKERS:
@@ -255,16 +269,16 @@ class Dispatcher:
 
     def _next(self) -> Task | None:
         with self._lock:
-            while not self._ready and not self._closed:
+            while not self._waiting() and not self._closed:
                 self._idle += 1
                 notified = self._work.wait(_IDLE_SECONDS)
                 self._idle -= 1
-                if not notified and not self._ready:
+                if not notified and not self._waiting():
                     break
-            if self._closed or not self._ready:
+            if self._closed or not self._waiting():
                 self._threads.discard(threading.current_thread())
                 return None
-            task = self._ready.popleft()
+            task = (self._ready or self._callbacks).popleft()
             self._taken += 1
             task.queued, task.running = False, True
             return task
@@ -295,7 +309,10 @@ class Dispatcher:
 
     def _starved(self) -> bool:
         """Return whether more tasks wait than workers are starting or about to take one."""
-        return len(self._ready) > self._idle
+        return self._waiting() > self._idle
+
+    def _waiting(self) -> int:
+        return len(self._ready) + len(self._callbacks)
 
     def _ring_timers(self) -> None:
         while self._timers and self._timers[0][0] <= self.clock.now():
@@ -317,7 +334,7 @@ class Delivery(Generic[E]):
         self._callback = callback
         self._events: deque[E] = deque()
         self._gate = CallGate()
-        self._task = dispatcher.task(self._deliver, name)
+        self._task = dispatcher.task(self._deliver, name, calls_back=True)
 
     def send(self, event: E) -> None:
         """Queue a call of the callback with *event*, after all events sent before."""

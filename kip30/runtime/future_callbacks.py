@@ -33,7 +33,8 @@ class Callbacks:
         if closed:
             _called(function)
         else:
-            self._dispatcher.task(partial(self._run, function), "callback of a future").wake()
+            run = partial(self._run, function)
+            self._dispatcher.task(run, "callback of a future", calls_back=True).wake()
 
     def close(self) -> None:
         """Call what the closed dispatcher has not called: a caller may wait for it."""

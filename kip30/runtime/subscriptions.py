@@ -192,7 +192,8 @@ class Subscription(Generic[E]):
         self._delivered: Snapshot | None = None
         self._feed: Feed | None = None
         self._started = False
-        self.task: Task = dispatcher.task(self._deliver, f"listener of {target.kind.value}")
+        name = f"listener of {target.kind.value}"
+        self.task: Task = dispatcher.task(self._deliver, name, calls_back=True)
 
     def prepare(self, feed: Feed, baseline: Snapshot, *, initial: bool) -> None:
         """Prepare to deliver changes since *baseline*, and *baseline* itself if *initial*."""

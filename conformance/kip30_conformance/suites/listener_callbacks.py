@@ -1,4 +1,4 @@
-"""What callbacks may do, and that they cannot harm others: R12 to R19, R25, R40 and R41."""
+"""What callbacks may do, and that they cannot harm others: R12 to R19, R25, R40 to R42."""
 
 import logging
 import threading
@@ -239,6 +239,20 @@ class ListenerCallbackTests(ListenerSuite):
         for key, recorder in listeners.items():
             recorder.expect_version(versions[key])
         assert resources_held().threads.total() - before < 20
+
+    @pytest.mark.heavy
+    def test_R42_blocked_listeners_delay_no_election(
+        self,
+        client: PluginLocator,
+        registry: ListenerRegistry[str],
+        storage: Storage[str],
+        release: threading.Event,
+    ) -> None:
+        """A thousand callbacks that block do not keep a candidate from a free service."""
+        for _ in range(1000):
+            registry.add_value_change_listener("k", ValueRecorder(then=lambda _: release.wait()))
+        storage.put("k", "")
+        assert client.leader_election("s").nominate("c", "")
 
     def test_R25_close_ends_delivery(self, client: PluginLocator, storage: Storage[str]) -> None:
         """After the locator's close no callback starts, in the middle of a storm of changes."""

@@ -54,6 +54,23 @@ def test_blocked_tasks_delay_no_other(dispatcher: Dispatcher) -> None:
     release.set()
 
 
+def test_the_librarys_own_tasks_run_before_callbacks(dispatcher: Dispatcher) -> None:
+    release, begun, seen = threading.Event(), list[int](), list[int]()
+
+    def block() -> None:
+        begun.append(1)
+        release.wait()
+
+    blocked = [dispatcher.task(block, "blocked", calls_back=True) for _ in range(100)]
+    own = dispatcher.task(lambda: seen.append(len(begun)), "own")
+    with dispatcher._lock:  # so that no worker takes one before all are queued
+        for task in (*blocked, own):
+            dispatcher._enqueue(task)
+    eventually(lambda: seen)
+    assert seen[0] < 100
+    release.set()
+
+
 def test_tasks_that_wait_for_the_store_share_few_threads(dispatcher: Dispatcher) -> None:
     before = threading.active_count()
     release, begun = threading.Event(), list[int]()
