@@ -63,6 +63,11 @@ class AsyncLeaseBound(Generic[H]):
         """When this ends unless the lease is renewed, in seconds on the lease's clock."""
         return self._held.deadline
 
+    @property
+    def ending_reason(self) -> str:
+        """Why this has ended; while it holds, why it will if it is not renewed."""
+        return self._held.ending_reason
+
     def is_valid(self) -> bool:
         """Return whether this still holds now, by the clock."""
         return self._held.is_valid()
