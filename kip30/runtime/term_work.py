@@ -156,6 +156,13 @@ class WorkInProgress:
         caller = present_runner()
         self._drop(term, lambda one: not one.lasts and caller.runs(one))
 
+    def end_all_of(self, runner: ThreadOrTask) -> None:
+        """Note that *runner* goes on no further: all its work has ended."""
+        with self._changed:
+            terms = list(self._work)
+        for term in terms:
+            self._drop(term, runner.runs)
+
     def is_held(self, term: Holdable) -> bool:
         """Return whether the store must not be told yet that *term* has ended."""
         return term in self._work and self._clock.now() < term.held_until
@@ -233,11 +240,11 @@ class ReleaseHold:
         return self._deadline - self._clock.now()
 
     def release(self) -> None:
-        """Hold nothing, now and later."""
+        """Hold nothing, now and later; the blocks of the thread hold nothing either."""
         with self._lock:
             held, self._held = self._held, None
-        for progress, work in held or ():
-            progress.end(work)
+        for progress, _ in held or ():
+            progress.end_all_of(ThreadOrTask(self._thread))
 
 
 _holding: ContextVar[ReleaseHold | None] = ContextVar("kip30.holding", default=None)

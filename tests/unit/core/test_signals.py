@@ -39,6 +39,11 @@ _WAITING = """
     election.nominate("second", "")
     election.wait_elected("second", None)
 """
+_LEADING = """
+    with locator.leader_election("t").lead("d", ""):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1000)
+"""
 _JOINING = """
     def serve():
         try:
@@ -242,8 +247,8 @@ def test_without_it_a_signal_leaves_the_session_open(store: Store) -> None:
 @pytest.mark.case("W13")
 @pytest.mark.parametrize(
     "work",
-    [_SLEEPING, _WORKING, _WAITING, _JOINING, _LOOPING, _LOCKED, _LEAVING],
-    ids=["sleeping", "working", "waiting", "joining", "looping", "locked", "leaving"],
+    [_SLEEPING, _WORKING, _WAITING, _LEADING, _JOINING, _LOOPING, _LOCKED, _LEAVING],
+    ids=["sleeping", "working", "waiting", "leading", "joining", "looping", "locked", "leaving"],
 )
 def test_a_signal_closes_and_ends_the_process_with_its_own_status(store: Store, work: str) -> None:
     with store.running(_BLOCK, work) as process:
