@@ -246,7 +246,8 @@ class LeaderElectorAdapter(Closeable):
     def _resign(self, first: Callable[[], object]) -> None:
         """Resign, and do *first* before the time begins in which the store must answer."""
         try:
-            self._election._resign(str(self._broker_id), first)  # noqa: SLF001  an adapter of it
+            election: Any = self._election
+            election._resign(str(self._broker_id), first)  # noqa: SLF001  an adapter of it
         except NotNominatedError:
             return
         finally:

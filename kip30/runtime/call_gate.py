@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 E = TypeVar("E")
 
@@ -50,5 +50,6 @@ class CallGate:
 
 
 def _is_about_to_call(thread: int) -> bool:
-    frame = sys._current_frames().get(thread)  # noqa: SLF001  documented, in spite of its name
+    interpreter: Any = sys
+    frame = interpreter._current_frames().get(thread)  # noqa: SLF001  documented, in spite of its name
     return frame is not None and frame.f_code is CallGate.call.__code__

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from typing_extensions import override
 
@@ -190,7 +190,7 @@ class PendingOperation(Generic[T]):
 
 def _is_forbidden(outcome: Any) -> bool:
     if isinstance(outcome, list):  # the answers to the reads in one request
-        return any(isinstance(one, NoAuth) for one in outcome)
+        return any(isinstance(one, NoAuth) for one in cast("list[object]", outcome))
     return isinstance(outcome, NoAuth)
 
 

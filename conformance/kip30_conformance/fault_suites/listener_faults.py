@@ -49,7 +49,7 @@ class ListenerFaultTests(ListenerSuite):
         _await_note(sleeper, "members", "before m")
         sleeper.stop()
         eventually(
-            lambda: group.membership_list() == {"before"},
+            lambda: group.membership_list() == frozenset({"before"}),
             within=harness.crash_patience,
             what="the member that was stopped is gone",
         )

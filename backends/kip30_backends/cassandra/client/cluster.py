@@ -183,7 +183,8 @@ class _Cluster(_cluster.Cluster):  # type: ignore[misc]
     """
 
     def _make_connection_factory(self, host: Any, *args: Any, **kwargs: Any) -> Callable[[], Any]:
-        connect = super()._make_connection_factory(host, *args, **kwargs)
+        driver: Any = super()
+        connect: Callable[[], Any] = driver._make_connection_factory(host, *args, **kwargs)  # noqa: SLF001  the driver's hook
 
         def reconnect() -> Any:
             try:
