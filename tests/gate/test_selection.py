@@ -14,7 +14,7 @@ from .case_table import ROOT, STORES
 from .full_set_table import TOX, label, names
 from .selection import DECIDING, LEFT_OUT, LONG_ON_SLOWEST, SAFETY
 
-ONLY_IN_FULL = {"F21", "K70", "K74", "L24", "L28", "M14", "R19"}
+ONLY_IN_FULL = {"F21", "G40", "K70", "K74", "L24", "L28", "M14", "R19", "R42"}
 """Contract cases that are crowds and repetitions altogether; the full set alone runs them."""
 REFERENCE = re.compile(r"\{\[([\w:-]+)\](\w+)\}")
 

@@ -85,8 +85,6 @@ def test_the_default_store_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told = unset_store({"plugin.embedded.directory": "/here"})
     shared = "which only processes of this machine share"
     assert told == f"the store is embedded, /here, {shared} (not set: plugin.backend)"
-    assert unset_store({"plugin.backend": "etcd"}).endswith("(not set: plugin.etcd.endpoints)")
-    assert not unset_store({"plugin.backend": "etcd", "plugin.etcd.endpoints": "h:1"})
 
 
 def test_one_file_means_one_store_in_every_working_directory(shell: Shell) -> None:

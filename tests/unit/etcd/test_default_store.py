@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kip30.cli._exit_codes import Status
+from kip30.runtime.resolution import unset_store
 from tests.unit.cli.shell import Shell, without
 
 OTHERS = "kazoo,cassandra,consul"
@@ -36,6 +37,11 @@ def test_a_default_store_is_shown_with_the_reason(shell: Shell) -> None:
     )
     effective = without(f"{OTHERS},google", "config", "--effective").stdout.decode()
     assert effective.startswith("plugin.backend\tembedded\tdefault: no other store is installed\n")
+
+
+def test_the_default_address_is_told() -> None:
+    assert unset_store({"plugin.backend": "etcd"}).endswith("(not set: plugin.etcd.endpoints)")
+    assert not unset_store({"plugin.backend": "etcd", "plugin.etcd.endpoints": "h:1"})
 
 
 @pytest.mark.parametrize("words", [("leader", "s"), ("doctor",)], ids=" ".join)
