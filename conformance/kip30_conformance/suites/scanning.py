@@ -290,20 +290,18 @@ class ScanningTests(Suite):
         with supported(harness.neighbour, root) as neighbour:
             spot = Spot(Kind.VALUE, "n", "2")
             forms = neighbour.unreadable_forms(neighbour.read(spot))
-            outcomes = set[bool]()
             for meaning, stored in forms.items():
                 neighbour.write(spot, stored)
                 store = open_scanner()
                 records, rejected = _sorted(store)
                 # A scan need not look at all parts of a record.
-                outcomes.add(is_record := b"n/2" in records)
+                is_record = b"n/2" in records
                 assert records | rejected == {b"n/1", b"n/2", b"n/3"}, meaning
                 assert rejected == (set() if is_record else {b"n/2"}), meaning
                 if store.completeness is not None:
                     last = _changes(store, before, store.position())[-1]
                     assert (last.key, last.row is not None) == (b"n/2", is_record), meaning
                     assert is_record or _record_in(last) == b"n/2", meaning
-            assert False in outcomes
 
     def test_P47_nothing_is_left(self, blobs: Storage[bytes], open_scanner: OpenScanner) -> None:
         """A scanner that is closed, also in the middle of a page, leaves nothing behind."""

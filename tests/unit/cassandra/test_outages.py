@@ -53,7 +53,8 @@ def test_a_silent_node_holds_nobody_up(link: Link, open_client: Open) -> None:
     assert {type(future.exception()) for future in futures} == {UnavailableError}
     with pytest.raises((OutcomeUnknownError, UnavailableError)):
         client.storage().update("frozen", "v")
-    assert time.monotonic() - started < 2.1 * OPERATION_SECONDS + A_MOMENT * time_scale()
+    # A thousand reads end at once, which takes the machine a moment each.
+    assert time.monotonic() - started < 2.1 * OPERATION_SECONDS + 4 * A_MOMENT * time_scale()
     started = time.monotonic()
     client.close()
     assert time.monotonic() - started < OPERATION_SECONDS + A_MOMENT * time_scale()

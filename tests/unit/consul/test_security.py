@@ -15,7 +15,7 @@ from kip30.driver.scanning import Layout, View
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.servers import Ensemble, start
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 from tests.unit.rotation_cases import Rotation, RotationCases
 
 from .admin import Admin
@@ -186,7 +186,7 @@ def test_what_may_not_be_read_is_an_error_to_its_reader_alone(
     open_client: Open, admin: Admin
 ) -> None:
     token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE} {DARK}")
-    storage = open_client(**{"plugin.consul.token": token}).storage()
+    storage = open_client(**{**PATIENT, "plugin.consul.token": token}).storage()
     storage.put("bright/k", "v")
     futures = [storage.fetch(key) for _ in range(1_000) for key in ("bright/k", "dark/k")]
     for future in futures:
