@@ -290,8 +290,6 @@ _LEAVES_EVERYTHING = """
 import asyncio, sys
 from kip30 import PluginLocator
 from kip30.aio import AsyncPluginLocator
-from kip30.aio.listening import Listener
-from kip30.runtime.dispatcher import Suspended
 
 config = {"plugin.backend": "embedded", "plugin.embedded.directory": sys.argv[1]}
 
