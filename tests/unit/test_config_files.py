@@ -232,7 +232,7 @@ def test_relative_paths_of_a_further_file_begin_at_its_own_folder(here: Path) ->
     write(here / "further" / "x.properties", "\n".join(lines))
     one, many, secret = places(load("first.properties"))
     assert (one, many[0]) == (here / "mine", here / "further" / "plugins")
-    assert secret == "of the further file"  # noqa: S105
+    assert secret == "of the further file"  # noqa: S105  the file's own text
 
 
 def test_relative_paths_beside_kafkas_keys_begin_there_too(here: Path) -> None:

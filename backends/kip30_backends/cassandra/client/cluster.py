@@ -152,7 +152,7 @@ def _login(settings: CassandraSettings) -> Any:
     return _Login(settings)
 
 
-class _Login(_auth.AuthProvider):  # type: ignore[misc]
+class _Login(_auth.AuthProvider):  # type: ignore[misc]  # the driver has no types
     """Logs each new connection in with the password as it is then, for passwords are rotated."""
 
     def __init__(self, settings: CassandraSettings) -> None:
@@ -162,7 +162,7 @@ class _Login(_auth.AuthProvider):  # type: ignore[misc]
         return _Authenticator(self._settings)
 
 
-class _Authenticator(_auth.PlainTextAuthenticator):  # type: ignore[misc]
+class _Authenticator(_auth.PlainTextAuthenticator):  # type: ignore[misc]  # the driver has no types
     """The driver has one for all its attempts to reach a node again."""
 
     def __init__(self, settings: CassandraSettings) -> None:
@@ -175,7 +175,7 @@ class _Authenticator(_auth.PlainTextAuthenticator):  # type: ignore[misc]
         return password.current() if password is not None else ""
 
 
-class _Cluster(_cluster.Cluster):  # type: ignore[misc]
+class _Cluster(_cluster.Cluster):  # type: ignore[misc]  # the driver has no types
     """The driver's cluster, which tries again to reach a node that has refused the login.
 
     The driver itself gives such a node up for good. It may have refused because the password was

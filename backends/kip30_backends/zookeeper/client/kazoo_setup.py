@@ -152,9 +152,10 @@ class Login(NamedTuple):
         return "<login>"
 
     def give_to(self, client: Any) -> None:
-        """Have the next connections of kazoo's *client* log in with this."""
+        """Give this login to the next connections of kazoo's *client*."""
         client.auth_data = {("digest", self.digest)} if self.digest else set()
-        client._connection.sasl_options = dict(self.sasl) if self.sasl else None  # noqa: SLF001
+        connection = client._connection  # noqa: SLF001  kazoo's client copies the options once
+        connection.sasl_options = dict(self.sasl) if self.sasl else None
 
 
 class Logins:
