@@ -105,15 +105,15 @@ class LeaderElection(Handle, Generic[T]):
     def resign(self, candidate: str) -> None:
         """End the leadership and the candidacy of *candidate*; nominate again to return.
 
-        The leadership ends locally as soon as this is called. The store is told when the work under
-        it has let go: callbacks of the candidate have returned, *on_lost* included, and a `lead` in
-        another thread has left its block; at the latest when the lease would have ended without
-        another renewal. A callback or a block that calls this lets go by that.
+        The leadership ends locally as soon as this is called. It is released in the store when the
+        work under it has let go: callbacks of the candidate have returned, *on_lost* included, and
+        a `lead` in another thread has left its block; at the latest when the lease would have ended
+        without another renewal. A callback or a block that calls this lets go by that.
 
         Raises:
             NotNominatedError: It is not nominated here.
             OutcomeUnknownError: The work did not let go, or the store did not answer, by the
-                operation timeout. The store is told later; at the latest the lease ends by itself.
+                operation timeout. It is released later; at the latest the lease ends by itself.
         """
         self._resign(candidate)
 
@@ -260,7 +260,7 @@ class LeaderElection(Handle, Generic[T]):
     def _resigned(self, candidate: str) -> Future[None] | None:
         """Withdraw *candidate*, locally at once; the future ends when the store knows.
 
-        None if the store cannot be told before the caller, a callback of the candidate, returns:
+        None if that cannot be sent before the caller, a callback of the candidate, returns:
         another one waits for it.
         """
         self._check()

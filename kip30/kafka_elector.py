@@ -60,7 +60,7 @@ class _Callbacks:
         self._newest: Leadership | None = None  # the newest term of ours; set by `elected`
         self._overtaken = NOBODY  # the epoch in which another broker leads; set by `overtaken`
         self._announced: Leadership | None = None  # LEADING if not None; set by `_due`
-        # The terms that are not over for the callbacks: the store is told of their end afterwards.
+        # The terms that are not over for the callbacks: they are released in the store afterwards.
         self._work: dict[Leadership, TermWork] = {}
         self._runner: ThreadOrTask | None = None  # what calls callbacks just now
         self._caller: threading.Thread | None = None  # the thread that calls callbacks just now
@@ -234,8 +234,8 @@ class LeaderElectorAdapter(Closeable):
     def resign(self) -> None:
         """Give up leadership and candidacy, until `elect`; nothing happens without a candidacy.
 
-        The store is told when *on_resigning_as_leader* has returned. A callback that calls this
-        does not wait for that.
+        The leadership is released in the store when *on_resigning_as_leader* has returned. A
+        callback that calls this does not wait for that.
 
         Raises:
             OutcomeUnknownError: The callback did not return, or the store did not answer, in time;

@@ -188,9 +188,9 @@ class PluginLocator(Closeable):
     def close(self) -> None:
         """Leave all groups, resign all candidates, end all listeners and close the store.
 
-        Terms end locally at once, and the store is told when the work under them has let go, as
-        `LeaderElection.resign` has it. Returns when everything is gone, by the operation timeout;
-        if work goes on, a thread tells the store later, or the leases end. Idempotent, also without
+        Terms end locally at once, and are released in the store when the work under them has let
+        go: see `LeaderElection.resign`. Returns when everything is gone, by the operation timeout;
+        if work goes on, a thread releases them later, or the leases end. Idempotent, also without
         a startup. Pending futures end with `ClosedError`, or with `OutcomeUnknownError` if they are
         those of writes that were sent; no listener is called any longer. A locator that is closed
         cannot be started, also if it never was.

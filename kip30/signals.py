@@ -76,7 +76,7 @@ def close_on_signals(
     Python code outside of kip30: it goes on no further, the locators are closed, and the process
     ends by the signal. If the main thread does not get there before the leases end, as in a long
     call of a C library or in `signal.sigwait`, the process ends with status 128 plus the number of
-    the signal, and the store is not told: others lead after the session timeout. The first process
+    the signal, and releases nothing: others lead after the session timeout. The first process
     of a container (PID 1), which its own signals do not end, ends with that status, too. As with
     the signal itself, no buffer is flushed and no ``finally`` runs.
 
@@ -112,7 +112,7 @@ class _ClosingOnSignals(AbstractContextManager[None]):
         repeating  --the main thread stands still--> closing     (no handler before)
         repeating  --the handler before is called--> letting go  (with one)
         letting go --the block ends-->               closing
-        closing    --the store is told-->            ended
+        closing    --all is released-->              ended
     """
 
     def __init__(self, locators: Sequence[Closeable], signals: Sequence[int]) -> None:
@@ -261,7 +261,7 @@ class _ClosingOnSignals(AbstractContextManager[None]):
 
 
 class _Closer:
-    """Closes one locator on a thread, and holds back what its store is told.
+    """Closes one locator on a thread, and delays the releases in its store.
 
     Without a thread to spare it is closed in the end, by the caller.
     """

@@ -1,4 +1,4 @@
-"""Turns of an event loop's calls: so many at once, the others queue.
+"""The turns of an event loop's calls: a limited number at once, the others queue.
 
 A request costs the loop time when it begins, and its deadline runs from then on. A thousand that
 begin together would block the loop, and the last of them would be late on a store that is well.

@@ -77,7 +77,7 @@ class Manifest:
         created: When it began, in seconds since 1970.
         versions: Of kip30, Spark, Python.
         source: What is read: store or snapshot, layout, part, position, consistency.
-        target: Which store is written to; empty if none is, or if that cannot be told.
+        target: Which store is written to; empty if none is, or if it has no identity.
         planned: How many spans there are; None until the plan is complete.
         waves: What is done.
         counts: Totals of the job's own, by name.

@@ -135,7 +135,7 @@ class Campaign:
     def withdraw(self, candidacy: Candidacy) -> Future[None]:
         """End a nomination and its leadership, locally at once.
 
-        The future ends when the store knows, which is told when the work under the term has let go.
+        The release is sent when the work under the term has let go; its response ends the future.
         """
         with self._lock:
             if self._candidacies.get(candidacy.candidate) is candidacy:
@@ -159,7 +159,7 @@ class Campaign:
         return resigned
 
     def waits_for_caller(self, candidacy: Candidacy) -> bool:
-        """Return whether the store cannot be told of the withdrawal before the caller goes on."""
+        """Return whether the withdrawal cannot be sent before the caller goes on."""
         return candidacy.held is not None and self._store.work.holds_caller(candidacy.held)
 
     def elected(self, candidate: str) -> Future[Leadership | None]:

@@ -33,8 +33,8 @@ class Leadership(LeaseBound):
     """One term of one candidate. It ends once, and for good; the next term is a new one.
 
     Attributes:
-        held_until: When the store is told of its end even if work still goes on under it, in
-            seconds on the clock of the lease; infinite before it has ended.
+        held_until: When it is released in the store even if work still goes on under it, in seconds
+            on the clock of the lease; infinite before it has ended.
     """
 
     lost_error: ClassVar[type[DefiniteError]] = LeadershipLostError
@@ -90,7 +90,7 @@ class Leadership(LeaseBound):
 
     @override
     def end(self, reason: str) -> None:
-        # First: whoever sees that it has ended asks how long the store is not told.
+        # First: a caller that sees that it has ended asks until when its release is delayed.
         self.held_until = min(self.held_until, self.lease.store_deadline())
         hold = present_hold()
         if hold is not None:

@@ -225,10 +225,10 @@ class OpenStore:
     def close(self) -> None:
         """End all that was claimed, every listener, thread and the store. Idempotent.
 
-        Terms end at once. The store itself is told when the work under them has let go; if it has
-        not by the operation timeout, a thread waits for that, and this returns. A listener that
-        calls this does not wait for itself. In a forked child nothing happens: the parent's store
-        stays open.
+        Terms end at once. They are released in the store when the work under them has let go; if
+        it has not by the operation timeout, a thread waits for that, and this returns. A listener
+        that calls this does not wait for itself. In a forked child nothing happens: the parent's
+        store stays open.
         """
         if self.is_foreign():
             return
@@ -242,7 +242,7 @@ class OpenStore:
             self._gone.wait(self._patience)
 
     def end_terms(self) -> None:
-        """End all that was claimed, and accept no more, locally and at once; the store is not told.
+        """End all that was claimed, and accept no more: locally, at once, without a request.
 
         Idempotent. `close` does the rest.
         """

@@ -1,11 +1,11 @@
 """The work that runs under a term: its callbacks, and the blocks of `LeaderElection.lead`.
 
-A term ends locally at once, but the work under it takes a moment to stop. Until that work has let
-go the store is not told, so that no other candidate begins while it still goes on. It can hold the
-service no longer than the lease would have lasted without another renewal.
+A term ends locally at once, but the work under it takes a moment to stop. The term is not released
+in the store before that work has let go, so that no other candidate begins while it still goes on.
+It can hold the service no longer than the lease would have lasted without another renewal.
 
-Whoever ends a term may be the work itself: a callback that resigns, or a block that closes the
-locator. Such work lets go by that, and nothing waits for it.
+The work itself may end the term: a callback that resigns, or a block that closes the locator. Such
+work lets go by that, and nothing waits for it.
 """
 
 import os
@@ -57,8 +57,8 @@ class Holdable(Protocol):
     """A term or, in the close of a store, all that the store holds.
 
     Attributes:
-        held_until: When the store is told of its end even if work still goes on under it, in
-            seconds on the clock of leases; infinite before it has ended.
+        held_until: When it is released in the store even if work still goes on under it, in seconds
+            on the clock of leases; infinite before it has ended.
     """
 
     held_until: float
@@ -164,7 +164,7 @@ class WorkInProgress:
             self._drop(term, runner.runs)
 
     def is_held(self, term: Holdable) -> bool:
-        """Return whether the store must not be told yet that *term* has ended."""
+        """Return whether *term* must not be released in the store yet."""
         return term in self._work and self._clock.now() < term.held_until
 
     def holds_caller(self, term: Holdable) -> bool:
@@ -211,7 +211,7 @@ class WorkInProgress:
 
 
 class ReleaseHold:
-    """Keeps the store from being told what ends in `holding`, for the work of one thread.
+    """Delays the release of what ends in `holding`, for the work of one thread.
 
     That work may be under no callback and in no block. Thread-safe.
     """

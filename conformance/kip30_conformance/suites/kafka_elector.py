@@ -71,7 +71,7 @@ class ElectorTests(Suite):
         log.adapter.startup()
         assert closed.wait(_SECONDS * time_scale())
         log.expect(BECOMING, RESIGNING)
-        election = client.leader_election(SERVICE)  # the store is told when the second one returned
+        election = client.leader_election(SERVICE)  # released when the second one has returned
         eventually(lambda: election.get_leader() is None, what="no broker leads")
 
     def test_A06_resigned_by_callback(self, client: PluginLocator) -> None:

@@ -39,7 +39,7 @@ from kip30_backends.zookeeper.client.transport import (
 
 _TIMEOUT_PER_READ = 1.5
 # Half a tick, and a little for a leader that is late. Where the tick is not known it is at most
-# half of the session timeout, for servers grant no less than two ticks unless they are told to.
+# half of the session timeout, for servers grant no less than two ticks unless configured to.
 _PING_INTERVAL_PER_TICK = 0.52
 _TICK_PER_TIMEOUT = 0.5
 _ANSWER_BYTES = 4096
