@@ -2,6 +2,10 @@
 
 A thread holds the lock of its slot during each attempt at a transaction, and only then. So a fork
 can wait for all attempts and close all connections; the threads connect again (see `fork_safety`).
+
+The log and its shared index exist as long as a connection is open, so while this process has one
+they stay the same files. If one is removed, another process makes a new one, and both overwrite
+what the other has written. So they are looked at together with the database file.
 """
 
 import ctypes
@@ -9,7 +13,9 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from pathlib import Path
+from typing import NoReturn
 
 from kip30.driver.kit.gate import CLOSED, FORKED
 from kip30.errors import ClosedError, Kip30Error, LifecycleError, StoreError
@@ -18,6 +24,14 @@ from kip30_backends.embedded.fork_safety import Pin, inode_of
 
 LOG_BYTES = 4 * 1024 * 1024
 """The size above which the write-ahead log is checkpointed, so that it restarts."""
+
+_SETTLED_NS = 3 * 10**9
+"""How long ago a change of a directory must be, so that no later change can have the same time."""
+
+_LOG_HEAD_BYTES = 32
+_FRAME_HEAD_BYTES = 24
+
+_Inodes = tuple[fork_safety.Inode | None, fork_safety.Inode | None]
 
 _log = logging.getLogger(__name__)
 
@@ -28,21 +42,26 @@ class Slot:
     Attributes:
         lock: Held by the thread during an attempt, and by others that close the connection.
         connection: None before its first use, after a fork and after `close`. Guarded by `lock`.
+        companions: Device and inode of the log and its index since the connection was opened.
+        log_bytes: The size of the log when this thread last looked at it.
     """
 
     def __init__(self) -> None:
         """Start without a connection."""
         self.lock = threading.Lock()
         self.connection: sqlite3.Connection | None = None
+        self.companions: _Inodes = (None, None)
+        self.log_bytes = 0
         self._pid = os.getpid()
 
-    def connect(self, connection: sqlite3.Connection) -> None:
+    def connect(self, connection: sqlite3.Connection, companions: _Inodes) -> None:
         """Own *connection* until `close`; `lock` is held.
 
         A connection that is not closed explicitly is never finalised: in a process that was
         forked without hooks that would close it, and delete the log of the parent.
         """
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        self.companions, self.log_bytes = companions, 0
         self.connection = connection
 
     def close(self) -> None:
@@ -100,6 +119,10 @@ class Connections:
         self._file = str(file)
         self._pin = Pin(self._file)
         self.inode = self._pin.inode
+        self._log_file, self._index = f"{file}-wal", f"{file}-shm"
+        self._folder = str(file.parent)
+        # Of the folder, when all files were as they have to be and it had not changed for long.
+        self._settled: tuple[int, int, int] | None = None
         self._uri = f"{file.as_uri()}?mode=rw"
         self._refusal: Kip30Error | None = None
         self._replacement_was_logged = False
@@ -135,12 +158,23 @@ class Connections:
         self.check_file()
         connection = self.connect()
         try:
-            slot.connect(connection)
-        except BaseException:  # a signal handler raised
+            opened = self._opened_companions(connection)
+            # SQLite shares one index among all connections of the process to this file.
+            self._check_companions(self._in_use() or opened)
+            slot.connect(connection, opened)
+        except BaseException:  # or a signal handler raised
             slot.connection = None
             connection.close()
             raise
         return connection
+
+    def _opened_companions(self, connection: sqlite3.Connection) -> _Inodes:
+        connection.execute("PRAGMA schema_version")  # opens, or makes, the log and its index
+        if _inode_or_none(self._log_file) is None:
+            # A copy that was made by VACUUM INTO has no log before it is told to.
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA schema_version")
+        return _inode_or_none(self._log_file), _inode_or_none(self._index)
 
     def refuse(self) -> None:
         """Raise if the database may not be used.
@@ -157,18 +191,88 @@ class Connections:
         """The database."""
         return Path(self._file)
 
-    def check_file(self) -> None:
-        """Raise unless the path still names the file that was opened.
+    def check_file(self, slot: Slot | None = None) -> None:
+        """Raise unless all paths still name the files that were opened.
+
+        Args:
+            slot: The slot of this thread, whose lock is held.
 
         Raises:
-            StoreError: The file was replaced or removed.
+            StoreError: A file was replaced or removed.
         """
+        if _inode_or_none(self._file) != self.inode:
+            self._fail(f"{self._file} was replaced or removed")
+        if slot is not None and slot.connection is not None:
+            self._check_companions(slot.companions)
+        else:
+            self._check_companions_of_others()
+
+    def check_files(self, slot: Slot) -> bool:
+        """Check all files before a write, and return whether the log became shorter.
+
+        Nothing was removed from a directory that was last changed long ago, so looking at that
+        and at the log is enough. Its mtime would not do: systemd-tmpfiles puts that back. The lock
+        of *slot* is held, and it has a connection.
+
+        Raises:
+            StoreError: A file was replaced or removed.
+        """
+        folder = os.stat(self._folder)  # noqa: PTH116  as in `_inode`
+        seen = folder.st_dev, folder.st_ino, folder.st_ctime_ns
+        if seen != self._settled:
+            self.check_file(slot)
+            if time.time_ns() - folder.st_ctime_ns > _SETTLED_NS:
+                self._settled = seen
         try:
-            if _inode(self._file) == self.inode:
-                return
+            size = os.stat(self._log_file).st_size  # noqa: PTH116  as above
         except FileNotFoundError:
-            pass
-        message = f"{self._file} was replaced or removed while it was open: start again"
+            self._fail(f"{self._log_file} was replaced or removed")
+        before, slot.log_bytes = slot.log_bytes, size
+        return size < min(before, LOG_BYTES)
+
+    def refuse_short_log(self, frames: int, page_bytes: int) -> None:
+        """Raise if the log is shorter than *frames* of it, which are in use.
+
+        Raises:
+            StoreError: It was cut short.
+        """
+        size = os.stat(self._log_file).st_size  # noqa: PTH116  as above
+        if frames and size < _LOG_HEAD_BYTES + frames * (_FRAME_HEAD_BYTES + page_bytes):
+            self._fail(f"{self._log_file} was cut short")
+
+    def companions_in_use(self) -> _Inodes | None:
+        """Return what an open connection of this has found; None without such a connection."""
+        for slot in list(self._slots):
+            if slot.connection is not None:
+                return slot.companions
+        return None
+
+    def _in_use(self) -> _Inodes | None:
+        same = (each for each in fork_safety.open_stores() if each.inode == self.inode)
+        return next(filter(None, (each.companions_in_use() for each in same)), None)
+
+    def _check_companions_of_others(self) -> None:
+        """Check what another thread has open; if it closes that meanwhile, the files may go."""
+        for slot in list(self._slots):
+            connection = slot.connection
+            if connection is not None:
+                wrong = self._wrong(slot.companions)
+                if wrong and slot.connection is connection:
+                    self._fail(f"{wrong} was replaced or removed")
+                return
+
+    def _check_companions(self, opened: _Inodes) -> None:
+        if wrong := self._wrong(opened):
+            self._fail(f"{wrong} was replaced or removed")
+
+    def _wrong(self, opened: _Inodes) -> str | None:
+        for name, inode in zip((self._log_file, self._index), opened, strict=True):
+            if inode is None or _inode_or_none(name) != inode:
+                return name
+        return None
+
+    def _fail(self, what: str) -> NoReturn:
+        message = f"{what} while it was open: start again"
         if not self._replacement_was_logged:
             # Listeners have no other way to learn that they will no longer be called.
             self._replacement_was_logged = True
@@ -256,8 +360,11 @@ def _closed(slot: Slot, pause: fork_safety.Pause) -> bool:
     return True
 
 
-def _inode(file: str) -> fork_safety.Inode:
-    return inode_of(os.stat(file))  # noqa: PTH116  before each write, and a Path costs as much again
+def _inode_or_none(file: str) -> fork_safety.Inode | None:
+    try:
+        return inode_of(os.stat(file))  # noqa: PTH116  often, and a Path costs as much again
+    except FileNotFoundError:
+        return None
 
 
 def _deny(*_action: object) -> int:

@@ -24,6 +24,8 @@ gives its turn up by an assignment (`Turn.over`), and other threads complete the
         queue.leave(turn)
 """
 
+import logging
+import os
 import random
 import sqlite3
 import threading
@@ -41,12 +43,15 @@ from kip30.errors import UnavailableError
 from kip30_backends.embedded.connections import LOG_BYTES, Connections, Slot
 from kip30_backends.embedded.errors import (
     is_busy,
+    is_full,
     raised_by_program,
     stayed_locked,
     translate_commit,
 )
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _FIRST = 0.0002
 # Short, because a process that writes one transaction after another leaves only short gaps, and
@@ -198,6 +203,8 @@ _FORGET_CHANGES = "DELETE FROM change WHERE rev <= ?"
 _KEPT_CHANGES = 4096
 _FORGET_EVERY = 1024
 _LOOK_AT_LOG_EVERY = 64
+_LONG_LOG_BYTES = 8 * LOG_BYTES
+"""The size above which a warning names what may keep the log from being copied back."""
 _LOOK_AT_FILE_SECONDS = 0.02
 
 
@@ -244,6 +251,9 @@ class Database:
         self._log = file.with_name(f"{file.name}-wal")
         # How many commits there were after the first. Written by the thread whose turn it is.
         self._commits = -1
+        # Sizes of the log, for `_keep_log_short`. Written by the same thread.
+        self._look_at_bytes = LOG_BYTES
+        self._warn_at_bytes = _LONG_LOG_BYTES
         self.look_at = 0.0
 
     def backoff(self) -> LockBackoff:
@@ -292,7 +302,10 @@ class Database:
             try:
                 return self._write(work, durable)
             except sqlite3.Error as error:
-                self._raise_unless_busy(error)
+                if is_full(error):
+                    self._reuse_log(error)
+                else:
+                    self._raise_unless_busy(error)
             return (backoff or self.backoff()).through(partial(self._write, work, durable))
         finally:
             turn.over = True
@@ -325,7 +338,7 @@ class Database:
         some milliseconds later. Writes look each time.
         """
         if monotonic() >= self.look_at:
-            self.connections.check_file()
+            self.connections.check_file(slot)
             self.look_at = monotonic() + _LOOK_AT_FILE_SECONDS
         return slot.connection or self.connections.open(slot)
 
@@ -357,7 +370,8 @@ class Database:
             try:
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
-                    self.connections.check_file()
+                    if self.connections.check_files(slot):
+                        self._check_log(connection)
                     result = work(transaction)
                     self._commit(connection)
             finally:
@@ -365,38 +379,104 @@ class Database:
                     connection.execute(f"PRAGMA synchronous = {self.connections.synchronous}")
             if transaction.changed:
                 self._notify()
-            self._keep_log_short(connection)
+            self._keep_log_short(connection, slot.log_bytes)
         return result
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
             connection.execute("COMMIT")
         except sqlite3.Error as error:
+            if is_full(error):
+                raise
             raise translate_commit(error, self.file) from error
 
-    def _keep_log_short(self, connection: sqlite3.Connection) -> None:
+    def _reuse_log(self, error: sqlite3.Error) -> None:
+        """Copy the log back, so that the next write starts it again in the space that it has.
+
+        Raises:
+            sqlite3.Error: *error*, because that is not possible either.
+        """
+        slot = self.connections.slot()
+        with slot.lock:
+            connection = slot.connection or self.connections.open(slot)
+            try:
+                if self._checkpoint(connection):
+                    return
+            except sqlite3.Error as refusal:
+                raise error from refusal
+        raise error
+
+    def _keep_log_short(self, connection: sqlite3.Connection, log_bytes: int) -> None:
+        """Copy the log back if it is long; it had *log_bytes* before the write."""
         self._commits += 1
-        if self._commits % _LOOK_AT_LOG_EVERY:
+        if self._commits % _LOOK_AT_LOG_EVERY and log_bytes < self._look_at_bytes:
             return
         # A committed write is done, even if this fails.
         try:
-            if self._log.stat().st_size > LOG_BYTES:
-                self._checkpoint(connection)
+            size = self._log.stat().st_size
+            self._look_at_bytes = size + LOG_BYTES
+            if size > min(LOG_BYTES, _free_bytes(self.file)):
+                self._warn_if_long(size, is_copied=self._checkpoint(connection))
         except (sqlite3.Error, OSError) as error:
             if raised_by_program(error):
                 raise
 
-    def _checkpoint(self, connection: sqlite3.Connection) -> None:
+    def _warn_if_long(self, size: int, *, is_copied: bool) -> None:
+        if is_copied:
+            self._warn_at_bytes = _LONG_LOG_BYTES
+        elif size > self._warn_at_bytes:
+            self._warn_at_bytes = 2 * size
+            _log.warning(
+                "%s has grown to %d MB: a program, such as a backup or an sqlite3 shell, keeps a"
+                " read transaction open; find it with `fuser %s`",
+                self._log,
+                size // 10**6,
+                self.file,
+            )
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> bool:
         """Copy the write-ahead log back while this connection excludes every writer.
 
         SQLite before 3.51.3 can corrupt the file if a writer restarts the log while another
         connection checkpoints it. No mode of checkpointing excludes that by itself: those that
         request the writers' lock continue without it when they do not get it.
+
+        Returns:
+            Whether all of it was copied, and the log starts again with the next write. An open read
+            transaction keeps what it may still read.
         """
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            copier = self.connections.connect()
-            try:
-                copier.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            finally:
-                copier.close()
+            frames, copied = self._copy_log_back()
+        return copied == frames
+
+    def _check_log(self, connection: sqlite3.Connection) -> None:
+        """Raise if the log became shorter although it is in use; *connection* is the writer.
+
+        Another program may have copied all of it back and cut it, which is no loss.
+
+        Raises:
+            StoreError: It did.
+            sqlite3.OperationalError: A part that is in use cannot be read.
+        """
+        page_bytes: int = connection.execute("PRAGMA page_size").fetchone()[0]
+        frames, _ = self._copy_log_back()
+        self.connections.refuse_short_log(frames, page_bytes)
+
+    def _copy_log_back(self) -> tuple[int, int]:
+        """Copy the log back while the caller excludes every writer.
+
+        Returns:
+            How many frames it has, and how many of them are in the database now.
+        """
+        copier = self.connections.connect()
+        try:
+            _, frames, copied = copier.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            return frames, copied
+        finally:
+            copier.close()
+
+
+def _free_bytes(file: Path) -> int:
+    system = os.statvfs(file)
+    return system.f_bavail * system.f_frsize

@@ -11,6 +11,7 @@ startup after a start of the machine leaves out more revisions than can have bee
 """
 
 import fcntl
+import logging
 import os
 import re
 import sqlite3
@@ -18,11 +19,15 @@ import stat
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from time import monotonic
 
 from kip30.errors import StoreError
 from kip30_backends.embedded.database import Database, LockBackoff, Transaction
-from kip30_backends.embedded.liveness_locks import held_off
+from kip30_backends.embedded.fork_safety import DirectoryLock
+from kip30_backends.embedded.liveness_locks import Locks, held_off
 from kip30_backends.embedded.settings import default_directory
+
+_log = logging.getLogger(__name__)
 
 SKIPPED = 2**32
 """How many revisions are left out: more than any log holds, and enough are left for 2^31 times."""
@@ -152,6 +157,11 @@ VERSION = 2
 _FIRST_VERSION = 1
 """That of a new file: an older kip30 may use it for as long as nothing was pruned from it."""
 _SMALLEST = 512
+NOTICED_SECONDS = 0.5
+"""Within this a client with a session notices that its database was removed or replaced."""
+_LONGEST_CHECK_SECONDS = 2.0
+"""Forks wait for the check of a log, and not much longer (`fork_safety`)."""
+_STEPS = 10_000
 
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -190,27 +200,107 @@ COMMIT;
 _MARK = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {_FIRST_VERSION};"
 
 
-def prepare(directory: Path, seconds: float) -> Path:
+def prepare(directory: Path, locks: Locks, seconds: float) -> tuple[Path, DirectoryLock]:
     """Return the database file of *directory*, created if missing, checked if it exists.
 
-    Its path no longer contains a link.
+    Its path no longer contains a link. The lock of the directory is shared with other processes
+    for as long as the store is open, and the caller closes it.
+
+    Args:
+        directory: Where the store is.
+        locks: Those of its sessions.
+        seconds: How long to wait for other processes.
 
     Raises:
         StoreError: There is something else in its place, which stays as it is, byte by byte; or
-            another user may change it (see `refuse_untrusted`).
-        UnavailableError: Another program kept it locked for *seconds*.
+            another user may change it (see `refuse_untrusted`); or a log beside it is of another
+            file.
+        UnavailableError: Another program kept it locked for *seconds*; or it was removed or
+            replaced, and a session of the former file did not end meanwhile.
     """
     make_directory(directory)
-    file = trusted_directory(directory) / DATABASE
+    real = trusted_directory(directory)
+    lock = DirectoryLock(real)
+    try:
+        file = _prepare(real, lock, locks, seconds)
+        lock.share(seconds)
+    except BaseException:
+        lock.close()
+        raise
+    return file, lock
+
+
+def _prepare(directory: Path, lock: DirectoryLock, locks: Locks, seconds: float) -> Path:
+    file = directory / DATABASE
     make_directory(file.with_name(SESSIONS))
     refuse_untrusted(file.with_name(SESSIONS))
     _make_file(file.with_name(SIGNAL_FILE), b"\0")
     for name in (SIGNAL_FILE, LOCK, *_DATABASE_FILES):
         refuse_untrusted_file(file.with_name(name))
-    if not os.path.lexists(file):
-        _create_or_wait(file, seconds)
+    _make_file(file.with_name(LOCK), b"")
+    former, backoff = _FormerSessions(file.with_name(SESSIONS), lock, locks), LockBackoff(seconds)
+    while not os.path.lexists(file):
+        if former.have_ended() and _try_to_create(file):
+            break
+        backoff.pause(f"{file} is missing, and {former}")
+    while not (_is_known(file) or former.have_ended()):
+        backoff.pause(f"{file} was replaced, and {former}")
+    if lock.is_alone:
+        _check_log(file, min(seconds, _LONGEST_CHECK_SECONDS))
+    _mark(file)
     _check(file, seconds)
     return file
+
+
+class _FormerSessions:
+    """Sessions of a database that was removed or replaced; their clients may still lead by it.
+
+    Such a client notices that, ends the session and unlocks its lock file.
+    """
+
+    def __init__(self, folder: Path, directory: DirectoryLock, locks: Locks) -> None:
+        """Look in *folder*, unless no other process has locked *directory*."""
+        self._folder = folder
+        self._directory = directory
+        self._locks = locks
+        # The lock files may have been removed as well.
+        self._until = monotonic() + NOTICED_SECONDS
+
+    def have_ended(self) -> bool:
+        """Return whether none is left."""
+        if self._directory.is_alone_now():
+            return True
+        if monotonic() < self._until:
+            return False
+        return not any(self._locks.is_held(str(file)) for file in self._folder.glob("*.lock"))
+
+    def __str__(self) -> str:
+        return "a process has a session of the former one: end that process"
+
+
+def _is_known(file: Path) -> bool:
+    """Return whether *file* is the one that others have open, if any process has."""
+    return file.with_name(LOCK).read_bytes() in {b"", _mark_of(file)}
+
+
+def _mark(file: Path) -> None:
+    """Note in the lock file that *file* is the one that processes open.
+
+    In one step, and not at all if it is there: others read it meanwhile.
+    """
+    mark, lock = _mark_of(file), file.with_name(LOCK)
+    if lock.read_bytes() == mark:
+        return
+    descriptor = os.open(lock, os.O_WRONLY | os.O_NOFOLLOW)
+    try:
+        os.pwrite(descriptor, mark, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _mark_of(file: Path) -> bytes:
+    # An open store keeps the number from other files (`fork_safety.Pin`).
+    return b"%20d\n" % file.stat().st_ino
 
 
 def make_directory(directory: Path) -> None:
@@ -241,22 +331,13 @@ def _make_file(file: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _create_or_wait(file: Path, seconds: float) -> None:
-    """Create *file*, or wait until another process has created it."""
-    lock = file.with_name(LOCK)
-    _make_file(lock, b"")
-    backoff = LockBackoff(seconds)
-    while not _try_to_create(file, lock):
-        backoff.pause(f"{lock} stayed locked by another process")
-
-
-def _try_to_create(file: Path, lock: Path) -> bool:
+def _try_to_create(file: Path) -> bool:
     """Create *file* if it is missing; false if another process is about to do that.
 
     A child that is forked meanwhile would keep the lock as long as it lives.
     """
     with held_off.lock:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(file.with_name(LOCK), os.O_RDONLY | os.O_NOFOLLOW)
         try:
             if not _flocked(descriptor):
                 return False
@@ -283,8 +364,18 @@ def _create(file: Path) -> None:
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         connection.executescript(_SCHEMA + _MARK)
         note(connection)
+    _set_log_aside(file)
     draft.rename(file)
     _sync(file.parent)
+
+
+def _set_log_aside(file: Path) -> None:
+    """Rename the log of a database that was removed: SQLite would copy it into the new one."""
+    log = file.with_name(f"{file.name}-wal")
+    if os.path.lexists(log):
+        former = log.replace(file.with_name(f"{log.name}.former"))
+        _log.warning("%s was removed without its log, which is kept as %s", file, former)
+    file.with_name(f"{file.name}-shm").unlink(missing_ok=True)
 
 
 def _sync(directory: Path) -> None:
@@ -324,13 +415,40 @@ def identity_of(connection: sqlite3.Connection) -> str:
     return identity
 
 
-def _check_marks(file: Path) -> None:
+def _check_log(file: Path, seconds: float) -> None:
+    """Raise if the log beside *file* is not of this file, as far as that shows within *seconds*.
+
+    Raises:
+        StoreError: It is not, or one of both is damaged. Both are left as they are.
+    """
+    log = file.with_name(f"{file.name}-wal")
+    if not (log.exists() and log.stat().st_size):
+        return
+    until = monotonic() + seconds
+    with held_off.lock, closing(_connected_to_read(file)) as connection:
+        connection.set_progress_handler(lambda: monotonic() > until, _STEPS)
+        try:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+                return
+            found = str(error)
+    if found != "ok":
+        raise StoreError(
+            f"{file} and {log.name} beside it do not belong together, or are damaged: if a copy of"
+            f" {file.name} was put back, remove {log.name} and {file.name}-shm, which are of the"
+            f" former file, and start again; otherwise move all three away ({found})"
+        )
+
+
+def _connected_to_read(file: Path) -> sqlite3.Connection:
     # Read-only, so that not even recovery changes another program's database.
     uri = f"{file.absolute().as_uri()}?mode=ro"
-    with (
-        held_off.lock,
-        closing(sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)) as connection,
-    ):
+    return sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
+
+
+def _check_marks(file: Path) -> None:
+    with held_off.lock, closing(_connected_to_read(file)) as connection:
         check_marks(connection, file)
 
 

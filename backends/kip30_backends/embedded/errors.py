@@ -38,6 +38,11 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and _code(error) in _WAITING
 
 
+def is_full(error: BaseException) -> bool:
+    """Return whether the file or its log could not grow; then nothing was done."""
+    return isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_FULL
+
+
 def raised_by_program(error: BaseException) -> bool:
     """Return whether *error* is an `OSError` of the program, raised by a signal handler of its own.
 

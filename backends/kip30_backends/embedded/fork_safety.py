@@ -26,12 +26,16 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Protocol
 
+from typing_extensions import override
+
 from kip30.errors import LifecycleError
 from kip30_backends.embedded import liveness_locks
+from kip30_backends.embedded.errors import raised_by_program
 from kip30_backends.embedded.liveness_locks import held_off
 
 Inode = tuple[int, int]
 
+_PAUSE_SECONDS = 0.01
 _O_PATH = os.O_PATH if sys.platform == "linux" else 0
 
 # The pins of this process, whose descriptors a forked child closes. Changed only while forks are
@@ -76,8 +80,60 @@ class Pin:
         Raises:
             OSError: It is closed.
         """
-        if is_pin(self._descriptor) and inode_of(os.fstat(self._descriptor)) == self.inode:
+        if self._is_ours() and inode_of(os.fstat(self._descriptor)) == self.inode:
             os.close(self._descriptor)
+
+    def _is_ours(self) -> bool:
+        return is_pin(self._descriptor)
+
+
+class DirectoryLock(Pin):
+    """A shared BSD lock on a directory, which keeps systemd-tmpfiles from ageing what is in it.
+
+    Attributes:
+        is_alone: Whether no other process, nor another lock of this one, had the lock, which is
+            then exclusive until `share`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Try to lock *directory*. A file system without such locks is no error.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        with held_off.lock:
+            self._descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.inode = inode_of(os.fstat(self._descriptor))
+            _held.add(self)
+        self._works = True
+        self.is_alone = self._try(fcntl.LOCK_EX)
+
+    def is_alone_now(self) -> bool:
+        """Return whether nobody else has the lock by now; it is exclusive then, until `share`."""
+        self.is_alone = self.is_alone or self._try(fcntl.LOCK_EX)
+        return self.is_alone
+
+    def share(self, seconds: float) -> None:
+        """Let others have the lock too; do without it if another program keeps it for *seconds*."""
+        until = time.monotonic() + seconds
+        while not self._try(fcntl.LOCK_SH) and time.monotonic() < until:
+            time.sleep(_PAUSE_SECONDS)
+
+    @override
+    def _is_ours(self) -> bool:
+        return True
+
+    def _try(self, kind: int) -> bool:
+        try:
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if raised_by_program(error):
+                raise
+            self._works = False
+            return kind == fcntl.LOCK_SH  # there is nothing to wait for
+        return True
 
 
 def is_pin(descriptor: int) -> bool:
@@ -163,6 +219,10 @@ class PausableConnections(Forkable, Protocol):
         """Return whether any connection is open, or about to be."""
         ...
 
+    def companions_in_use(self) -> tuple[Inode | None, Inode | None] | None:
+        """Return device and inode of the log and its index, if a connection has them open."""
+        ...
+
 
 class _Process:
     """This process, as the last fork left it.
@@ -204,6 +264,11 @@ def add_store(store: PausableConnections) -> None:
 def remove_store(store: PausableConnections) -> None:
     """Undo `add_store`: *store* no longer has a connection."""
     _process.stores.discard(store)
+
+
+def open_stores() -> list[PausableConnections]:
+    """Return what `add_store` was called with and `remove_store` was not."""
+    return list(_process.stores)
 
 
 def register(resources: Forkable) -> None:

@@ -1,7 +1,8 @@
 """Which sessions live, and ending the claims of those that do not.
 
 A session lives while its row has a future deadline and the kernel still holds its lock, which it
-drops when the process dies or the machine restarts. A client that notices the end of one deletes
+drops when the process dies or the machine restarts. If its lock file was removed, only the deadline
+counts. A client that notices the end of one deletes
 its claims in a transaction, so at any time the database alone says who holds what. While a client
 watches the claims of others, it checks that they live (`LivenessCheck`).
 """
@@ -51,13 +52,15 @@ class SessionLiveness:
 
     def is_alive(self, session: str, boot: str, deadline: float) -> bool:
         """Return whether the session with this row lives."""
-        del boot  # a container may have one of its own, and shares locks and clock
         if session in self._ending or type(deadline) is not float:
             return False
         if self._clock.now() >= deadline:
             return False
-        # After a restart of the machine the deadline is meaningless, but there is no lock.
-        return self._locks.is_held(self.lock_file(session))
+        held = self._locks.is_held(self.lock_file(session))
+        # After a restart of the machine the deadline is meaningless, but there is no lock. If
+        # something removed or replaced the file, the session lasts until its deadline: its client
+        # may still rely on it. A container may have a boot id of its own, and shares the locks.
+        return boot == self.boot if held is None else held
 
     def mark_ending(self, session: str) -> None:
         """Treat *session* as dead from now on, because this process is ending it.

@@ -70,6 +70,7 @@ _held: dict[str, tuple[int, Inode]] = {}
 _record_locked: set[Inode] = set()
 
 _FLOCK = "hhqqi4x"
+_MARK_BYTES = 32
 
 
 class Locks(ABC):
@@ -86,23 +87,29 @@ class Locks(ABC):
                 _held[file] = descriptor, _inode(os.fstat(descriptor))
             os.fchmod(descriptor, 0o600)
             self._lock(descriptor)
+            os.write(descriptor, _mark(descriptor))
         except BaseException:
             if file in _held:
                 self.drop(file, _held[file][0])
             raise
         return descriptor
 
-    def drop(self, file: str, descriptor: int) -> None:
-        """Remove *file* and release its lock, also in processes that share it."""
-        with suppress(OSError):  # then another process removes it
-            Path(file).unlink()
+    def drop(self, file: str, descriptor: int, *, keep: bool = False) -> None:
+        """Release the lock of *file*, also in processes that share it; remove it unless *keep*."""
+        if not keep:
+            with suppress(OSError):  # then another process removes it
+                Path(file).unlink()
         with held_off.lock:
             self._unlock(descriptor)
             os.close(descriptor)
             _held.pop(file, None)
 
-    def is_held(self, file: str) -> bool:
-        """Return whether a living process holds the lock of *file*; if unsure, yes."""
+    def is_held(self, file: str) -> bool | None:
+        """Return whether a living process holds the lock of *file*; if it cannot be read, yes.
+
+        Returns:
+            None if that is unknown: the file is missing, or is not the one that was locked.
+        """
         if file in _held:
             return True
         try:
@@ -112,9 +119,12 @@ class Locks(ABC):
         except OSError as error:
             if raised_by_program(error):
                 raise
-            return not isinstance(error, FileNotFoundError)
+            return None if isinstance(error, FileNotFoundError) else True
         try:
-            return self._is_locked(descriptor)
+            if self._is_locked(descriptor):
+                return True
+            is_original = os.pread(descriptor, _MARK_BYTES, 0) == _mark(descriptor)
+            return False if is_original else None
         finally:
             os.close(descriptor)
 
@@ -216,6 +226,11 @@ def close_inherited() -> None:
 
 def _inode(found: os.stat_result) -> Inode:
     return found.st_dev, found.st_ino
+
+
+def _mark(descriptor: int) -> bytes:
+    """Return the content of a lock file, which no copy of it can have."""
+    return b"%d" % os.fstat(descriptor).st_ino
 
 
 def _flock(kind: int) -> bytes:

@@ -4,6 +4,7 @@ import logging
 import os
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 from kip30.driver import Context, Watch
 from kip30.driver.kit.lifecycle import CloseOnce
@@ -57,12 +58,14 @@ class Resources:
         self.locks = liveness_locks.choose(settings.liveness)
         self.polls = must_poll(settings.notify)
         refuse_network(settings.directory.absolute())
-        file = database_file.prepare(settings.directory.absolute(), context.connect_timeout_seconds)
+        file, self._directory_lock = database_file.prepare(
+            settings.directory.absolute(), self.locks, context.connect_timeout_seconds
+        )
         directory = file.parent
         self._settings = settings
         self._directory = directory
         self._pid = os.getpid()
-        self.connections = Connections(file, synchronous=settings.synchronous.upper())
+        self.connections = self._connect(file)
         self.signal_file = self._open_doorbell()
         self.answers = Answers(file)
         self.peers = SessionLiveness(
@@ -150,12 +153,21 @@ class Resources:
         self.sessions.close()
         self.connections.close()
         self.signal_file.close()
+        self._directory_lock.close()
+
+    def _connect(self, file: Path) -> Connections:
+        try:
+            return Connections(file, synchronous=self._settings.synchronous.upper())
+        except BaseException:
+            self._directory_lock.close()
+            raise
 
     def _open_doorbell(self) -> ChangeSignal:
         try:
             return ChangeSignal(self._directory / database_file.SIGNAL_FILE)
         except BaseException:
             self.connections.close()
+            self._directory_lock.close()
             raise
 
     def _serve_session(self) -> None:
@@ -174,6 +186,7 @@ class Resources:
         except BaseException:
             self.connections.close()
             self.signal_file.close()
+            self._directory_lock.close()
             raise
 
     def _make_reader(self) -> SignalReader:

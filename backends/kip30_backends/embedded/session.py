@@ -129,7 +129,10 @@ class Sessions:
         if session is None:
             return
         self._end_if_replaced(session)
-        if not session.lease.is_valid():
+        if not os.fstat(session.descriptor).st_nlink:
+            # Others wait for the deadline now, and a renewal would let them wait again.
+            self.end(session, "its lock file was removed", LockBackoff(_SHORT))
+        elif not session.lease.is_valid():
             self.end(session, LATE, LockBackoff(_SHORT))
         elif self._clock.now() >= self._renew_at and not self._renewals_paused:
             self._renew(session)
@@ -160,10 +163,13 @@ class Sessions:
             self._peers.mark_ending(session.ident)
             self.session = None
         session.lease.end(reason)
+        has_row = True
         with suppress(Kip30Error, sqlite3.Error, OSError):
             end = partial(self._peers.end, session=session.ident)
             self._database.write(end, backoff=backoff, urgent=True)
-        self._locks.drop(session.file, session.descriptor)
+            has_row = False
+        # Without its file a session that is still in the store would last until its deadline.
+        self._locks.drop(session.file, session.descriptor, keep=has_row)
 
     def renew_now(self) -> None:
         """Make the next `renew` act whether a renewal is due or not."""

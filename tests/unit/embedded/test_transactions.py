@@ -1,9 +1,11 @@
 """Writing together: nothing lost, nothing half done, and a log that stays short."""
 
 import sqlite3
+import subprocess
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from kip30.errors import (
     FencedError,
     KeyExistsError,
     KeyMissingError,
+    StoreError,
     UnavailableError,
     VersionConflictError,
 )
@@ -155,6 +158,76 @@ def test_the_write_ahead_log_stays_bounded(backend: EmbeddedBackend, directory: 
         put(backend, Key("", str(number % 50)), b"x" * 10_000)
         largest = max(largest, log.stat().st_size)
     assert LOG_BYTES < largest < 2 * LOG_BYTES
+
+
+def test_the_log_stays_bounded_with_large_values(backend: EmbeddedBackend, directory: Path) -> None:
+    for number in range(100):
+        put(backend, Key("", str(number % 5)), b"x" * 250_000)
+        assert (directory / "kip30.db-wal").stat().st_size < 3 * LOG_BYTES
+
+
+def test_a_log_that_an_open_reader_makes_long_is_named_at_each_doubling(
+    backend: EmbeddedBackend,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("kip30_backends.embedded.database.LOG_BYTES", 100_000)
+    monkeypatch.setattr("kip30_backends.embedded.database._LOOK_AT_LOG_EVERY", 1)
+    backend._resources.database._warn_at_bytes = 200_000
+    log, value = directory / "kip30.db-wal", b"x" * 10_000
+    put(backend, KEY, value)
+    with closing(sqlite3.connect(directory / "kip30.db", isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM kv").fetchall()
+        while log.stat().st_size < 900_000:
+            put(backend, KEY, value)
+    assert len(caplog.records) == 3
+    assert f"{log} has grown to 0 MB: a program, such as a backup" in caplog.text
+    put(backend, KEY, value)
+    largest = log.stat().st_size
+    for _ in range(200):
+        put(backend, KEY, value)
+    assert log.stat().st_size <= largest
+    assert len(caplog.records) == 3
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a file system with 3 MB, less than the log may have."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3M,mode=0700", "tmpfs", str(place)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this user cannot mount a file system")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_disk_that_is_smaller_than_the_log_may_be_is_enough(
+    small_disk: Path, open_backend: Any
+) -> None:
+    backend = open_backend(directory=small_disk / "state")
+    for number in range(2000):
+        put(backend, Key("", str(number % 40)), b"x" * 3_000)
+    backend.close()
+
+
+def test_a_disk_that_was_full_takes_writes_again_as_soon_as_it_has_space(
+    small_disk: Path, open_backend: Any
+) -> None:
+    backend = open_backend(directory=small_disk / "state")
+    filler = small_disk / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    with pytest.raises(StoreError, match="no space left|cannot grow"):
+        for number in range(2000):
+            put(backend, Key("", str(number)), b"x" * 3_000)
+    filler.unlink()
+    for number in range(2000):
+        put(backend, Key("", str(number % 40)), b"x" * 3_000)
+    backend.close()
 
 
 def test_checkpoints_while_others_write_lose_nothing(
