@@ -27,6 +27,10 @@ FILE_LIMIT = 1024 * 1024
 _KAFKA_MARKS = frozenset({"broker.id", "broker.id.generation.enable", "node.id", "process.roles"})
 # A broker that is given its id in another way, or generates it, has one of these at least.
 _KAFKA_MARKS_BESIDE_ZOOKEEPER = frozenset({"listeners", "log.dir", "log.dirs"})
+_KAFKA_TIMEOUTS = {
+    "zookeeper.session.timeout.ms": "plugin.session.timeout.ms",
+    "zookeeper.connection.timeout.ms": "plugin.connect.timeout.ms",
+}
 _DESCRIPTORS = (Path("/proc"), Path("/dev/fd"), Path("/dev/stdin"))
 """Names of files that the caller has open already."""
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -38,9 +42,10 @@ def load(
     """Read a configuration.
 
     A Kafka ``server.properties`` is understood: its ``plugin.*`` and ``zookeeper.*`` keys count,
-    its others are left out. A file may name one more in ``plugin.configuration.file``, which
-    overrides it. Relative paths in a file begin at its folder, those in a mapping at the working
-    directory; so do those in a file that is a pipe.
+    its others are left out. With ZooKeeper its timeouts count where ours are not set. A file may
+    name one more in ``plugin.configuration.file``, which overrides it. Relative paths in a file
+    begin at its folder, those in a mapping at the working directory; so do those in a file that is
+    a pipe.
 
     Args:
         source: A file, a mapping, or None for `default_file`; without such a file nothing is
@@ -90,7 +95,7 @@ def _load_file(file: Path, *, is_named: bool = True) -> Properties:
     first = _read_file(file, is_named=is_named)
     named = first.pop(FURTHER_FILE, None)
     if named is None:
-        return Properties(first)
+        return _with_kafkas_timeouts(Properties(first))
     if named.distrust:
         raise ConfigError(
             f"{FURTHER_FILE} ({named.origin}) reads a file, and another user may have written it:"
@@ -99,7 +104,20 @@ def _load_file(file: Path, *, is_named: bool = True) -> Properties:
     second = _read_file(file.parent / without_tilde(Path(named.text.strip())), is_named=True)
     if FURTHER_FILE in second:
         raise ConfigError(f"{FURTHER_FILE} ({second[FURTHER_FILE].origin}): one such file is all")
-    return Properties(first) | Properties(second)
+    return _with_kafkas_timeouts(Properties(first) | Properties(second))
+
+
+def _with_kafkas_timeouts(properties: Properties) -> Properties:
+    """Return *properties* with a broker's timeouts of ZooKeeper, unless ours are set."""
+    store = properties.get("plugin.backend")
+    if store is not None and store.text.strip() != "zookeeper":
+        return properties
+    borrowed = {
+        ours: properties[theirs]
+        for theirs, ours in _KAFKA_TIMEOUTS.items()
+        if theirs in properties and properties[theirs].borrowed
+    }
+    return Properties(borrowed) | properties
 
 
 def _read_file(file: Path, *, is_named: bool) -> dict[str, Value]:

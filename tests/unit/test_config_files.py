@@ -171,6 +171,24 @@ def test_zookeeper_keys_of_a_kafka_file_are_borrowed(here: Path) -> None:
     assert load(file) == {"zookeeper.connect": value}
 
 
+_TIMEOUTS = "zookeeper.session.timeout.ms=18000\nzookeeper.connection.timeout.ms=20000\n"
+
+
+@pytest.mark.parametrize("store", ["", "plugin.backend=zookeeper\n"])
+def test_timeouts_of_a_kafka_file_count_where_ours_are_not_set(here: Path, store: str) -> None:
+    ours = "plugin.connect.timeout.ms=5000\n"
+    file = write(here / "server.properties", f"broker.id=0\n{store}{_TIMEOUTS}{ours}")
+    properties = load(file)
+    assert properties["plugin.session.timeout.ms"].text == "18000"
+    assert properties["plugin.connect.timeout.ms"].text == "5000"
+
+
+@pytest.mark.parametrize("lines", ["plugin.backend=etcd\nbroker.id=0\n", "num.io.threads=8\n"])
+def test_timeouts_of_kafka_do_not_count_elsewhere(here: Path, lines: str) -> None:
+    file = write(here / "server.properties", f"{lines}{_TIMEOUTS}")
+    assert "plugin.session.timeout.ms" not in load(file)
+
+
 def test_a_file_without_the_marks_is_not_kafkas(here: Path) -> None:
     file = write(here / "x.properties", "zookeeper.connect=z\nnum.io.threads=8\n")
     assert texts(load(file)) == {"zookeeper.connect": "z", "num.io.threads": "8"}

@@ -171,6 +171,19 @@ class ZookeeperSettings:
         doc="longest tickTime of the servers; needed if minSessionTimeout is less than two ticks",
     )
 
+    kafka_tls: bool = setting(
+        "zookeeper.ssl.client.enable",
+        boolean,
+        default=False,
+        doc="Kafka's; true requires plugin.zookeeper.tls, for Kafka's key stores are not read",
+    )
+    kafka_acl: bool = setting(
+        "zookeeper.set.acl",
+        boolean,
+        default=False,
+        doc="Kafka's; true requires credentials, or plugin.zookeeper.acl=open",
+    )
+
     def __post_init__(self) -> None:
         """Check the settings against each other.
 
@@ -198,6 +211,19 @@ class ZookeeperSettings:
             raise ConfigError(
                 f"plugin.zookeeper.acl={self.acl} needs credentials, such as"
                 " plugin.zookeeper.digest.user"
+            )
+        self._check_kafkas()
+
+    def _check_kafkas(self) -> None:
+        if self.kafka_tls and not self.tls:
+            raise ConfigError(
+                "zookeeper.ssl.client.enable=true: kip30 does not read Kafka's key stores; set"
+                " plugin.zookeeper.tls=true, and plugin.zookeeper.tls.ca to a PEM file"
+            )
+        if self.kafka_acl and self.acl == "auto" and not self.has_credentials:
+            raise ConfigError(
+                "zookeeper.set.acl=true needs credentials, such as plugin.zookeeper.digest.user,"
+                " or plugin.zookeeper.acl=open"
             )
 
     @property

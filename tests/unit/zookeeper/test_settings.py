@@ -42,11 +42,18 @@ def test_no_chroot(written: str) -> None:
         ({"plugin.zookeeper.tls.ca": "/ca.pem"}, "plugin.zookeeper.tls=true"),
         ({"plugin.zookeeper.tls": True, "plugin.zookeeper.tls.key": "/k"}, "tls.certificate"),
         ({"plugin.zookeeper.acl": "creator"}, "digest.user"),
+        ({"zookeeper.ssl.client.enable": "TRUE"}, r"ssl\.client\.enable=true.*key stores.*tls\.ca"),
+        ({"zookeeper.set.acl": "true"}, r"zookeeper\.set\.acl=true needs credentials"),
     ],
 )
 def test_settings_that_contradict_each_other(more: dict[str, Written], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         _settings(**more)
+
+
+def test_kafkas_keys_pass_beside_settings_that_honour_them() -> None:
+    _settings(**{"zookeeper.ssl.client.enable": "true", "plugin.zookeeper.tls": True})
+    _settings(**{"zookeeper.set.acl": "true", "plugin.zookeeper.acl": "open"})
 
 
 def test_the_servers_own_node_is_no_namespace() -> None:
