@@ -402,11 +402,23 @@ class Campaign:
                 if candidacy.leadership is not None or not all(map(self._is_held, self._surplus)):
                     self._terms.wake()
                 break
+            if self._yields(candidacy):
+                continue
             if not candidacy.tried.done() or candidacy.uncertain or self._seems_free(candidacy):
                 self._attempt(candidacy)
         if self._one_leads():
             for candidacy in list(self._candidacies.values()):
                 candidacy.first_attempt_done()
+
+    def _yields(self, candidacy: Candidacy) -> bool:
+        """Return whether a new *candidacy* leaves a turn to those that waited meanwhile.
+
+        The next request of this client would reach the store before they are notified. Locks do
+        without: their callers take turns within a client.
+        """
+        if candidacy.tried.done() or candidacy.is_internal or not self._forms_line:
+            return False
+        return self._vacancies.is_turn_of_others() and self._line.has_others()
 
     def _one_leads(self) -> bool:
         return any(candidacy.leads() for candidacy in list(self._candidacies.values()))

@@ -192,6 +192,7 @@ class Candidacy:
             on_elected,
             on_lost,
         )
+        self.is_internal: bool = is_internal
         delivery = Delivery[Leadership] if is_internal else TermDelivery
         self.elected: Delivery[Leadership] = delivery(dispatcher, on_elected, "on_elected")
         self.lost: Delivery[Leadership] = delivery(dispatcher, on_lost, "on_lost")

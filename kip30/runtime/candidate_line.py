@@ -17,8 +17,8 @@ import logging
 import math
 import random
 
-from kip30.driver.records import Claim, new_nonce
-from kip30.errors import InvalidNameError, NotMemberError
+from kip30.driver.records import Claim, Kind, Target, new_nonce
+from kip30.errors import InvalidNameError, Kip30Error, NotMemberError
 from kip30.names import check_id
 from kip30.runtime.dispatcher import Task
 from kip30.runtime.line_position import LinePosition, one_at
@@ -82,6 +82,16 @@ class CandidateLine:
     def is_near(self) -> bool:
         """Return whether this candidate must watch the service."""
         return self.rank < NEAR or self._position is None or self._looks
+
+    def has_others(self) -> bool:
+        """Return whether the store shows places of others; false if it does not answer."""
+        try:
+            group = Target(Kind.GROUP, self._group)
+            snapshot = self._store.wait(self._store.backend.observe.snapshot(group))
+        except Kip30Error as error:
+            log.debug("not looking who waits, for %s", error)
+            return False
+        return not snapshot.entries.keys() <= {self._claim.name if self._claim else None}
 
     def saw_leader(self) -> None:
         """Note that the service has a leader, so that there is nothing to claim."""

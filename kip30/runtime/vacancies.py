@@ -25,6 +25,9 @@ class Vacancies:
         self._free_at = math.inf
         # The claim of this campaign that was released last; None once a later claim was answered.
         self._released: Claim | None = None
+        # Until when those that waited then have their turn, and the same once that was asked.
+        self._yields_until = -math.inf
+        self._yielded_until = -math.inf
         # Since when the states show no leader; infinite while they show one.
         self._since = math.inf
         # When the turn comes of the candidate that was judged last.
@@ -51,6 +54,14 @@ class Vacancies:
         The next candidate of this client, if it is its turn, need not wait for the notification.
         """
         self._released = claim
+        self._yields_until = self._clock.now() + TURN_SECONDS
+
+    def is_turn_of_others(self) -> bool:
+        """Return whether the release of a term of this client gave others a turn just now."""
+        is_theirs = self._released is not None and self._clock.now() < self._yields_until
+        if is_theirs:
+            self._yielded_until = self._yields_until
+        return is_theirs
 
     def is_turn_of(self, nonce: str, latest: Snapshot | None, turn: int) -> bool:
         """Return whether a claim with *nonce* is due after the turns of *turn* others."""
@@ -87,6 +98,6 @@ class Vacancies:
         is_it = holder.version.major == released.entry.version.major
         return None if is_before or is_it else holder
 
-    def moments(self) -> tuple[float, float]:
+    def moments(self) -> tuple[float, float, float]:
         """Return when something is due next: infinite, or past, if nothing is."""
-        return self._free_at, self._turn
+        return self._free_at, self._turn, self._yielded_until

@@ -98,6 +98,7 @@ SAFETY = {
     "L22": "one leader, though the servers are parted",
     "L33": "epochs that were never issued",
     "L38": "fences in a race",
+    "L50": "one leader, though the former one's work goes on",
     "S11": "one update of a version",
     "S12": "no two outcomes at once",
     "S29": "no write twice, none lost",

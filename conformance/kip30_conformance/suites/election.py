@@ -20,6 +20,7 @@ from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import eventually, throughout
 from kip30_conformance.suite import OpenClient, OpenPeer, Suite
+from kip30_conformance.suites.vacancies import wait_in_line
 
 A_MOMENT = 0.2
 
@@ -151,6 +152,23 @@ class ElectionTests(Suite):
                 what="the first candidate leads again after the second has resigned",
             )
             first.resign("a")
+
+    def test_L51_a_turn_for_others(self, open_client: OpenClient) -> None:
+        """A candidate that resigns and is nominated again at once lets one that waits lead."""
+        clients = [open_client(), open_client()]
+        first, second = (client.leader_election("s") for client in clients)
+        assert first.nominate("a", "")
+        for _ in range(3):
+            second.nominate("b", "")
+            wait_in_line(clients[0], "s", 1)
+            first.resign("a")
+            if first.nominate("a", ""):
+                assert not clients[0].backend.election.forms_line
+                first.resign("a")
+            eventually(lambda: second.leadership("b"), what="the candidate that waited leads")
+            first.nominate("a", "")
+            second.resign("b")
+            eventually(lambda: first.leadership("a"), what="the first candidate leads again")
 
     @pytest.mark.parametrize("closed", ["election", "locator"])
     def test_L25_close_releases(
