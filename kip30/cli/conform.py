@@ -67,7 +67,7 @@ def command(
     failed, and 3 if nothing was proven; the last line counts the checks that could not
     run, by reason.
 
-    Needs the extra "conformance": in a checkout of kip30, pip install '.[conformance]'.
+    Needs the extra "conformance".
     """
     if server is not None and choice != StoreChoice(settings={}):
         raise click.UsageError("--server brings its own settings: give either, not both")

@@ -23,7 +23,7 @@ def command(name: str, folder: Path | None) -> None:
     the conformance suite as its tests. They fail where something is to be written. NAME is what
     operators will write as plugin.backend.
 
-    Needs the extra "conformance": in a checkout of kip30, pip install '.[conformance]'.
+    Needs the extra "conformance".
     """
     target = folder or Path(f"kip30-{name}")
     for file in _conformance_import.part("new_backend").write(name, target):

@@ -1,5 +1,8 @@
 """``kip30 servers``: real servers of a store, for as long as the command runs."""
 
+import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -16,6 +19,22 @@ def command() -> None:
 
 
 @command.command()
+@click.argument("servers", nargs=-1)
+@click.option("--older", is_flag=True, help="Those of Debian 12 instead, on that system.")
+def install(servers: Sequence[str], *, older: bool) -> None:
+    """Install SERVERS, all of them if none is named, where the other commands find them.
+
+    They come from the package registries of Maven and Go, as mvn and go are configured on this
+    machine, and go into $KIP30_SERVERS, else into ${XDG_CACHE_HOME:-~/.cache}/kip30-servers. What
+    is there is left as it is. Exits with 1 if one or more could not be made; the rest is there.
+    """
+    program: Path = _conformance_import.part("servers.installed").installer()
+    recipes = ("--recipes", str(program.with_name("debian"))) if older else ()
+    # Instead of this process, so that signals and the exit code are its own.
+    os.execv(sys.executable, [sys.executable, str(program), *recipes, "--", *servers])  # noqa: S606
+
+
+@command.command()
 @click.argument("store")
 @_parameters.nodes
 @click.option(
@@ -28,7 +47,7 @@ def up(store: str, *, nodes: int, folder: Path | None) -> int:
     """Start servers of STORE and print the properties that reach them, until interrupted.
 
     They listen on the loopback interface alone, and end with this command, however it ends. What
-    is printed is a properties file for --config. `docker/install-servers` installs the servers.
+    is printed is a properties file for --config. `kip30 servers install` installs the servers.
     """
     servers = _conformance_import.part("servers")
     with servers.start(store, nodes, folder=folder) as ensemble:

@@ -1,6 +1,33 @@
 """The extras of the package: what a store or the conformance suite needs besides kip30."""
 
+import json
+import shlex
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
 
 def how_to_install(extra: str) -> str:
-    """Return how to install *extra*, for the end of a message."""
-    return f"in a checkout of kip30: pip install '.[{extra}]'"
+    """Return the command that installs *extra* from where kip30 itself was installed.
+
+    pip keeps that in ``direct_url.json``, unless it was an index
+    (https://packaging.python.org/en/latest/specifications/direct-url/).
+    """
+    wanted = f"kip30[{extra}]"
+    source = _source()
+    url, folder = source.get("url", ""), source.get("dir_info")
+    if folder is not None:
+        editable = "-e " if folder.get("editable") else ""
+        return f"pip install {editable}{shlex.quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"
+    if url:
+        kind = f"{source['vcs_info']['vcs']}+" if "vcs_info" in source else ""
+        wanted = f"{wanted} @ {kind}{url}"
+    return f"pip install {shlex.quote(wanted)}"
+
+
+def _source() -> dict[str, Any]:
+    try:
+        written = distribution("kip30").read_text("direct_url.json")
+    except PackageNotFoundError:
+        written = None
+    return json.loads(written) if written else {}

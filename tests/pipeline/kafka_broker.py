@@ -1,6 +1,6 @@
 """A Kafka broker that keeps its metadata in a ZooKeeper of the tests, and its tools.
 
-The last line of Kafka that runs on ZooKeeper; `docker/install-servers kafka` installs it. It is no
+The last line of Kafka that runs on ZooKeeper; `kip30 servers install kafka` installs it. It is no
 store of kip30, only a program with a tree worth reading.
 """
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from kip30.cli._exit_codes import Status
+from kip30.config.extras import how_to_install
 from kip30.pipeline import requirements
 from kip30.pipeline.requirements import check_requirements
 from tests.unit.cli.conftest import heeded_signals, shell
 from tests.unit.cli.shell import Shell, without
 
 TOYSTORE = Path(__file__).parent.parent / "toystore"
-HOW = "in a checkout of kip30: pip install '.[spark]'"
+HOW = how_to_install("spark")
 LOOPBACK = "plugin.backend = etcd\nplugin.etcd.endpoints = {}\n"
 
 

@@ -92,7 +92,7 @@ def test_unknown_size() -> None:
 
 def test_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KIP30_SERVERS", str(tmp_path))
-    with pytest.raises(ServerMissingError, match="run `docker/install-servers etcd`"):
+    with pytest.raises(ServerMissingError, match="run `kip30 servers install etcd`"):
         start("etcd")
 
 
@@ -103,7 +103,7 @@ def test_a_missing_server_is_loud(
     monkeypatch.setenv("KIP30_SERVERS", str(tmp_path))
     for name in ("CI", "KIP30_REQUIRE_SERVERS"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(pytest.skip.Exception, match="install-servers etcd"):
+    with pytest.raises(pytest.skip.Exception, match="servers install etcd"):
         needed("etcd")
     monkeypatch.setenv(variable, "1")
     with pytest.raises(ServerMissingError):

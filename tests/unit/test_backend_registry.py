@@ -143,7 +143,7 @@ def test_an_unknown_name_is_refused_with_all_that_helps(
 
 def test_kip30s_own_stores_are_named_with_their_extra(site: Site) -> None:
     site.distribution("kip30", metadata="Provides-Extra: etcd\n")
-    hint = r"'etcd' is installed; in a checkout of kip30: pip install '\.\[etcd\]'; "
+    hint = r"'etcd' is installed; pip install 'kip30\[etcd\]'; "
     with pytest.raises(ConfigError, match=hint):
         backend_registry.find("etcd")
     site.broken("etcd", "import site_grpc")
@@ -153,7 +153,7 @@ def test_kip30s_own_stores_are_named_with_their_extra(site: Site) -> None:
         backend_registry.find("etcd")
     assert str(refused.value) == (
         "backend 'etcd' cannot be imported: ModuleNotFoundError: No module named 'site_grpc'"
-        "; in a checkout of kip30: pip install '.[etcd]'"
+        "; pip install 'kip30[etcd]'"
     )
 
 

@@ -1,4 +1,4 @@
-"""Servers in the cache folder, where ``docker/install-servers`` puts them."""
+"""Servers in the cache folder, where ``kip30 servers install`` puts them."""
 
 import json
 import os
@@ -39,6 +39,13 @@ def cache() -> Path:
     return (base if base.is_absolute() else Path.home() / ".cache") / "kip30-servers"
 
 
+def installer() -> Path:
+    """Return the program that installs servers; its recipes are beside it."""
+    package = Path(__file__).resolve().parents[1]
+    of_wheel, of_checkout = package / "docker", package.parents[1] / "docker"
+    return (of_wheel if of_wheel.is_dir() else of_checkout) / "install-servers"
+
+
 def find(name: str, version: str | None = None) -> Installed:
     """Return the installed server *name*, of the newest version unless one is asked for.
 
@@ -48,9 +55,9 @@ def find(name: str, version: str | None = None) -> Installed:
     there = [one for one in _installed(name) if version in (None, one.version)]
     if not there:
         wanted = name if version is None else f"{name} {version}"
-        recipes = "" if version is None else "--recipes docker/debian "
+        older = "" if version is None else "--older "
         raise ServerMissingError(
-            f"{wanted} is not installed in {cache()}: run `docker/install-servers {recipes}{name}`"
+            f"{wanted} is not installed in {cache()}: run `kip30 servers install {older}{name}`"
         )
     return max(there, key=_age)
 

@@ -95,7 +95,7 @@ class Store(ABC):
     def installed(self, version: str | None) -> Installed:
         """Return the server on this machine, the newest one unless a *version* is given.
 
-        The default is one that ``docker/install-servers`` has put there.
+        The default is one that ``kip30 servers install`` has put there.
 
         Raises:
             ServerMissingError: It is not installed. The message says how to install it.

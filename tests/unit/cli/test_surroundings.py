@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from kip30.cli._exit_codes import Status
+from kip30.config.extras import how_to_install
 from kip30.errors import ConfigError
 from kip30_backends.embedded.settings import default_directory
 from kip30_conformance.polling import time_scale
@@ -131,20 +132,25 @@ def test_the_default_directory_needs_a_home(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_its_extra_the_suite_names_it(module: str, words: tuple[str, ...]) -> None:
     result = without(module, *words)
     assert result.returncode == Status.USAGE
-    assert (
-        f"needs {module}; in a checkout of kip30: pip install '.[conformance]'"
-        in result.stderr.decode()
-    )
+    assert f"needs {module}; {how_to_install('conformance')}" in result.stderr.decode()
 
 
 @pytest.mark.usefixtures("shell")
 def test_without_its_extra_a_storm_names_it() -> None:
     result = without("psutil", "servers", "storm", "nonsense")
     assert result.returncode == Status.USAGE
-    assert b"needs psutil; in a checkout of kip30: pip install '.[conformance]'" in result.stderr
+    assert f"needs psutil; {how_to_install('conformance')}" in result.stderr.decode()
 
 
 def test_a_storm_that_is_refused_leaves_nothing(shell: Shell) -> None:
     for words in (("nonsense",), ("etcd", "--nodes", "2")):
         assert shell("servers", "storm", *words).exit_code == Status.USAGE
     assert not (shell.folder / "storm-report").exists()
+
+
+def test_servers_are_installed_without_a_checkout(shell: Shell) -> None:
+    """The recipes are in the wheel, from which these tests run."""
+    result = redirected(shell, "kip30 servers install etdc")
+    assert result.returncode == Status.USAGE
+    assert b"etdc" in result.stderr
+    assert b"etcd" in result.stderr
