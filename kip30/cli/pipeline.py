@@ -200,6 +200,11 @@ def repair(  # noqa: PLR0913  an argument for each option
     type=click.IntRange(min=0),
     help="Stop before a scan deletes more than N keys; by default a tenth, and at least 100.",
 )
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="Also replace and delete what programs wrote at B, instead of naming it as a conflict.",
+)
 @_accept_store
 @job_options
 def feed(  # noqa: PLR0913  an argument for each option
@@ -211,11 +216,14 @@ def feed(  # noqa: PLR0913  an argument for each option
     once: bool,
     interval: float,
     max_delete: int | None,
+    overwrite: bool,
     accept_stores: tuple[str, ...],
 ) -> int:
     """Follow the changes of the store A, into files below RUN or into the store B.
 
-    Without --once until interrupted; the run can be resumed.
+    Without --once until interrupted; the run can be resumed. What a program wrote at B stays, and
+    is a conflict. Exits with 1 if this call found one, a key that cannot be read or written, or
+    changes that are missing.
     """
     if call.remote is not None:
         raise click.UsageError("feed runs in the driver: it does not take --remote")
@@ -233,6 +241,7 @@ def feed(  # noqa: PLR0913  an argument for each option
         "once": once,
         "interval": interval,
         "max_delete": max_delete,
+        "overwrite": overwrite,
         "accept_stores": accept_stores,
     }
     return call.run(job, call.options(job.FeedOptions, **own))

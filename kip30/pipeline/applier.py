@@ -105,8 +105,11 @@ class Applier:
         """
         return self._apply(list(records), prefers_smallest)
 
-    def replace(self, changes: Iterable[Replacement]) -> list[Applied]:
+    def replace(self, changes: Iterable[Replacement], *, only_own: bool = False) -> list[Applied]:
         """Replace or delete what each of *changes* names, if it is as expected.
+
+        With *only_own* each must expect `Condition.ANY`, and what a job of the pipeline did not
+        write is a conflict, unless it is equal. A key that is not there may be written.
 
         With `Condition.ANY` the key is read first, so that a batch that is replayed writes nothing;
         and equal data is not written again. With a version the write is refused if the key has
@@ -114,14 +117,14 @@ class Applier:
         To delete a key that is not there is the same.
 
         Raises:
-            UnsupportedError: A version is expected, and the store has no ``compare-and-set``.
-                Nothing was sent.
+            UnsupportedError: A version is expected, or *only_own* given, and the store has no
+                ``compare-and-set``. Nothing was sent.
             AuthenticationError, StoreError, ClosedError, LifecycleError: See `Applier`.
         """
         given = list(changes)
-        if any(isinstance(change.expected, Version) for change in given):
+        if only_own or any(isinstance(change.expected, Version) for change in given):
             self._require(Capability.COMPARE_AND_SET)
-        return self._apply(given, prefers_last)
+        return self._apply(given, prefers_last, only_own=only_own)
 
     def _require(self, capability: Capability) -> None:
         if capability not in self._backend.capabilities:
@@ -129,13 +132,16 @@ class Applier:
                 f"store {self._backend.name!r} does not offer {capability.value}"
             )
 
-    def _apply(self, changes: Sequence[Given], prefers: Prefers) -> list[Applied]:
+    def _apply(
+        self, changes: Sequence[Given], prefers: Prefers, *, only_own: bool = False
+    ) -> list[Applied]:
         admitted = admit(changes, self._backend.limits.value_bytes, prefers)
         decisions = admitted.rejected
         self._writer.silence = None
         rest = iter(admitted.chosen.items())
         while batch := list(islice(rest, self._most)):
-            decisions.update(self._writer.write(self._writes(changes, batch)))
+            writes = self._writes(changes, batch)
+            decisions.update(self._writer.write(writes, only_own=only_own))
             self._most = MOST_IN_FLIGHT
         _judge_repeated(changes, admitted, decisions)
         return [Applied(change.key, *decisions[number]) for number, change in enumerate(changes)]

@@ -20,7 +20,13 @@ from kip30.names import Key
 from kip30.pipeline.admission import Decision
 from kip30.pipeline.outcomes import WriteOutcome
 from kip30.pipeline.rate_limit import RateLimit
-from kip30.pipeline.write_decisions import Found, decide, decide_refused
+from kip30.pipeline.write_decisions import (
+    Found,
+    Rule,
+    decide,
+    decide_over_own,
+    decide_refused,
+)
 from kip30.runtime.deadline_wait import DeadlineWait
 from kip30.runtime.lost_answers import Wait, settle
 
@@ -51,34 +57,32 @@ class BatchWriter:
         self._fenced = ""
         self.silence: Kip30Error | None = None
 
-    def write(self, writes: Writes) -> dict[int, Decision]:
+    def write(self, writes: Writes, *, only_own: bool = False) -> dict[int, Decision]:
         """Return the outcome of each of *writes*, by its number. No key is in them twice.
+
+        With *only_own* what a program wrote is a conflict (`decide_over_own`).
 
         Raises:
             Kip30Error: All of them failed with it or its like.
         """
         batch = _Batch(writes)
-        if self._must_look(writes):
-            self._look(batch, refused=False)
+        if not (self._fenced or self.silence) and (only_own or self._must_look(writes)):
+            self._look(batch, decide_over_own if only_own else decide, batch.left)
         for _ in range(_ROUNDS):
             self._send(batch)
             if not batch.refused:
                 break
-            self._look(batch, refused=True)
+            self._look(batch, decide_over_own if only_own else decide_refused, batch.refused)
         batch.decide_all(batch.left, WriteOutcome.CONFLICT, "the key changes all the time")
         batch.raise_if_unusable()
         self._looks_first = batch.met
         return batch.decisions
 
     def _must_look(self, writes: Writes) -> bool:
-        if self._fenced or self.silence:
-            return False
         return self._looks_first or any(one.condition is Condition.ANY for one in writes.values())
 
-    def _look(self, batch: "_Batch", *, refused: bool) -> None:
-        """Decide, by the records at their keys, about all remaining writes, or those refused."""
-        asked = batch.refused if refused else batch.left
-        rule = decide_refused if refused else decide
+    def _look(self, batch: "_Batch", rule: Rule, asked: Writes) -> None:
+        """Decide by *rule*, and by the records at their keys, about the writes *asked*."""
         found: Sequence[Found] = ()
         try:
             found = self._read([write.key for write in asked.values()])
@@ -89,8 +93,10 @@ class BatchWriter:
         for (number, write), one in zip(list(asked.items()), found, strict=False):
             batch.met = batch.met or one is not None
             decision = rule(write, one)
-            if decision is not None:
+            if isinstance(decision, Decision):
                 batch.decide(number, decision)
+            else:
+                batch.left[number] = decision
 
     def _read(self, keys: Sequence[Key]) -> Sequence[Found]:
         wait = self._wait(UnavailableError)

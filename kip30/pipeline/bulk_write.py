@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from kip30.driver.records import Condition, Fence
 from kip30.pipeline.applier import Applier
-from kip30.pipeline.outcomes import NewRecord, Replacement, WriteOutcome
+from kip30.pipeline.outcomes import Applied, NewRecord, Replacement, WriteOutcome
 from kip30.pipeline.rate_limit import sharers
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.store_config import StoreConfig
@@ -35,7 +35,9 @@ _COLUMN_TYPES: dict[str, pa.DataType] = {
 }
 _SCHEMA = pa.schema(_COLUMN_TYPES)
 ALL_OUTCOMES = (*(outcome.value for outcome in WriteOutcome), *SKIPPED)
-_UNREMARKABLE = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.SAME.value, *SKIPPED})
+DELETED = "deleted"
+"""The outcome of a change that deleted its key; *written* has the others."""
+_UNREMARKABLE = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.SAME.value, DELETED, *SKIPPED})
 
 
 class Decided(NamedTuple):
@@ -112,15 +114,23 @@ def create_records(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
     return applied + [Decided(key, outcome, why) for key, _, _, outcome, why in rows if outcome]
 
 
-def replace_changes(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
-    """Write or delete what *batch* says, over any state of the key.
+def replace_changes(applier: Applier, batch: pa.RecordBatch, *, only_own: bool) -> list[Decided]:
+    """Write or delete what *batch* says, over any state of the key or *only_own* ones.
 
     Its columns are key, value and source; a null value deletes the key.
     """
     rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
     any_state = Condition.ANY
     changes = [Replacement(key, value, source, any_state) for key, value, source in rows]
-    return [Decided(one.key, one.outcome.value, one.detail) for one in applier.replace(changes)]
+    applied = applier.replace(changes, only_own=only_own)
+    return [_decided(*pair) for pair in zip(changes, applied, strict=True)]
+
+
+def _decided(change: Replacement, applied: Applied) -> Decided:
+    outcome = applied.outcome.value
+    if change.data is None and applied.outcome is WriteOutcome.WRITTEN:
+        outcome = DELETED
+    return Decided(applied.key, outcome, applied.detail)
 
 
 def outcome_counts(outcomes: DataFrame) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -13,7 +14,7 @@ from kip30.pipeline.feed_options import JOB, FeedOptions, resumed
 from kip30.pipeline.feed_sinks import FilesSink, Sink, StoreSink
 from kip30.pipeline.feed_start import Baseline
 from kip30.pipeline.job_errors import JobFailedError
-from kip30.pipeline.journal_consumer import MOST_SEGMENTS, JournalConsumer
+from kip30.pipeline.journal_consumer import MOST_SEGMENTS, POSITIONS, JournalConsumer
 from kip30.pipeline.journal_rows import JournalPosition
 from kip30.pipeline.known_keys import KnownKeys
 from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
@@ -31,6 +32,9 @@ __all__ = ["JOB", "FeedOptions", "run"]
 _FILES_SECONDS = 60.0
 _LEAST_DELETIONS, _DELETED_PART = 100, 10
 _FAILED_JOBS = 5
+_PRESENT = ("waiting", "lag_seconds", "rejected_records")
+"""Counts that are of a moment, and no sums."""
+_TO_LOOK_AT = ("rejected", "rejected_records", "conflict", "gaps")
 _OUT = "out"
 _JOURNAL = "journal"
 _KNOWN = "known.db"
@@ -114,7 +118,8 @@ class _Feed:
         target = self._options.target
         if target is None:
             return FilesSink(self._run.path / _OUT)
-        return StoreSink(target.config, self._run.manifest.run, slots(spark))
+        run, overwrite = self._run.manifest.run, self._options.overwrite
+        return StoreSink(target.config, run, slots(spark), overwrite=overwrite)
 
     def _begin(self, files: TailFiles) -> None:
         """Make the first segment, which holds the position to begin at."""
@@ -269,13 +274,30 @@ class _Feed:
             raise error
 
     def _report(self, reason: str) -> Report:
-        counts = self._run.manifest.counts
-        has_findings = any(counts.get(name) for name in ("rejected", "rejected_records", "gaps"))
-        ending = JobEnding.FINDINGS if has_findings else JobEnding.DONE
+        counts, totals = self._counts()
+        ending = JobEnding.FINDINGS if any(map(counts.get, _TO_LOOK_AT)) else JobEnding.DONE
         if reason:
             ending = JobEnding.INCOMPLETE
         findings = [*self._rejected(), *self._findings][:MOST_FINDINGS]
-        return Report.of(self._run.manifest, ending, findings, reason)
+        report = Report.of(self._run.manifest, ending, findings, reason)
+        return replace(report, counts=counts, totals=totals)
+
+    def _counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return what no report has counted yet, with the present state, and the totals.
+
+        A process that was killed reported nothing: the next one does.
+        """
+        manifest = self._run.manifest
+        present = {name: number for name, number in manifest.counts.items() if name in _PRESENT}
+        totals = {
+            name: number
+            for name, number in manifest.counts.items()
+            if name not in {*_PRESENT, *POSITIONS}
+        }
+        new = {name: number - manifest.reported.get(name, 0) for name, number in totals.items()}
+        manifest.reported = totals
+        self._run.save()
+        return new | present, totals
 
     def _rejected(self) -> Iterator[Mapping[str, str]]:
         """Yield what the source has that could not be read: it stays as it is at the target."""

@@ -36,6 +36,8 @@ class FeedOptions:
         max_delete: How many keys a scan of *source* may find deleted, else the feed stops before
             it deletes any; None: with a target a tenth of all, and at least 100. What a log of
             changes says is not limited.
+        overwrite: Whether to replace and delete at *target* also what programs wrote there. Without
+            it that is a conflict: it stays, and is named.
         accept_stores: Stores that *source* and *target* may be from now on, as the errors name them
             that are raised if one is another store than before.
     """
@@ -50,6 +52,7 @@ class FeedOptions:
     batch_seconds: float | None = None
     request_seconds: float | None = None
     max_delete: int | None = None
+    overwrite: bool = False
     accept_stores: tuple[str, ...] = ()
 
     job: ClassVar[str] = JOB
@@ -79,8 +82,12 @@ class FeedOptions:
             raise UsageError(f"--max-delete {self.max_delete}: give 0 or more")
         require(self.source, Capability.SCANNING)
         if self.target is None:
+            if self.overwrite:
+                raise UsageError("--overwrite is of a feed into a store: name one")
             return
         require(self.target, Capability.FENCING)
+        if not self.overwrite:
+            require(self.target, Capability.COMPARE_AND_SET)
         if self.source.layout is not Layout.KIP30:
             raise UsageError(f"{self.source.text} is raw: a feed of it goes to files alone")
         if self.target.under:

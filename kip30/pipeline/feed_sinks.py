@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Protocol
@@ -79,14 +80,16 @@ class FilesSink:
 class StoreSink:
     """Applies the last change of each key to a store."""
 
-    def __init__(self, target: StoreConfig, run: str, slots: int) -> None:
+    def __init__(self, target: StoreConfig, run: str, slots: int, *, overwrite: bool) -> None:
         """Write to *target*, in up to *slots* tasks at a time.
 
         Args:
             target: The store.
             run: The id of the run, which makes a write that is repeated the same write.
             slots: How many tasks run at a time.
+            overwrite: Whether to replace and delete what programs wrote, too.
         """
+        self._change = partial(replace_changes, only_own=not overwrite)
         self._target = target
         self._run = run
         self._slots = slots
@@ -103,7 +106,7 @@ class StoreSink:
         del batch
         writing = BulkWrite(target=self._target, run=self._run, fence=self._fence())
         last = last_changes(rows, 1 if number <= _MOST_IN_ONE_TASK else self._slots)
-        return _judged(writing.outcomes(last, replace_changes).collect())
+        return _judged(writing.outcomes(last, self._change).collect())
 
     def close(self) -> None:
         """Let another process drive the run."""

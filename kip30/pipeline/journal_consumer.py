@@ -23,6 +23,8 @@ MOST_SEGMENTS = 16
 
 _COMMITTED = "segments"
 _BEGUN = "begun_segments"
+POSITIONS = (_COMMITTED, _BEGUN)
+"""Counts of the manifest that are positions in the journal."""
 _ROWS = "changes"
 
 

@@ -81,6 +81,7 @@ class Manifest:
         planned: How many spans there are; None until the plan is complete.
         waves: What is done.
         counts: Totals of the job's own, by name.
+        reported: What the last report of a feed said of them, so that the next one says the rest.
         done: Whether the run has ended. A manifest that is done never changes.
     """
 
@@ -94,6 +95,7 @@ class Manifest:
     planned: int | None = None
     waves: list[Wave] = field(default_factory=list[Wave])
     counts: dict[str, int] = field(default_factory=dict[str, int])
+    reported: dict[str, int] = field(default_factory=dict[str, int])
     done: bool = False
 
     @property

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 from kip30.driver.records import Condition, Version
 
-_NONCE_BYTES = 8
+_MARK = bytes.fromhex("6b69702d")
+_HASH_BYTES = 4
+"""Two states of a key are told apart by this and by their data."""
 
 
 class WriteOutcome(Enum):
@@ -91,17 +93,28 @@ class Applied(NamedTuple):
 
 
 class Nonces:
-    """The nonces of one run: the same for the same record, however often it is tried."""
+    """The nonces of one run: the same for the same record, however often it is tried.
+
+    All begin with the same four bytes, by which later runs know what jobs of the pipeline wrote.
+    """
 
     def __init__(self, run: str) -> None:
         """Derive nonces from *run* and from what distinguishes its records."""
-        self._run = blake2b(_encoded(f"{len(run)}:{run}"), digest_size=_NONCE_BYTES)
+        self._run = blake2b(_encoded(f"{len(run)}:{run}"), digest_size=_HASH_BYTES)
 
     def of(self, key: str, source: str) -> str:
         """Return the nonce of *key* as of its source's version *source*: 16 hexadecimal digits."""
         nonce = self._run.copy()
         nonce.update(_encoded(f"{len(key)}:{key}{len(source)}:{source}"))
-        return nonce.hexdigest()
+        return _MARK.hex() + nonce.hexdigest()
+
+
+def is_of_pipeline(nonce: str) -> bool:
+    """Return whether a job of the pipeline wrote what has *nonce*, and not a program.
+
+    Programs draw theirs at random, so one of four thousand million is mistaken.
+    """
+    return nonce.startswith(_MARK.hex())
 
 
 def _encoded(text: str) -> bytes:

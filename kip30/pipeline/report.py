@@ -30,7 +30,8 @@ class Report:
         job: Which job.
         run: The id of its run.
         ending: How it ended.
-        counts: What it counted, by name.
+        counts: What it counted, by name; of a feed, in this call.
+        totals: What the calls of a feed counted together, by name.
         facts: Further facts, by name: store, position, consistency.
         waves: A record for each wave: rows, bytes, seconds.
         findings: Up to `MOST_FINDINGS` keys to look at, each with what is the matter.
@@ -41,6 +42,7 @@ class Report:
     run: str
     ending: JobEnding
     counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    totals: Mapping[str, int] = field(default_factory=dict[str, int])
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     waves: Sequence[Mapping[str, Any]] = ()
     findings: Sequence[Mapping[str, str]] = ()

@@ -157,7 +157,7 @@ def test_p25_a_store_into_another(
     config = stores.config(store, f"s{os.urandom(4).hex()}")
     fill(config, VALUES)
     fill(target, {"n1/k001": b"other"})
-    report = once(spark, config, tmp_path / "run", target=target)
+    report = once(spark, config, tmp_path / "run", target=target, overwrite=True)
     assert report.ending is JobEnding.DONE
     assert report.counts["written"] == len(VALUES)
     assert all_of(target) == VALUES
@@ -169,8 +169,39 @@ def test_p25_a_store_into_another(
         storage.set("n2/k002", b"again")
         storage.set("n/new", b"new")
     report = once(spark, config, tmp_path / "run", target=target)
-    assert report.counts["written"] == len(VALUES) + 4
+    assert (report.counts["written"], report.counts["deleted"]) == (3, 1)
+    assert report.totals["written"] == len(VALUES) + 3
     assert all_of(target) == all_of(config)
+
+
+def test_p59_what_programs_wrote_stays(
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path
+) -> None:
+    """P59, P60: it is a conflict, which is named and counted by the call that finds it."""
+    run = tmp_path / "run"
+    fill(source, VALUES)
+    assert once(spark, source, run, target=target).ending is JobEnding.DONE
+    theirs = {"n0/k000": b"a program's", "n1/k001": b"too", "n/new": b"and this"}
+    fill(target, theirs)
+    with storage_of(source) as storage:
+        for key in ("n0/k000", "n/new", "n2/k002"):
+            storage.set(key, b"changed")
+        storage.delete("n1/k001")
+    report = once(spark, source, run, target=target)
+    assert report.ending is JobEnding.FINDINGS
+    assert (report.counts["conflict"], report.counts["written"]) == (3, 1)
+    assert {one["key"]: one["outcome"] for one in report.findings} == dict.fromkeys(
+        theirs, "conflict"
+    )
+    assert all_of(target) == VALUES | theirs | {"n2/k002": b"changed"}
+    again = once(spark, source, run, target=target)
+    assert again.ending is JobEnding.DONE
+    assert (again.counts["conflict"], again.totals["conflict"]) == (0, 3)
+    with storage_of(source) as storage:
+        storage.set("n0/k000", b"once more")
+    report = once(spark, source, run, target=target, overwrite=True)
+    assert report.counts["written"] == 1
+    assert all_of(target)["n0/k000"] == b"once more"
 
 
 def test_p56_no_other_store_is_made_equal(
@@ -267,6 +298,9 @@ def test_p24_a_gap_after_a_snapshot_is_repaired(
     rows = out_rows(tmp_path / "run")
     assert rows[0]["kind"] == "gap"
     assert dict(changes_of(rows)) == {"n0/k000": b"changed", "n1/k001": None}
+    again = once(spark, etcd, tmp_path / "run")
+    assert again.ending is JobEnding.DONE
+    assert (again.counts["gaps"], again.totals["gaps"]) == (0, 1)
 
 
 CHILD = """

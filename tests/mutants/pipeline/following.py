@@ -55,7 +55,7 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P22-a-batch-that-comes-again-is-of-another-run": mutant(
         f"{_FEED}::test_p22_a_batch_that_comes_again",
-        ("feed.py", "self._run.manifest.run, slots(", "str(time.time()), slots("),
+        ("feed.py", "= self._run.manifest.run, self", "= str(time.time()), self"),
         (
             "write_decisions.py",
             "    if found.data == write.data:\n",
@@ -121,5 +121,17 @@ FOLLOWING: dict[str, Mutant] = {
     "P25-deletions-are-left-out": mutant(
         f"{_FEED}::test_p25_a_store_into_another[embedded]",
         ("feed_sinks.py", '== "change")', '== "change").where(f.col("value").isNotNull())'),
+    ),
+    "P59-a-feed-replaces-what-programs-wrote": mutant(
+        f"{_FEED}::test_p59_what_programs_wrote_stays",
+        ("write_decisions.py", "if is_of_pipeline(found.nonce):", "if True:"),
+    ),
+    "P59-a-conflict-is-no-finding": mutant(
+        f"{_FEED}::test_p59_what_programs_wrote_stays",
+        ("feed.py", '"rejected_records", "conflict", "gaps")', '"rejected_records", "gaps")'),
+    ),
+    "P60-a-report-counts-what-former-ones-did": mutant(
+        f"{_FEED}::test_p59_what_programs_wrote_stays",
+        ("feed.py", "number - manifest.reported.get(name, 0)", "number"),
     ),
 }

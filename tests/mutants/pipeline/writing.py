@@ -11,10 +11,6 @@ _FENCES = "tests/pipeline/test_fences.py::test_tasks_of_a_former_driver_write_no
 _RATE = "tests/pipeline/test_rate.py::test_no_second_has_more_than_the_rate[4]"
 _REPAIR = "tests/pipeline/test_repair.py"
 
-_BY_NONCE = """    if found.nonce == write.nonce and found.data == write.data:
-        return Decision(WriteOutcome.WRITTEN, found.version)
-"""
-
 _IN_CONFLICT = 'Decision(WriteOutcome.CONFLICT, None, "it is there")'
 
 WRITING: dict[str, Mutant] = {
@@ -78,8 +74,8 @@ WRITING: dict[str, Mutant] = {
         f"{_RESTORE}::test_other_values_stay_and_are_named",
         (
             "write_decisions.py",
-            "Decision(WriteOutcome.SAME, found.version)",
-            "Decision(WriteOutcome.WRITTEN, found.version)",
+            "WriteOutcome.WRITTEN if is_own else WriteOutcome.SAME",
+            "WriteOutcome.WRITTEN",
         ),
     ),
     "P11-the-limit-itself-is-too-large": mutant(
@@ -100,7 +96,7 @@ WRITING: dict[str, Mutant] = {
     ),
     "P12-what-is-equal-is-never-its-own": mutant(
         f"{_STORES}::test_a_task_that_is_killed_is_counted_right_when_repeated[embedded]",
-        ("write_decisions.py", _BY_NONCE, ""),
+        ("write_decisions.py", "is_own = found.nonce == write.nonce", "is_own = False"),
     ),
     "P12-a-nonce-without-the-version": mutant(
         f"{_APPLIER}::test_nonces_are_of_run_key_and_source",

@@ -8,7 +8,8 @@ from kip30 import BYTES, PluginLocator, UnsupportedError, Version
 from kip30.driver import Capability
 from kip30.driver.records import Condition
 from kip30.names import parse_key
-from kip30.pipeline.applier import Applied, Applier, Replacement, WriteOutcome
+from kip30.pipeline.applier import Applied, Applier, NewRecord, Replacement, WriteOutcome
+from kip30_conformance.driver_faults import wrap
 from tests.unit.core.trouble import faults
 
 from .requests import Requests
@@ -52,6 +53,46 @@ def test_a_feed_replaces_whatever_is_there(filled: PluginLocator) -> None:
     ]
     states = [data(filled, change.key) for change in FEED[:-1]]
     assert states == [b"1", b"2", b"e", None, None]
+
+
+def test_only_what_the_pipeline_wrote_is_replaced(filled: PluginLocator) -> None:
+    moved = [NewRecord("own", b"1", "s0"), NewRecord("own/gone", b"1", "s0")]
+    Applier(filled.backend, "a migration", seconds=10).create(moved)
+    changes = [
+        *FEED[:-1],
+        Replacement("own", b"2", "s6", ANY),
+        Replacement("own/gone", None, "s7", ANY),
+    ]
+    for _ in range(2):
+        applied = Applier(filled.backend, "r", seconds=10).replace(changes, only_own=True)
+        found = {one.key: one.outcome.value for one in applied if one.key != "own/gone"}
+        assert found == {
+            "new": "written",
+            "old": "conflict",
+            "equal": "same",
+            "gone": "conflict",
+            "missing": "same",
+            "own": "written",
+        }
+    states = [data(filled, change.key) for change in changes]
+    assert states == [b"1", b"1", b"e", b"g", None, b"2", None]
+
+
+def test_a_program_that_writes_between_look_and_write_is_not_overwritten(
+    client: PluginLocator,
+) -> None:
+    feed = Applier(client.backend, "r", seconds=10)
+    feed.replace([Replacement("k", b"1", "s1", ANY)], only_own=True)
+
+    def after_a_program(real: Callable[..., object], writes: object) -> object:
+        client.storage(BYTES).set("k", b"a program's")
+        return real(writes)
+
+    wrap(client.backend.storage, "write_many", after_a_program)
+    (applied,) = feed.replace([Replacement("k", b"2", "s2", ANY)], only_own=True)
+    assert applied.outcome is WriteOutcome.CONFLICT
+    assert applied.detail.startswith("a program wrote what is there, at version ")
+    assert data(client, "k") == b"a program's"
 
 
 def test_a_batch_that_is_replayed_writes_nothing(filled: PluginLocator, requests: Requests) -> None:
