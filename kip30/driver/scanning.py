@@ -301,7 +301,7 @@ def check_rows(rows: int) -> int:
 
 
 _PAGE_BYTES = 4 * 1024 * 1024
-_FIRST_ROWS = 256
+_FIRST_ROWS = 8
 _MOST_ROWS = 5_000
 
 
@@ -309,7 +309,8 @@ class PageSize:
     """How many rows to request next, so that a page has about 4 MiB.
 
     Attributes:
-        rows: 256 first, then what the mean size seen suggests, at most twice as many as before.
+        rows: 8 first, because each may have a megabyte; then what the mean size seen suggests, at
+            most twice as many as before.
     """
 
     def __init__(self, most: int = _MOST_ROWS) -> None:

@@ -7,7 +7,8 @@ each batch the number of keys of each outcome. They are files, so that a wave ca
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,9 +16,11 @@ from pyspark.sql import functions as f
 
 from kip30.driver.records import Condition, Fence
 from kip30.pipeline.applier import Applier
+from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.outcomes import Applied, NewRecord, Replacement, WriteOutcome
 from kip30.pipeline.rate_limit import sharers
 from kip30.pipeline.report import MOST_FINDINGS
+from kip30.pipeline.scan_files import read_whole, slices
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.worker_host import naming_worker
 
@@ -34,6 +37,16 @@ _COLUMN_TYPES: dict[str, pa.DataType] = {
     "detail": pa.string(),
 }
 _SCHEMA = pa.schema(_COLUMN_TYPES)
+_TO_CREATE = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        pa.field("value", pa.binary()),
+        *(pa.field(name, pa.string()) for name in ("source", "outcome", "detail")),
+    ]
+)
+_PART_BYTES = 4 * 1024 * 1024
+"""About so many bytes of a file are written at a time."""
+
 ALL_OUTCOMES = (*(outcome.value for outcome in WriteOutcome), *SKIPPED)
 DELETED = "deleted"
 """The outcome of a change that deleted its key; *written* has the others."""
@@ -48,8 +61,8 @@ class Decided(NamedTuple):
     detail: str
 
 
-Write = Callable[[Applier, pa.RecordBatch], list[Decided]]
-"""Writes what a batch says."""
+Write = Callable[[Applier, pa.RecordBatch], Iterator[list[Decided]]]
+"""Writes what a batch says, in parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +108,12 @@ class BulkWrite:
                 backend, self.run, seconds=seconds, fence=self.fence, rate=self._share
             )
             for batch in found:
-                yield _batch(write(applier, batch))
+                yield from map(_batch, write(applier, batch))
         finally:
             backend.close()
 
 
-def create_records(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
+def create_records(applier: Applier, batch: pa.RecordBatch) -> Iterator[list[Decided]]:
     """Create the records of *batch*.
 
     Its columns are key, value, source, outcome and detail; a row that has an outcome already is
@@ -111,10 +124,42 @@ def create_records(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
         NewRecord(key, value, source) for key, value, source, outcome, _ in rows if not outcome
     ]
     applied = [Decided(one.key, one.outcome.value, one.detail) for one in applier.create(records)]
-    return applied + [Decided(key, outcome, why) for key, _, _, outcome, why in rows if outcome]
+    yield applied + [Decided(key, outcome, why) for key, _, _, outcome, why in rows if outcome]
 
 
-def replace_changes(applier: Applier, batch: pa.RecordBatch, *, only_own: bool) -> list[Decided]:
+def creating_from_files(folder: Path, files: Sequence[Sequence[DataFile]], under: str) -> Write:
+    """Return what creates the records of a snapshot's *files* in *folder*, those of each task.
+
+    Its batches have numbers of tasks. Records that are not in the namespace *under*, or below it,
+    are left out.
+    """
+
+    def write(applier: Applier, numbers: pa.RecordBatch) -> Iterator[list[Decided]]:
+        for number in numbers.column(0).to_pylist():
+            for file in files[number]:
+                for part in slices(read_whole(folder, file), _PART_BYTES):
+                    yield from create_records(applier, _to_create(part, under))
+
+    return write
+
+
+def _to_create(part: pa.Table, under: str) -> pa.RecordBatch:
+    """Return the rows of *part*, of a snapshot's file, in the columns of `create_records`."""
+    names = ("key", "value", "version", "rejected")
+    columns: list[list[Any]] = [part.column(name).to_pylist() for name in names]
+    rows = [
+        (key, value, f"{version['major']}.{version['minor']}", rejected and "rejected", rejected)
+        for key, value, version, rejected in zip(*columns, strict=True)
+        if not under or key.startswith(f"{under}/")
+    ]
+    found = list(zip(*rows, strict=True)) or [()] * len(_TO_CREATE)
+    arrays = [pa.array(one, field.type) for one, field in zip(found, _TO_CREATE, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_TO_CREATE)
+
+
+def replace_changes(
+    applier: Applier, batch: pa.RecordBatch, *, only_own: bool
+) -> Iterator[list[Decided]]:
     """Write or delete what *batch* says, over any state of the key or *only_own* ones.
 
     Its columns are key, value and source; a null value deletes the key.
@@ -123,7 +168,7 @@ def replace_changes(applier: Applier, batch: pa.RecordBatch, *, only_own: bool) 
     any_state = Condition.ANY
     changes = [Replacement(key, value, source, any_state) for key, value, source in rows]
     applied = applier.replace(changes, only_own=only_own)
-    return [_decided(*pair) for pair in zip(changes, applied, strict=True)]
+    yield [_decided(*pair) for pair in zip(changes, applied, strict=True)]
 
 
 def _decided(change: Replacement, applied: Applied) -> Decided:

@@ -17,6 +17,7 @@ UNSETTLED = "unsettled"
 """Of a key that changed while it was read, or that one side cannot read as a record."""
 KINDS = (ONLY_LEFT, ONLY_RIGHT, DIFFERS, UNSETTLED)
 
+_COMPARED = ("version", "value_bytes", "digest", "moving", "rejected")
 _OF_BOTH = ("version", "bytes", "digest")
 COLUMNS = ("key", "kind", *(f"{side}_{name}" for name in _OF_BOTH for side in SIDES))
 
@@ -29,9 +30,14 @@ def comparable(rows: DataFrame, *, full: bool, more: Sequence[str] = ()) -> Data
         full: Whether values are compared, and not their digests.
         more: Columns that are kept besides.
     """
-    key = f.col("path" if "path" in rows.columns else "key").alias("key")
+    key, *others = compared_columns(is_raw="path" in rows.columns, full=full)
+    return rows.select(f.col(key).alias("key"), *others, *more)
+
+
+def compared_columns(*, is_raw: bool, full: bool) -> tuple[str, ...]:
+    """Return the names of the columns that are compared; the key is the first."""
     value = ("value",) if full else ()
-    return rows.select(key, "version", "value_bytes", "digest", "moving", "rejected", *value, *more)
+    return ("path" if is_raw else "key", *_COMPARED, *value)
 
 
 def differences(left: DataFrame, right: DataFrame, *, full: bool) -> DataFrame:

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from kip30.driver.scanning import Layout, Span
 from kip30.errors import UsageError
-from kip30.pipeline.comparison import comparable
+from kip30.pipeline.comparison import comparable, compared_columns
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest
 from kip30.pipeline.mapped_view import PathMapping, mapped
@@ -28,11 +28,10 @@ from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.view_reader import ViewReader
-from kip30.pipeline.wave_files import read_parquet, write_wave
+from kip30.pipeline.wave_files import read_parquet, write_scanned
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 
 _JOB = "side of a diff"
-_DATA = "data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,9 +192,11 @@ class LiveSide(DiffSide):
         self._run.close()
 
     def _wave(self, number: int, spans: Sequence[Span]) -> WaveResult:
+        is_raw = self.layout is Layout.RAW
+        columns = compared_columns(is_raw=is_raw, full=self._options.full)
+        kept = None if self.is_mapped else columns
         with translating():
-            rows = with_digest(self._view.frame(spans))
-            return write_wave(self._run, _DATA, number, self._kept(rows))
+            return write_scanned(self._spark, self._run, number, self._view.tasks(spans), kept)
 
     def _kept(self, rows: DataFrame) -> DataFrame:
         return rows if self.is_mapped else comparable(rows, full=self._options.full)

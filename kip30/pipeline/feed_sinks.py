@@ -18,6 +18,7 @@ from kip30.pipeline.bulk_write import BulkWrite, replace_changes
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_leader import RunLeader, drive
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.wave_files import local_path
 
 _MOST_IN_ONE_TASK = 2_000
 """So many changes are applied by one task: to open the store costs more than to write them."""
@@ -70,7 +71,8 @@ class FilesSink:
         columns = {"day": f.to_date("time"), "batch": f.lit(batch)}
         placed = rows.coalesce(1).withColumns(columns).sortWithinPartitions("day", "number")
         writer = placed.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-        writer.option("compression", "zstd").partitionBy("day", "batch").parquet(str(self._folder))
+        writer = writer.option("compression", "zstd").partitionBy("day", "batch")
+        writer.parquet(local_path(self._folder))
         return Written()
 
     def close(self) -> None:

@@ -13,15 +13,23 @@ from typing import Any
 from kip30.errors import StoreError
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+"""1 had no checksums."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a wave: its path below the run directory, and its size."""
+    """A file of a wave.
+
+    Attributes:
+        name: Its path below the run directory.
+        size: In bytes.
+        checksum: What any change of it changes; empty if Spark wrote it.
+    """
 
     name: str
     size: int
+    checksum: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +157,12 @@ def _wave(found: dict[str, Any]) -> Wave:
     return Wave(**(found | parts))
 
 
-def _file(name: str, size: int) -> DataFile:
+def _file(name: str, size: int, checksum: str = "") -> DataFile:
     """Return a file, which must be below the run directory: manifests may come from others."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:
         raise ValueError(f"the file {name!r} is outside of the folder")
-    return DataFile(name, size)
+    return DataFile(name, size, checksum)
 
 
 _KINDS: dict[str, tuple[type, ...]] = {

@@ -63,7 +63,7 @@ def with_values_of_snapshot(plan: DataFrame, records: DataFrame) -> DataFrame:
     return joined.select("key", "action", "version", source, "value", refused)
 
 
-def write_plan(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
+def write_plan(applier: Applier, batch: pa.RecordBatch) -> Iterator[list[Decided]]:
     """Do what the rows of *batch* say, each at the version that the diff saw or not at all."""
     creations: list[NewRecord] = []
     changes: list[Replacement] = []
@@ -77,7 +77,7 @@ def write_plan(applier: Applier, batch: pa.RecordBatch) -> list[Decided]:
         else:
             changes.append(Replacement(key, value, source, Version(**version)))
     applied = applier.create(creations) + applier.replace(changes)
-    return decided + [Decided(one.key, one.outcome.value, one.detail) for one in applied]
+    yield decided + [Decided(one.key, one.outcome.value, one.detail) for one in applied]
 
 
 def _with_values(batch: pa.RecordBatch, reader: EntryReader) -> pa.RecordBatch:

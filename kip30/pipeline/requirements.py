@@ -12,7 +12,7 @@ from kip30.config.extras import how_to_install
 from kip30.errors import UsageError
 
 LOWEST_JAVA = 17
-_NEEDED = ("pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")
+_NEEDED = ("pyspark", "pandas", "pyarrow", "matplotlib", "jinja2", "xxhash")
 _LOWEST_SPARK = (4, 2)
 _FIRST_UNFIT_PANDAS = 3
 _RELEASE = re.compile(r'^JAVA_VERSION="([^"]+)"', re.MULTILINE)

@@ -15,6 +15,7 @@ from kip30.pipeline.bulk_write import (
     OUTCOMES,
     BulkWrite,
     create_records,
+    creating_from_files,
     outcome_counts,
     outcome_findings,
 )
@@ -33,6 +34,7 @@ from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.target_store import note_target
 from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
+from kip30.pipeline.waves import partitions
 
 __all__ = ["MIGRATE", "RESTORE", "SNAPSHOT_FOLDER", "RestoreOptions", "run"]
 
@@ -127,8 +129,26 @@ class _Restore:
             yield leader.fence()
 
     def _write_waves(self, source: SnapshotFiles, fence: Fence | None) -> None:
-        tasks = slots(self._spark)
-        writing = BulkWrite(
+        def wave(number: int, spans: Sequence[Span]) -> WaveResult:
+            return self._wave(number, self._outcomes(source, spans, fence))
+
+        run_waves(self._run, wave, slots(self._spark), self._progress)
+
+    def _outcomes(
+        self, source: SnapshotFiles, spans: Sequence[Span], fence: Fence | None
+    ) -> DataFrame:
+        """Return the outcomes of writing *spans*; each action on the result writes again."""
+        most = slots(self._spark)
+        if self._options.into is not None:
+            rows = self._to_write(source, spans, self._options.into)
+            return self._writing(fence, most).outcomes(rows, create_records)
+        files = [source.files_of(group) for group in partitions(spans, most)]
+        tasks = self._spark.range(0, len(files), 1, len(files))
+        write = creating_from_files(source.folder, files, source.under)
+        return self._writing(fence, len(files)).outcomes(tasks, write)
+
+    def _writing(self, fence: Fence | None, tasks: int) -> BulkWrite:
+        return BulkWrite(
             target=self._options.target.config,
             run=self._run.manifest.run,
             fence=fence,
@@ -136,17 +156,8 @@ class _Restore:
             slots=tasks,
         )
 
-        def wave(number: int, spans: Sequence[Span]) -> WaveResult:
-            return self._wave(writing, source, number, spans)
-
-        run_waves(self._run, wave, tasks, self._progress)
-
-    def _wave(
-        self, writing: BulkWrite, source: SnapshotFiles, number: int, spans: Sequence[Span]
-    ) -> WaveResult:
+    def _wave(self, number: int, outcomes: DataFrame) -> WaveResult:
         with translating():
-            rows = self._to_write(source, spans)
-            outcomes = writing.outcomes(rows, create_records)
             files = write_files(self._run, _OUTCOMES, number, outcomes)
             counts = outcome_counts(self._read(files))
         if counts["fenced"]:
@@ -155,14 +166,10 @@ class _Restore:
             raise UnavailableError(f"{counts['unknown']} writes had no certain answer")
         return WaveResult(Digest(sum(counts.values())), counts, files)
 
-    def _to_write(self, source: SnapshotFiles, spans: Sequence[Span]) -> DataFrame:
-        rows = source.rows(spans)
-        skipped = f.lit(None).cast("string")
-        if self._options.into is not None:
-            rows = mapped(rows, source.rows(), self._place(source, self._options.into))
-            skipped = f.col("skipped")
+    def _to_write(self, source: SnapshotFiles, spans: Sequence[Span], into: str) -> DataFrame:
+        rows = mapped(source.rows(spans), source.rows(), self._place(source, into))
         version = f.concat_ws(".", "version.major", "version.minor").alias("source")
-        outcome = f.when(f.col("rejected").isNotNull(), "rejected").otherwise(skipped)
+        outcome = f.when(f.col("rejected").isNotNull(), "rejected").otherwise(f.col("skipped"))
         detail = f.col("rejected").alias("detail")
         return rows.select("key", "value", version, outcome.alias("outcome"), detail)
 

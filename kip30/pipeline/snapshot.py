@@ -14,7 +14,6 @@ from kip30.pipeline.endpoints import StoreEndpoint, require
 from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
-from kip30.pipeline.record_digests import with_digest
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.session import slots
@@ -22,11 +21,10 @@ from kip30.pipeline.snapshot_files import read_files, rejected_rows
 from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.view_reader import ViewReader
-from kip30.pipeline.wave_files import write_wave
+from kip30.pipeline.wave_files import write_scanned
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 
 JOB = "snapshot"
-_DATA = "data"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,9 +124,8 @@ class _Snapshot:
         return self._report(JobEnding.FINDINGS if manifest.counts["rejected"] else JobEnding.DONE)
 
     def _wave(self, number: int, spans: Sequence[Span]) -> WaveResult:
-        """Write *spans*, and read back what is on the disk: it must be what was scanned."""
         with translating():
-            return write_wave(self._run, _DATA, number, with_digest(self._view.frame(spans)))
+            return write_scanned(self._spark, self._run, number, self._view.tasks(spans))
 
     def _read(self, files: Sequence[DataFile]) -> DataFrame:
         return read_files(self._spark, self._run.path, files, self._options.source.layout)

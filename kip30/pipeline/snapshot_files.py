@@ -10,13 +10,11 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import SnapshotEndpoint
-from kip30.pipeline.job_errors import JobFailedError
-from kip30.pipeline.manifest import DataFile, Digest, Manifest, Wave
-from kip30.pipeline.record_digests import digest_of, with_digest
+from kip30.pipeline.manifest import DataFile, Manifest, Wave
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_directory import check_files, read_manifest
+from kip30.pipeline.scan_files import checksum_of
 from kip30.pipeline.schemas import spark_schema
-from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.wave_files import read_parquet
 
 _JOB = "snapshot"
@@ -27,6 +25,8 @@ class SnapshotFiles:
 
     Attributes:
         manifest: Its manifest.
+        folder: Its folder.
+        under: The namespace or path that is the endpoint's part; empty: all.
         layout: That of its records.
         prefix: What the raw paths of the endpoint's part begin with.
     """
@@ -46,32 +46,35 @@ class SnapshotFiles:
             raise StoreError(f"{endpoint.folder} is not done: finish it with --resume")
         _check_part(endpoint, self.manifest)
         check_files(endpoint.folder, self.manifest)
+        self.folder: Path = endpoint.folder.absolute()
+        self.under: str = endpoint.under
         self.layout: Layout = Layout(self.manifest.source["layout"])
         self.prefix: str = endpoint.under or self.manifest.source["prefix"]
         self._spark = spark
-        self._endpoint = endpoint
+        self._files = {file.name: file for wave in self.manifest.waves for file in wave.files}
 
     def verify(self) -> None:
-        """Read all of it, and compare each wave with the manifest.
+        """Read all of it, and compare each file with its checksum in the manifest.
 
         Raises:
-            StoreError: A file was changed; the message names its wave.
+            StoreError: A file was changed; the message names it and its wave.
         """
         for wave in self.manifest.waves:
-            if self._digest(wave) != wave.digest:
-                raise StoreError(self._damage(wave))
+            for file in wave.files:
+                self._verify(wave, file)
 
-    def _digest(self, wave: Wave) -> Digest:
-        rows = read_files(self._spark, self._endpoint.folder, wave.files, self.layout)
+    def _verify(self, wave: Wave, file: DataFile) -> None:
+        path = self.folder / file.name
         try:
-            with translating():
-                return digest_of(with_digest(rows)).digest
-        except JobFailedError as error:
-            raise StoreError(f"{self._damage(wave)}: {error}") from error
+            if checksum_of(path) == file.checksum:
+                return
+        except OSError as error:
+            raise StoreError(f"{path}, of wave {wave.number}, cannot be read: {error}") from error
+        raise StoreError(f"{path}, of wave {wave.number}, is not as it was written")
 
-    def _damage(self, wave: Wave) -> str:
-        folder = self._endpoint.folder
-        return f"{folder}: the files of wave {wave.number} are not those that were written"
+    def files_of(self, spans: Sequence[Span]) -> list[DataFile]:
+        """Return the files of *spans*."""
+        return [self._files[span.token.decode()] for span in spans]
 
     def spans(self) -> list[Span]:
         """Return a span for each file."""
@@ -83,16 +86,13 @@ class SnapshotFiles:
 
     def rows(self, spans: Sequence[Span] | None = None) -> DataFrame:
         """Return the rows of *spans*, or all: those of the endpoint's part, rejected included."""
-        names = [span.token.decode() for span in self.spans() if spans is None]
-        names += [span.token.decode() for span in spans or ()]
-        rows = read_files(
-            self._spark, self._endpoint.folder, [DataFile(name, 0) for name in names], self.layout
-        )
-        return rows.where(self._is_inside(rows)) if self._endpoint.under else rows
+        files = self.files_of(self.spans() if spans is None else spans)
+        rows = read_files(self._spark, self.folder, files, self.layout)
+        return rows.where(self._is_inside(rows)) if self.under else rows
 
     def _is_inside(self, rows: DataFrame) -> Column:
         """Return whether a row is in the endpoint's part."""
-        under = self._endpoint.under
+        under = self.under
         if self.layout is not Layout.RAW:
             return rows["key"].startswith(f"{under}/")
         if not self.manifest.source["is_tree"]:

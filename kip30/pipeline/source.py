@@ -1,19 +1,15 @@
 """The data source ``kip30``: ``spark.read.format("kip30").option("config", FILE).load()``.
 
 Options: *config*, a properties file (else *store*, a configuration in the words of `StoreConfig`);
-*layout* (kip30, raw, claims); *under*; *rows*, the size of a span; *request.seconds*. A job also
-gives the *position* and the *partitions* of its plan, so that all its waves read one plan.
+*layout* (kip30, raw, claims); *under*; *rows*, the size of a span; *request.seconds*.
 
 Filters are not pushed down: Spark 4.1 to 4.3 applies a filter that was pushed down to the next
 query of the same DataFrame, too.
 """
 
-import json
-from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -41,14 +37,12 @@ class ScanOptions:
         view: What of it.
         rows: About how many rows a span has.
         request_seconds: How long a request may take; None: the store's operation timeout.
-        planned: The position, and the spans of each partition; None: the reader plans.
     """
 
     config: StoreConfig
     view: View
     rows: int = SPAN_ROWS
     request_seconds: float | None = None
-    planned: tuple[Position, list[list[Span]]] | None = None
 
     def texts(self) -> dict[str, str]:
         """Return the options that `parse` reads."""
@@ -58,10 +52,6 @@ class ScanOptions:
             texts["scratch"] = str(self.view.scratch)
         if self.request_seconds is not None:
             texts["request.seconds"] = str(self.request_seconds)
-        if self.planned is not None:
-            position, partitions = self.planned
-            texts["position"] = json.dumps(position)
-            texts["partitions"] = json.dumps([list(map(_span_text, one)) for one in partitions])
         return texts
 
     @classmethod
@@ -88,12 +78,26 @@ class ScanOptions:
             ),
             rows,
             request_seconds,
-            _planned(options),
         )
 
     def open(self) -> ScanDriver:
         """Open the store for the scan."""
         return scanner(self.config.properties(), self.view, request_seconds=self.request_seconds)
+
+    def batches(self, at: Position | None, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
+        """Yield the records of *spans* as of *at*, a page at a time; None: all, as of now.
+
+        Raises:
+            Kip30Error: The store cannot be read.
+        """
+        with naming_worker(), self.open() as store:
+            wanted = iter(spans)
+            if at is None:
+                at = store.position()
+                wanted = store.plan(at, self.rows)
+            for span in wanted:
+                for page in store.scan(span, at):
+                    yield from batches(page, store.changed_since(page, at), self.view.layout)
 
 
 class Kip30DataSource(DataSource):
@@ -124,23 +128,15 @@ class _Partition(InputPartition):
 
 
 class Kip30Reader(DataSourceReader):
-    """Plans where the job did not, and reads."""
+    """Plans, and reads."""
 
     def __init__(self, options: ScanOptions) -> None:
         """Read as *options* say."""
         self._options = options
 
     @override
-    def __getstate__(self) -> dict[str, ScanOptions]:
-        """Leave out the plan: each task is sent the reader, and its own spans besides."""
-        return {"_options": replace(self._options, planned=None)}
-
-    @override
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read. Spark asks once for each ``load()``."""
-        if self._options.planned is not None:
-            at, groups = self._options.planned
-            return [_Partition(at, group) for group in groups]
         with self._options.open() as store:
             if store.needs_scratch and self._options.view.scratch is None:
                 return [_Partition(None, [])]
@@ -153,15 +149,7 @@ class Kip30Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of *partition*, a page at a time."""
         assert isinstance(partition, _Partition)  # noqa: S101  what `partitions` returned
-        layout = self._options.view.layout
-        with naming_worker(), self._options.open() as store:
-            at, spans = partition.at, iter(partition.spans)
-            if at is None:
-                at = store.position()
-                spans = store.plan(at, self._options.rows)
-            for span in spans:
-                for page in store.scan(span, at):
-                    yield from batches(page, store.changed_since(page, at), layout)
+        return self._options.batches(partition.at, partition.spans)
 
 
 def _config(options: Mapping[str, str]) -> StoreConfig:
@@ -170,15 +158,3 @@ def _config(options: Mapping[str, str]) -> StoreConfig:
     if "config" in options:
         return StoreConfig.of_file(Path(options["config"]))
     raise UsageError(f"the source {FORMAT} takes the option 'config', a properties file")
-
-
-def _planned(options: Mapping[str, str]) -> tuple[Position, list[list[Span]]] | None:
-    if "position" not in options:
-        return None
-    groups: list[list[list[Any]]] = json.loads(options["partitions"])
-    spans = [[Span(b64decode(token), rows) for token, rows in group] for group in groups]
-    return Position(*json.loads(options["position"])), spans
-
-
-def _span_text(span: Span) -> list[Any]:
-    return [b64encode(span.token).decode(), span.rows]

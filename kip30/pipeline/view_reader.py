@@ -1,11 +1,11 @@
-"""Reading a view of a live store in the waves of a run: its position, plan and DataFrames."""
+"""Reading a view of a live store in the waves of a run: its position, plan and tasks."""
 
 import json
 import shutil
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from kip30.driver.scanning import Layout, Position, Row, ScanDriver, Span, View
 from kip30.errors import UsageError
@@ -13,7 +13,8 @@ from kip30.names import unescape
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.run_directory import RunDirectory, write_whole
 from kip30.pipeline.session import slots
-from kip30.pipeline.source import FORMAT, ScanOptions
+from kip30.pipeline.source import ScanOptions
+from kip30.pipeline.wave_files import ScanTasks
 from kip30.pipeline.waves import partitions
 from kip30.runtime.resolution import scanner
 
@@ -59,15 +60,14 @@ class ViewReader:
             self._run.manifest.source = self._facts(store, at)
         self._run.save_plan(spans)
 
-    def frame(self, spans: Sequence[Span]) -> DataFrame:
-        """Return the records of *spans*, in about as many partitions as tasks run at a time."""
+    def tasks(self, spans: Sequence[Span]) -> ScanTasks:
+        """Return the scan of *spans* by about as many tasks as run at a time."""
         options = ScanOptions(
             self._endpoint.config,
             self._endpoint.view(self._scratch),
             request_seconds=self._request_seconds,
-            planned=(self._position, partitions(spans, slots(self._spark))),
         )
-        return self._spark.read.format(FORMAT).options(**options.texts()).load()
+        return ScanTasks(options, self._position, partitions(spans, slots(self._spark)))
 
     def finish(self) -> None:
         """Note the position at the end, and delete what the store kept for this run."""

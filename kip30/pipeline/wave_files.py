@@ -1,40 +1,88 @@
-"""The Parquet files of a run: written, read back, and only then counted as there."""
+"""The Parquet files of the waves of a run."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from kip30.errors import StoreError
+from kip30.driver.scanning import Position, Span
 from kip30.pipeline.manifest import DataFile, Digest, Wave
-from kip30.pipeline.record_digests import digest_of, measured
 from kip30.pipeline.run_directory import RunDirectory
+from kip30.pipeline.scan_files import COLUMNS, ScanFile, write_scan
+from kip30.pipeline.source import ScanOptions
 from kip30.pipeline.wave_runner import WaveResult
 
+SCANNED = "data"
+"""The folder of the files of a scan."""
+
+_COUNTS = ("moving", "rejected", "value_bytes")
 _PATTERN = re.compile(r"[\\*?\[\]{}^]")
 
 
 def write_files(run: RunDirectory, kind: str, wave: int, rows: DataFrame) -> tuple[DataFile, ...]:
     """Write *rows*, of a wave of *run*, into the folder *kind*, in one job of Spark."""
     folder = run.wave_folder(kind, wave)
-    rows.write.mode("overwrite").option("compression", "zstd").parquet(str(folder))
+    rows.write.mode("overwrite").option("compression", "zstd").parquet(local_path(folder))
     return run.files_in(folder)
 
 
-def write_wave(run: RunDirectory, kind: str, wave: int, rows: DataFrame) -> WaveResult:
-    """Write *rows*, which have a digest, and read back what is on the disk.
+@dataclass(frozen=True, slots=True)
+class ScanTasks:
+    """The scan of a wave, by tasks.
 
-    Raises:
-        StoreError: The files hold other rows than were written.
+    Attributes:
+        options: The view.
+        at: The position.
+        spans: Those of each task.
     """
-    written, expected = measured(rows, wave)
-    files = write_files(run, kind, wave, written)
-    found = digest_of(read_parquet(rows.sparkSession, run.path, files, rows.schema))
-    if found != expected.get:
-        raise StoreError(f"wave {wave} in {run.path} holds other rows than were written: {found}")
-    return WaveResult(found.digest, found.counts, files)
+
+    options: ScanOptions
+    at: Position
+    spans: Sequence[Sequence[Span]]
+
+
+def write_scanned(
+    spark: SparkSession,
+    run: RunDirectory,
+    wave: int,
+    scan: ScanTasks,
+    columns: Sequence[str] | None = None,
+) -> WaveResult:
+    """Let the tasks of *scan* write what they read into the folder ``data``, in one job of Spark.
+
+    Each has read its files back (`scan_files.write_scan`, which *columns* are given to). What
+    other attempts left is deleted: it is in no result.
+    """
+    folder = run.wave_folder(SCANNED, wave)
+    folder.mkdir(mode=0o700)
+    found = [ScanFile(*row) for row in _of_tasks(spark, scan, folder, columns).collect()]
+    for left in {one.name for one in folder.iterdir()} - {one.name for one in found}:
+        (folder / left).unlink(missing_ok=True)
+    digest = sum((Digest(one.rows, int(one.total), one.xor) for one in found), Digest())
+    counts = {name: sum(getattr(one, name) for one in found) for name in _COUNTS}
+    below = folder.relative_to(run.path)
+    files = tuple(DataFile(str(below / one.name), one.size, one.checksum) for one in found)
+    return WaveResult(digest, counts, files)
+
+
+def _of_tasks(
+    spark: SparkSession, scan: ScanTasks, folder: Path, columns: Sequence[str] | None
+) -> DataFrame:
+    options, at, spans = scan.options, scan.at, scan.spans
+
+    def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in numbers):
+            for written in write_scan(options.batches(at, spans[number]), folder, columns):
+                row: list[Any] = [[one] for one in written]
+                yield pa.RecordBatch.from_arrays(list(map(pa.array, row)), names=written._fields)
+
+    return spark.range(0, len(spans), 1, len(spans)).mapInArrow(write, COLUMNS)
 
 
 def only_wave(files: tuple[DataFile, ...], rows: int, seconds: float) -> Wave:
@@ -60,6 +108,11 @@ def read_parquet(
     return spark.read.schema(schema).parquet(*names)
 
 
+def local_path(path: Path) -> str:
+    """Return *path* for Spark, which looks for one without a scheme where Hadoop is configured."""
+    return f"file://{path.absolute()}"
+
+
 def literal_path(path: Path) -> str:
     """Return *path* for Spark's readers, which take some characters for a pattern."""
-    return _PATTERN.sub(r"\\\g<0>", str(path))
+    return _PATTERN.sub(r"\\\g<0>", local_path(path))

@@ -17,6 +17,7 @@ from kip30.cli._exit_codes import Status
 from kip30.cli.program import program
 from kip30.errors import StoreError
 from kip30.pipeline.endpoints import SnapshotEndpoint
+from kip30.pipeline.manifest import FORMAT
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.snapshot import JOB
 from kip30.pipeline.snapshot_files import SnapshotFiles
@@ -118,7 +119,7 @@ def _not_done(run: Path, found: dict[str, Any]) -> None:
 
 
 def _newer(run: Path, found: dict[str, Any]) -> None:
-    (run / "manifest.json").write_text(json.dumps(found | {"format": 2}))
+    (run / "manifest.json").write_text(json.dumps(found | {"format": FORMAT + 1}))
 
 
 def _of_another_job(run: Path, found: dict[str, Any]) -> None:
@@ -159,7 +160,7 @@ def _with_holes(run: Path, _found: dict[str, Any]) -> None:
 _DAMAGES = [
     (_without_manifest, "manifest.json"),
     (_not_done, "is not done"),
-    (_newer, "the format 2"),
+    (_newer, f"the format {FORMAT + 1}"),
     (_of_another_job, "a run of diff"),
     (_torn, "damaged"),
     (_without_file, "of wave 0, is missing"),
@@ -183,7 +184,7 @@ def test_a_snapshot_that_is_not_whole(
 
 @pytest.mark.parametrize(
     ("damage", "told"),
-    [*_DAMAGES, (_other, "wave 0 are not those"), (_with_holes, "wave 0 are not those")],
+    [*_DAMAGES, (_other, "wave 0, is not as"), (_with_holes, "wave 0, is not as")],
 )
 @pytest.mark.parametrize("job", others_large(["restore", "diff"]))
 def test_of_a_snapshot_that_is_not_whole_nothing_is_written(

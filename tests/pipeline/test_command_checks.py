@@ -9,7 +9,7 @@ import pytest
 from kip30.cli._exit_codes import Status
 from kip30.config.extras import how_to_install
 from kip30.pipeline import requirements
-from kip30.pipeline.requirements import check_requirements
+from kip30.pipeline.requirements import _NEEDED, check_requirements
 from tests.unit.cli.conftest import heeded_signals, shell
 from tests.unit.cli.shell import Shell, without
 
@@ -42,7 +42,7 @@ def _fails(shell: Shell, status: Status, *words: str) -> str:
     return result.stderr
 
 
-@pytest.mark.parametrize("package", ["pyspark", "pandas", "pyarrow", "matplotlib", "jinja2"])
+@pytest.mark.parametrize("package", _NEEDED)
 def test_without_spark_the_extra_is_named(shell: Shell, package: str) -> None:
     result = without(package, "pipeline", "snapshot", str(shell.properties), "--out", "run")
     assert result.returncode == Status.USAGE

@@ -263,7 +263,7 @@ def crash_at(patch: pytest.MonkeyPatch, point: str) -> None:
     if point == "claims":
         patch.setattr(view_reader.ViewReader, "note_claims", lambda *_, **__: crash())
     if point == "files":
-        patch.setattr(RunDirectory, "files_in", lambda *_: crash())
+        patch.setattr(snapshot, "write_scanned", lambda *_: crash())
 
 
 def test_a_resume_with_another_namespace(spark: SparkSession, source: Path, tmp_path: Path) -> None:
@@ -294,24 +294,6 @@ def test_another_store_at_the_same_place(spark: SparkSession, source: Path, tmp_
     again = take(spark, source, out, span_rows=10, resume=True)
     assert again.ending is JobEnding.INCOMPLETE
     assert "another database" in again.reason
-
-
-def test_files_that_are_not_what_was_written(
-    spark: SparkSession, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A wave is read back before it counts as done."""
-    files_in = RunDirectory.files_in
-    lost = iter([1])
-
-    def lose_one(run: RunDirectory, folder: Path) -> object:
-        found = files_in(run, folder)
-        return found[next(lost, 0) :]
-
-    monkeypatch.setattr(RunDirectory, "files_in", lose_one)
-    out = tmp_path / "out"
-    report = take(spark, source, out, span_rows=50)
-    assert values_of(spark, out) == VALUES
-    assert report.waves[0]["attempts"] == 2
 
 
 def test_manifests_of_another_time(spark: SparkSession, source: Path, tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ VALUES = {f"n{number % 5}/k{number:03}": b"v%d" % number for number in range(300
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from kip30.pipeline import run_directory, snapshot, view_reader, wave_files
+from kip30.pipeline import run_directory, snapshot, view_reader
 from kip30.pipeline.endpoints import parse_endpoint
 from kip30.pipeline.session import open_session
 source, out, point = sys.argv[1:]
 owner, name = {
     "planned": (run_directory.RunDirectory, "save_plan"),
-    "written": (wave_files, "write_files"),
+    "written": (snapshot, "write_scanned"),
     "entered": (snapshot._Snapshot, "_wave"),
     "read": (view_reader.ViewReader, "finish"),
 }[point]

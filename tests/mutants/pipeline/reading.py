@@ -19,12 +19,12 @@ _PUSH = '''
 
     @override
     def partitions('''
-_ALL = "                    yield from batches(page, store.changed_since(page, at), layout)"
+_ALL = "        return self._options.batches(partition.at, partition.spans)"
 _SOME = """
-                    for batch in batches(page, store.changed_since(page, at), layout):
-                        keys = batch.column(0).to_pylist()
-                        wanted = [self._wanted in {None, key} for key in keys]
-                        yield batch.filter(pa.array(wanted))
+        for batch in self._options.batches(partition.at, partition.spans):
+            keys = batch.column(0).to_pylist()
+            wanted = [self._wanted in {None, key} for key in keys]
+            yield batch.filter(pa.array(wanted))
 """
 
 READING: dict[str, Mutant] = {
@@ -32,21 +32,21 @@ READING: dict[str, Mutant] = {
         "tests/pipeline/test_five_stores.py"
         "::test_a_snapshot_of_one_store_is_restored_in_another[embedded-embedded]",
         (
-            "restore_and_migrate.py",
-            "return rows.select(",
-            'return rows.where(f.length("value") > 0).select(',
+            "bulk_write.py",
+            'if not under or key.startswith(f"{under}/")',
+            'if value and (not under or key.startswith(f"{under}/"))',
         ),
     ),
     "P03-digest-without-the-key": mutant(
         f"{_SNAPSHOT}::test_digests_tell_values_and_keys_apart",
-        ("record_digests.py", "else f.xxhash64(key, value)", "else f.xxhash64(value)"),
+        ("scan_files.py", "[hashed(key, _SEED) for key in keys]", "[_SEED for _ in keys]"),
     ),
     "P03-digest-with-the-version": mutant(
         f"{_SNAPSHOT}::test_how_it_is_cut_changes_nothing[7-1]",
         (
-            "record_digests.py",
-            "else f.xxhash64(key, value)",
-            'else f.xxhash64(key, value, "version")',
+            "scan_files.py",
+            "digests(keys, values, is_raw=is_raw)",
+            'digests(list(map(str.encode, map(str, batch["version"]))), values, is_raw=is_raw)',
         ),
     ),
     "P03-a-slot-without-spans-loses-them": mutant(
@@ -77,8 +77,8 @@ READING: dict[str, Mutant] = {
         f"{_STORES}::test_writers_between_the_plan_and_the_waves[etcd]",
         (
             "source.py",
-            "at, spans = partition.at, iter(",
-            "at, spans = store.position(), iter(",
+            "for page in store.scan(span, at):",
+            "for page in store.scan(span, store.position()):",
         ),
     ),
     "P05-moving-is-not-marked": mutant(
@@ -148,7 +148,6 @@ READING: dict[str, Mutant] = {
             '"spark.ui.enabled": "false", "spark.sql.python.filterPushdown.enabled": "true",',
         ),
         ("source.py", "\n    @override\n    def partitions(", _PUSH),
-        ("source.py", "planned=None)}", 'planned=None), "_wanted": self._wanted}'),
         ("source.py", _ALL, _SOME.strip("\n")),
     ),
 }

@@ -34,15 +34,15 @@ def test_a_page_may_have_rejected_keys_only() -> None:
 
 def test_pages_of_small_rows_double_up_to_a_limit() -> None:
     size, sizes = PageSize(), list[int]()
-    for _ in range(7):
+    for _ in range(12):
         sizes.append(size.rows)
         size.adapt(page(size.rows, 10))
-    assert sizes == [256, 512, 1024, 2048, 4096, 5000, 5000]
+    assert sizes == [8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 5000, 5000]
 
 
 def test_pages_of_large_rows_have_four_mebibytes() -> None:
     size = PageSize()
-    size.adapt(page(16, MIB))
+    size.adapt(page(8, MIB))
     assert size.rows == 4
     size.adapt(page(4, 16 * MIB))
     assert size.rows == 1
@@ -53,10 +53,10 @@ def test_pages_of_large_rows_have_four_mebibytes() -> None:
 
 
 def test_a_store_may_set_a_lower_limit() -> None:
-    size = PageSize(most=100)
-    assert size.rows == 100
-    size.adapt(page(100, 1))
-    assert size.rows == 100
+    size = PageSize(most=10)
+    size.adapt(page(8, 1))
+    assert size.rows == 10
+    assert PageSize(most=5).rows == 5
 
 
 def test_the_key_of_a_claim_has_escaped_names() -> None:

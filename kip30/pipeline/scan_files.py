@@ -1,0 +1,208 @@
+"""Parquet files of a scan: each is written, read back and compared by the task that scanned it.
+
+Spark has no part in their bytes. A file has one group of rows, and is cut by its size, so a reader
+needs about as much memory as `FILE_BYTES`, whatever size the values have.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b, file_digest
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from kip30.errors import StoreError
+from kip30.pipeline.manifest import DataFile
+
+FILE_BYTES = 16 * 1024 * 1024
+"""At about this size of its rows, before compression, a file ends."""
+
+_CHECKSUM_BYTES = 16
+_FEW_VALUES = ["kind", "owner", "rejected"]
+_SEED = 42
+_FLAGS = (bytes(4), bytes([1, 0, 0, 0]))
+_MEASURES = (pa.field("value_bytes", pa.int32()), pa.field("digest", pa.int64()))
+
+
+class ScanFile(NamedTuple):
+    """A file that was written and read back, and the measures of its rows.
+
+    Attributes:
+        name: That in its folder.
+        size: In bytes.
+        checksum: `checksum_of` it.
+        rows: How many records there are.
+        total: The sum of their digests, as text, because it may have more than 64 bits.
+        xor: The exclusive or of their digests.
+        moving: How many were changed after the position.
+        rejected: How many further rows are no records.
+        value_bytes: How many bytes all values have.
+    """
+
+    name: str
+    size: int
+    checksum: str
+    rows: int
+    total: str
+    xor: int
+    moving: int
+    rejected: int
+    value_bytes: int
+
+
+COLUMNS = (
+    "name string, size bigint, checksum string, rows bigint, total string, xor bigint,"
+    " moving bigint, rejected bigint, value_bytes bigint"
+)
+"""The columns of `ScanFile` for Spark."""
+
+
+def write_scan(
+    batches: Iterable[pa.RecordBatch], folder: Path, columns: Sequence[str] | None = None
+) -> Iterator[ScanFile]:
+    """Write *batches* of a scan into files of *folder*, and yield each once it is on the disk.
+
+    A file has a name of this attempt alone: another one of the same task never meets it.
+
+    Args:
+        batches: With the columns of `kip30.pipeline.schemas`.
+        folder: It exists.
+        columns: Those to keep; *path* is then named *key*. None: all, *value_bytes* and *digest*
+            included.
+
+    Raises:
+        StoreError: A file does not hold what was written.
+        OSError: The folder cannot be written.
+    """
+    for table in _tables(map(_with_digest, batches)):
+        yield _written(table, folder, columns)
+
+
+def checksum_of(file: Path) -> str:
+    """Return what any change of *file* changes."""
+    with file.open("rb") as opened:
+        return file_digest(opened, lambda: blake2b(digest_size=_CHECKSUM_BYTES)).hexdigest()
+
+
+def read_whole(folder: Path, file: DataFile) -> pa.Table:
+    """Return the rows of *file*, checked against its checksum.
+
+    Raises:
+        StoreError: It is missing, or not as it was written; the message names it.
+    """
+    path = folder / file.name
+    try:
+        data = path.read_bytes()
+        if file.checksum == _checksum(data):
+            return _parsed(data)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+    raise StoreError(f"{path} is not as it was written: its checksum differs")
+
+
+def slices(table: pa.Table, size: int) -> Iterator[pa.Table]:
+    """Yield the rows of *table* in parts of about *size* bytes."""
+    rows = max(1, len(table) * size // max(table.nbytes, 1))
+    for first in range(0, len(table), rows):
+        yield table.slice(first, rows)
+
+
+def digests(keys: Sequence[bytes], values: Sequence[bytes | None], *, is_raw: bool) -> list[int]:
+    """Return for each record what `record_digests.with_digest` makes Spark compute."""
+    hashed = xxhash.xxh64_intdigest
+    found = [hashed(key, _SEED) for key in keys]
+    if is_raw:
+        found = [hashed(_FLAGS[v is None], seed) for v, seed in zip(values, found, strict=True)]
+    pairs = zip(values, found, strict=True)
+    found = [seed if value is None else hashed(value, seed) for value, seed in pairs]
+    signed: list[int] = np.array(found, dtype=np.uint64).view(np.int64).tolist()
+    return signed
+
+
+def _with_digest(batch: pa.RecordBatch) -> pa.RecordBatch:
+    is_raw = "path" in batch.schema.names
+    keys: Any = batch.column("path" if is_raw else "key").cast(pa.binary()).to_pylist()
+    values: Any = batch.column("value").to_pylist()
+    sizes = pa.array([len(one or b"") for one in values], pa.int32())
+    hashes = pa.array(digests(keys, values, is_raw=is_raw), pa.int64())
+    schema = pa.schema([*batch.schema, *_MEASURES])
+    return pa.RecordBatch.from_arrays([*batch.columns, sizes, hashes], schema=schema)
+
+
+def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    kept: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        kept.append(batch)
+        size += batch.nbytes
+        if size >= FILE_BYTES:
+            yield pa.Table.from_batches(kept)
+            kept, size = [], 0
+    if kept:
+        yield pa.Table.from_batches(kept)
+
+
+def _written(table: pa.Table, folder: Path, columns: Sequence[str] | None) -> ScanFile:
+    kept = table if columns is None else _only(table, columns)
+    path = folder / f"part-{uuid4().hex}.parquet"
+    _write(path, kept)
+    data = path.read_bytes()
+    try:
+        found = _parsed(data)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{path} cannot be read back: {error}") from error
+    if not found.equals(kept):
+        raise StoreError(f"{path} holds other rows than were written")
+    return _measured(path.name, data, table)
+
+
+def _only(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    names = ["key" if name == "path" else name for name in columns]
+    return table.select(list(columns)).rename_columns(names)
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        pq.write_table(
+            table,
+            file,
+            compression="zstd",
+            row_group_size=max(1, len(table)),
+            use_dictionary=[name for name in _FEW_VALUES if name in table.schema.names],
+            write_page_checksum=True,
+        )
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _parsed(data: bytes) -> pa.Table:
+    return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read()
+
+
+def _checksum(data: bytes) -> str:
+    return blake2b(data, digest_size=_CHECKSUM_BYTES).hexdigest()
+
+
+def _measured(name: str, data: bytes, table: pa.Table) -> ScanFile:
+    is_record: Any = table.column("rejected").is_null().to_pylist()
+    hashes: Any = table.column("digest").to_pylist()
+    moving: Any = table.column("moving").to_pylist()
+    sizes: Any = table.column("value_bytes").to_pylist()
+    of_records = [one for one, counts in zip(hashes, is_record, strict=True) if counts]
+    return ScanFile(
+        name=name,
+        size=len(data),
+        checksum=_checksum(data),
+        rows=len(of_records),
+        total=str(sum(of_records)),
+        xor=int(np.bitwise_xor.reduce(np.array(of_records, dtype=np.int64), initial=0)),
+        moving=sum(one and counts for one, counts in zip(moving, is_record, strict=True)),
+        rejected=len(table) - len(of_records),
+        value_bytes=sum(sizes),
+    )
