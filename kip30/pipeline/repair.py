@@ -36,7 +36,7 @@ from kip30.pipeline.repair_writes import (
 )
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.run_leader import drive
+from kip30.pipeline.run_leader import RunLeader, drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
@@ -45,6 +45,7 @@ from kip30.pipeline.wave_files import only_wave, read_parquet, write_files
 JOB = "repair"
 _PLAN = "plan"
 _OUTCOMES = "outcomes"
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,13 +170,11 @@ class _Repair:
             actions = count_actions(planned)
             extra = 0 if self._options.delete_extra else actions.pop(DELETE)
         counts = actions | {"extra": extra}
-        with self._fence() as fence:
+        with self._leader() as leader:
             try:
-                files = self._write(planned, fence)
+                files, outcomes, found = self._written(planned, leader)
             except (Kip30Error, JobFailedError) as error:
                 return self._incomplete(str(error))
-        outcomes = read_parquet(self._spark, self._run.path, files, OUTCOMES)
-        found = outcome_counts(outcomes)
         counts |= {outcome.value: found[outcome.value] for outcome in WriteOutcome}
         if counts["fenced"] or counts["unknown"]:
             self._run.manifest.counts = counts
@@ -188,13 +187,29 @@ class _Repair:
         return read_plan(self._spark, self._options.plan, self._diff)
 
     @contextmanager
-    def _fence(self) -> Generator[Fence | None]:
+    def _leader(self) -> Generator[RunLeader | None]:
         """Lead the run on the right side. A driver that crashed leads up to its session timeout."""
         if not self._options.fence:
             yield None
             return
         with drive(self._diff.right.config, self._run.manifest.run) as leader:
-            yield leader.fence()
+            yield leader
+
+    def _written(
+        self, planned: DataFrame, leader: RunLeader | None
+    ) -> tuple[tuple[DataFile, ...], DataFrame, dict[str, int]]:
+        """Return the files of the outcomes, what is in them, and how many there are of each.
+
+        If the session of this process was lost meanwhile, all of it is repeated with the fence of
+        the next term, which changes nothing that was written.
+        """
+        for _ in range(_ATTEMPTS):
+            files = self._write(planned, None if leader is None else leader.fence())
+            outcomes = read_parquet(self._spark, self._run.path, files, OUTCOMES)
+            found = outcome_counts(outcomes)
+            if not found["fenced"]:
+                break
+        return files, outcomes, found
 
     def _write(self, planned: DataFrame, fence: Fence | None) -> tuple[DataFile, ...]:
         tasks = slots(self._spark)

@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from kip30.driver.records import Fence
 from kip30.driver.scanning import Span
-from kip30.errors import FencedError, UnavailableError
+from kip30.errors import UnavailableError
 from kip30.pipeline import snapshot
 from kip30.pipeline.bulk_write import (
     ALL_OUTCOMES,
@@ -27,7 +27,7 @@ from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.run_leader import drive
+from kip30.pipeline.run_leader import RunLeader, drive
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
@@ -91,8 +91,8 @@ class _Restore:
             self._run.save_plan(source.spans())
         self._progress.begin(manifest)
         try:
-            with self._fence() as fence:
-                self._write_waves(source, fence)
+            with self._leader() as leader:
+                self._write_waves(source, leader)
         except IncompleteRunError as error:
             return self._report(JobEnding.INCOMPLETE, str(error))
         return self._finished()
@@ -120,16 +120,18 @@ class _Restore:
         return endpoint, report.reason if report.ending is JobEnding.INCOMPLETE else None
 
     @contextmanager
-    def _fence(self) -> Generator[Fence | None]:
+    def _leader(self) -> Generator[RunLeader | None]:
         """Lead the run on the target. A driver that crashed leads up to its session timeout."""
         if not self._options.fence:
             yield None
             return
         with drive(self._options.target.config, self._run.manifest.run) as leader:
-            yield leader.fence()
+            yield leader
 
-    def _write_waves(self, source: SnapshotFiles, fence: Fence | None) -> None:
+    def _write_waves(self, source: SnapshotFiles, leader: RunLeader | None) -> None:
         def wave(number: int, spans: Sequence[Span]) -> WaveResult:
+            # Each time, because a session that was lost meanwhile has ended the term before.
+            fence = None if leader is None else leader.fence()
             return self._wave(number, self._outcomes(source, spans, fence))
 
         run_waves(self._run, wave, slots(self._spark), self._progress)
@@ -161,7 +163,7 @@ class _Restore:
             files = write_files(self._run, _OUTCOMES, number, outcomes)
             counts = outcome_counts(self._read(files))
         if counts["fenced"]:
-            raise FencedError(f"another process took over this run: {counts['fenced']} writes")
+            raise UnavailableError(f"the leadership ended before {counts['fenced']} writes")
         if counts["unknown"]:
             raise UnavailableError(f"{counts['unknown']} writes had no certain answer")
         return WaveResult(Digest(sum(counts.values())), counts, files)

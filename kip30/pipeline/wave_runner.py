@@ -9,8 +9,8 @@ from kip30.driver.scanning import Span
 from kip30.errors import (
     AuthenticationError,
     ConfigError,
-    FencedError,
     Kip30Error,
+    NotElectedError,
     PositionLostError,
     UnsupportedError,
 )
@@ -23,7 +23,7 @@ from kip30.pipeline.waves import Waves
 _log: logging.Logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 2
-_FINAL = (PositionLostError, AuthenticationError, ConfigError, FencedError, UnsupportedError)
+_FINAL = (PositionLostError, AuthenticationError, ConfigError, NotElectedError, UnsupportedError)
 """Another attempt would end in the same way."""
 
 

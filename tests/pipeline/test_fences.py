@@ -1,6 +1,7 @@
 """Jobs that write, and whose driver another one replaces before their tasks begin."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,39 @@ def replaced_at_its_fence(target: Path, patch: pytest.MonkeyPatch) -> None:
         found = fence(self, timeout_seconds=timeout_seconds)
         patch.setattr(RunLeader, "fence", fence)
         self.close()
+        self._patience = 0.1
         with PluginLocator().startup(target) as client, RunLeader(client, self._run) as successor:
             assert successor.fence().epoch > found.epoch
         return found
 
     patch.setattr(RunLeader, "fence", late)
+
+
+@pytest.mark.case("P08")
+@pytest.mark.parametrize("job", [fed, migrated, repaired])
+def test_a_driver_whose_session_is_lost_is_elected_again_and_goes_on(
+    spark: SparkSession, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Job
+) -> None:
+    source = stores.config("embedded", f"lost-from-{job.__name__}")
+    target = stores.config("embedded", f"lost-to-{job.__name__}")
+    fill(source, VALUES)
+    fill(target, {})
+    epochs: list[int] = []
+    fence = RunLeader.fence
+
+    def lost(self: RunLeader, *, timeout_seconds: float | None = None) -> Fence:
+        found = fence(self, timeout_seconds=timeout_seconds)
+        if not epochs:
+            resources: Any = self._election._store.backend
+            resources._resources.sessions.expire()
+        epochs.append(found.epoch)
+        return found
+
+    monkeypatch.setattr(RunLeader, "fence", lost)
+    report = job(spark, source, target, tmp_path / "run")
+    if report.ending is JobEnding.INCOMPLETE:  # a feed that is called once applies a batch once
+        assert job is fed
+        options = feed.FeedOptions(**_ends(source, target), out=tmp_path / "run", once=True)
+        report = feed.run(spark, replace(options, resume=True))
+    assert report.ending is JobEnding.DONE
+    assert contents(target, list(VALUES)) == VALUES

@@ -14,8 +14,8 @@ from kip30.driver.scanning import Span
 from kip30.errors import (
     AuthenticationError,
     ConfigError,
-    FencedError,
     Kip30Error,
+    NotElectedError,
     PositionLostError,
     StoreError,
     UnavailableError,
@@ -180,7 +180,7 @@ def test_a_span_that_fails_is_named(run: RunDirectory, job: Job, error: Exceptio
 
 
 @pytest.mark.parametrize(
-    "kind", [PositionLostError, AuthenticationError, ConfigError, FencedError, UnsupportedError]
+    "kind", [PositionLostError, AuthenticationError, ConfigError, NotElectedError, UnsupportedError]
 )
 def test_an_error_that_comes_again_ends_at_once(
     run: RunDirectory, job: Job, kind: type[Kip30Error]
