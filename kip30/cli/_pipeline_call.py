@@ -15,11 +15,12 @@ from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._pipeline_progress import shown
 from kip30.cli._store_options import StoreChoice, opens_store
-from kip30.errors import StoreError, UsageError
+from kip30.errors import StoreError, UnavailableError, UsageError
 from kip30.pipeline.endpoints import Endpoint, parse_endpoint
 from kip30.pipeline.job_errors import JobFailedError
+from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.run_directory import check_usable
+from kip30.pipeline.run_directory import check_usable, read_manifest
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.worker_config import is_shared, shipped
 
@@ -58,6 +59,7 @@ class JobCall:
     as_json: bool
     request_seconds: float | None
     span_rows: int | None
+    conf: tuple[str, ...]
 
     def endpoint(self, text: str) -> Endpoint:
         """Return what *text* names, ready for the workers of the master.
@@ -129,14 +131,46 @@ class JobCall:
     def _run(self, job: Any, options: Any) -> Report:
         session = self.job("session").running_session
         with (
-            session(self.master, remote=self.remote) as spark,
+            session(self.master, remote=self.remote, conf=self._conf()) as spark,
             shown(as_json=self.as_json) as progress,
         ):
-            report: Report = job.run(spark, options, progress)
+            try:
+                report: Report = job.run(spark, options, progress)
+            except Exception as error:
+                reason = self.job("session").why_ended(spark)
+                if not reason:
+                    raise
+                return self._stopped(reason, error)
+            if report.ending is JobEnding.INCOMPLETE:
+                reason = self.job("session").why_ended(spark)
+                report = replace(report, reason=reason or report.reason)
         return report
+
+    def _stopped(self, reason: str, error: Exception) -> Report:
+        """Return the report on a run whose Spark is gone, from what the run has noted.
+
+        Raises:
+            UnavailableError: There is no run yet.
+        """
+        if self.out is None or not (self.out / MANIFEST_NAME).exists():
+            raise UnavailableError(reason) from error
+        manifest = read_manifest(self.out)
+        return Report.of(manifest, JobEnding.INCOMPLETE, reason=reason)
+
+    def _conf(self) -> dict[str, str]:
+        """Return the settings of Spark's that were given.
+
+        Raises:
+            UsageError: One is not written KEY=VALUE.
+        """
+        for one in self.conf:
+            if not all(one.partition("=")):
+                raise UsageError(f"--conf {one}: write it as KEY=VALUE")
+        return {key: value for key, _, value in (one.partition("=") for one in self.conf)}
 
     def _check(self, options: Any) -> None:
         """Check the options and the run directory before Spark starts, which takes seconds."""
+        self._conf()
         if hasattr(options, "check"):
             options.check()
         if self.out is not None:
@@ -177,6 +211,12 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
         metavar="NUMBER",
         type=click.IntRange(min=1),
         help="About how many rows a span has, the unit of a resume.",
+    )
+    @click.option(
+        "--conf",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A setting of Spark's, such as spark.driver.memory=2g.",
     )
     @_output.as_json
     @opens_store

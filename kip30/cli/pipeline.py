@@ -23,6 +23,7 @@ from kip30.pipeline.endpoints import (
     target_endpoint,
 )
 from kip30.pipeline.foreign_hint import with_hint
+from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.same_store import is_same_store
 
 _left = click.argument("a")
@@ -34,6 +35,9 @@ _no_fence = click.option(
     "--no-fence",
     is_flag=True,
     help="Write without a fence: cheaper, but a driver that was replaced may still write.",
+)
+_rate_option = click.option(
+    "--rate", metavar="NUMBER", type=float, help="The most writes per second, in all."
 )
 _accept_store = click.option(
     "--accept-store",
@@ -80,9 +84,7 @@ def _copies(copy: Any) -> Any:
         job_options,
         _accept_store,
         _no_fence,
-        click.option(
-            "--rate", metavar="NUMBER", type=float, help="The most writes per second, in all."
-        ),
+        _rate_option,
         _into,
         _right,
         _left,
@@ -149,10 +151,11 @@ def diff(  # noqa: PLR0913  an argument for each option
 )
 @click.option(
     "--plan",
-    metavar="FILE",
+    metavar="RUN",
     type=click.Path(path_type=Path),
-    help="The plan of a run without --apply, which names what may be deleted.",
+    help="Do exactly what this run without --apply has planned.",
 )
+@_rate_option
 @_no_fence
 @job_options
 def repair(  # noqa: PLR0913  an argument for each option
@@ -162,18 +165,20 @@ def repair(  # noqa: PLR0913  an argument for each option
     apply: bool,
     delete_extra: bool,
     plan: Path | None,
+    rate: float | None,
     no_fence: bool,
 ) -> int:
     """Make B of the finished run DIFF equal to A, by compare-and-set at the versions it saw."""
-    if not (diff_run / "manifest.json").exists():
+    if not (diff_run / MANIFEST_NAME).exists():
         raise UsageError(f"{diff_run} is no run of diff: it has no manifest.json")
     if delete_extra and apply and plan is None:
         raise click.UsageError("--delete-extra needs --plan, the plan of a run without --apply")
-    if plan is not None and not plan.is_file():
-        raise UsageError(f"--plan {plan}: there is no such file")
+    if plan is not None and not (plan / MANIFEST_NAME).exists():
+        raise UsageError(f"--plan {plan}: there is no run in it")
     job = call.job("repair")
     own = {"diff": diff_run, "apply": apply, "delete_extra": delete_extra, "plan": plan}
-    return call.run(job, call.options(job.RepairOptions, **own, fence=not no_fence))
+    own |= {"rate": _rate(rate), "fence": not no_fence}
+    return call.run(job, call.options(job.RepairOptions, **own))
 
 
 @command.command("feed")
@@ -205,6 +210,7 @@ def repair(  # noqa: PLR0913  an argument for each option
     is_flag=True,
     help="Also replace and delete what programs wrote at B, instead of naming it as a conflict.",
 )
+@_rate_option
 @_accept_store
 @job_options
 def feed(  # noqa: PLR0913  an argument for each option
@@ -217,6 +223,7 @@ def feed(  # noqa: PLR0913  an argument for each option
     interval: float,
     max_delete: int | None,
     overwrite: bool,
+    rate: float | None,
     accept_stores: tuple[str, ...],
 ) -> int:
     """Follow the changes of the store A, into files below RUN or into the store B.
@@ -231,7 +238,7 @@ def feed(  # noqa: PLR0913  an argument for each option
     target = None if b is None else target_endpoint(call.endpoint(b))
     if target is not None:
         _check_different(source, target)
-    if after is not None and not (after / "manifest.json").exists():
+    if after is not None and not (after / MANIFEST_NAME).exists():
         raise UsageError(f"--after {after}: there is no run in it")
     job = call.job("feed")
     own = {
@@ -242,6 +249,7 @@ def feed(  # noqa: PLR0913  an argument for each option
         "interval": interval,
         "max_delete": max_delete,
         "overwrite": overwrite,
+        "rate": _rate(rate),
         "accept_stores": accept_stores,
     }
     return call.run(job, call.options(job.FeedOptions, **own))

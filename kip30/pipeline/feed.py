@@ -118,8 +118,13 @@ class _Feed:
         target = self._options.target
         if target is None:
             return FilesSink(self._run.path / _OUT)
-        run, overwrite = self._run.manifest.run, self._options.overwrite
-        return StoreSink(target.config, run, slots(spark), overwrite=overwrite)
+        return StoreSink(
+            target.config,
+            self._run.manifest.run,
+            slots(spark),
+            overwrite=self._options.overwrite,
+            rate=self._options.rate,
+        )
 
     def _begin(self, files: TailFiles) -> None:
         """Make the first segment, which holds the position to begin at."""

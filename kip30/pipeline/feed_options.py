@@ -38,6 +38,7 @@ class FeedOptions:
             changes says is not limited.
         overwrite: Whether to replace and delete at *target* also what programs wrote there. Without
             it that is a conflict: it stays, and is named.
+        rate: How many writes a second may go to *target*; None: as many as it takes.
         accept_stores: Stores that *source* and *target* may be from now on, as the errors name them
             that are raised if one is another store than before.
     """
@@ -53,6 +54,7 @@ class FeedOptions:
     request_seconds: float | None = None
     max_delete: int | None = None
     overwrite: bool = False
+    rate: float | None = None
     accept_stores: tuple[str, ...] = ()
 
     job: ClassVar[str] = JOB
@@ -82,9 +84,11 @@ class FeedOptions:
             raise UsageError(f"--max-delete {self.max_delete}: give 0 or more")
         require(self.source, Capability.SCANNING)
         if self.target is None:
-            if self.overwrite:
-                raise UsageError("--overwrite is of a feed into a store: name one")
+            if self.overwrite or self.rate is not None:
+                raise UsageError("--overwrite and --rate are of a feed into a store: name one")
             return
+        if self.rate is not None and not self.rate > 0:
+            raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
         require(self.target, Capability.FENCING)
         if not self.overwrite:
             require(self.target, Capability.COMPARE_AND_SET)

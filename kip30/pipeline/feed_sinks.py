@@ -82,7 +82,15 @@ class FilesSink:
 class StoreSink:
     """Applies the last change of each key to a store."""
 
-    def __init__(self, target: StoreConfig, run: str, slots: int, *, overwrite: bool) -> None:
+    def __init__(
+        self,
+        target: StoreConfig,
+        run: str,
+        slots: int,
+        *,
+        overwrite: bool,
+        rate: float | None = None,
+    ) -> None:
         """Write to *target*, in up to *slots* tasks at a time.
 
         Args:
@@ -90,7 +98,9 @@ class StoreSink:
             run: The id of the run, which makes a write that is repeated the same write.
             slots: How many tasks run at a time.
             overwrite: Whether to replace and delete what programs wrote, too.
+            rate: How many writes a second all tasks together may do; None: any number.
         """
+        self._rate = rate
         self._change = partial(replace_changes, only_own=not overwrite)
         self._target = target
         self._run = run
@@ -106,8 +116,11 @@ class StoreSink:
                 the run.
         """
         del batch
-        writing = BulkWrite(target=self._target, run=self._run, fence=self._fence())
-        last = last_changes(rows, 1 if number <= _MOST_IN_ONE_TASK else self._slots)
+        tasks = 1 if number <= _MOST_IN_ONE_TASK else self._slots
+        writing = BulkWrite(
+            target=self._target, run=self._run, fence=self._fence(), rate=self._rate, slots=tasks
+        )
+        last = last_changes(rows, tasks)
         return _judged(writing.outcomes(last, self._change).collect())
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from kip30.driver.records import Fence
 from kip30.driver.scanning import Span
-from kip30.errors import UnavailableError
+from kip30.errors import UnavailableError, UsageError
 from kip30.pipeline import snapshot
 from kip30.pipeline.bulk_write import (
     ALL_OUTCOMES,
@@ -21,7 +21,7 @@ from kip30.pipeline.bulk_write import (
 )
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.job_errors import IncompleteRunError
-from kip30.pipeline.manifest import DataFile, Digest
+from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Digest
 from kip30.pipeline.mapped_view import PathMapping, mapped
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import JobEnding, Report
@@ -87,8 +87,13 @@ class _Restore:
         source.verify()
         manifest = self._run.manifest
         if manifest.planned is None:
-            manifest.source = dict(source.manifest.source)
+            manifest.source = {**source.manifest.source, "snapshot": source.manifest.run}
             self._run.save_plan(source.spans())
+        elif (before := manifest.source["snapshot"]) != source.manifest.run:
+            raise UsageError(
+                f"{folder.text} is the snapshot {source.manifest.run}, and the run was begun with"
+                f" {before}: name another folder with --out"
+            )
         self._progress.begin(manifest)
         try:
             with self._leader() as leader:
@@ -104,14 +109,16 @@ class _Restore:
             return source, None
         folder = self._run.path / SNAPSHOT_FOLDER
         endpoint = SnapshotEndpoint(source.text, folder, "")
-        if folder.exists() and read_manifest(folder).done:
+        # A process that is killed before it has written a manifest leaves the folder alone.
+        is_begun = (folder / MANIFEST_NAME).exists()
+        if is_begun and read_manifest(folder).done:
             return endpoint, None
         report = snapshot.run(
             self._spark,
             snapshot.SnapshotOptions(
                 source=source,
                 out=folder,
-                resume=folder.exists(),
+                resume=is_begun,
                 span_rows=self._options.span_rows,
                 request_seconds=self._options.request_seconds,
             ),

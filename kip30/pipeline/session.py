@@ -40,6 +40,11 @@ _TASK_ATTEMPTS = 3
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _END_SECONDS = 20.0
+_NOTICE_SECONDS = 1.0
+"""How long a process may take to end after its connections are gone."""
+
+_OUT_OF_MEMORY = 52
+"""Spark's exit code (`SparkExitCode.OOM`)."""
 
 
 @contextmanager
@@ -96,6 +101,27 @@ def close_session(session: SparkSession) -> None:
     context: Any = SparkContext
     context._gateway = None  # noqa: SLF001  a later session starts another JVM
     context._jvm = None  # noqa: SLF001
+
+
+def why_ended(session: SparkSession) -> str:
+    """Return why the JVM of *session* has ended; empty if it runs, or this did not start it."""
+    with suppress(Exception):
+        process = session.sparkContext._gateway.proc  # noqa: SLF001  it has no other name
+        try:
+            code: int = process.wait(_NOTICE_SECONDS)
+        except TimeoutExpired:
+            return ""
+        return f"Spark's process ended: {_end_of(code)}"
+    return ""
+
+
+def _end_of(code: int) -> str:
+    if code == _OUT_OF_MEMORY:
+        return "it had too little memory; --conf spark.driver.memory=2g gives it more"
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"{name}; the kernel may have lacked memory" if name == "SIGKILL" else name
+    return f"status {code}"
 
 
 def _quieten(context: Any) -> None:

@@ -52,7 +52,7 @@ def translated(text: str) -> Exception:
 
 
 def _summary(text: str) -> str:
-    """Return the last line of a worker's traceback, or the first line of *text*."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """Return the last cause in *text*, of a worker's or of Java, or else its first line."""
+    lines = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
     return (causes[-1] if causes else lines[0] if lines else "no reason given")[:_TEXT_LIMIT]

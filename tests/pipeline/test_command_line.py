@@ -72,6 +72,35 @@ def test_the_chosen_store_is_read(tmp_path: Path) -> None:
     assert lines(_kip30(*words, "-", "--json").stdout)[-1]["counts"]["rows"] == 3
 
 
+def test_a_repair_follows_the_plan_that_it_is_given(tmp_path: Path) -> None:
+    left, right = (
+        embedded(_made(tmp_path / name), number) for name, number in (("a", 3), ("b", 0))
+    )
+    compared = tmp_path / "compared"
+    assert _kip30("diff", left, right, "--out", compared).exit_code == Status.REFUSED
+    planned = _kip30("repair", compared, "--out", tmp_path / "planned")
+    assert planned.exit_code in {Status.OK, Status.REFUSED}, planned.stderr
+    words = ("--apply", "--plan", tmp_path / "planned", "--rate", 1000, "--delete-extra")
+    applied = _kip30("repair", compared, "--out", tmp_path / "applied", *words)
+    assert applied.exit_code == Status.OK, applied.stderr
+    assert _kip30("diff", left, right, "--out", tmp_path / "again").exit_code == Status.OK
+    nothing = _kip30("repair", compared, "--out", tmp_path / "x", "--apply", "--plan", tmp_path)
+    assert nothing.exit_code == Status.USAGE
+    assert "there is no run in it" in nothing.stderr
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_settings_of_spark_are_written_as_pairs(tmp_path: Path) -> None:
+    result = _kip30("snapshot", embedded(tmp_path, 1), "--out", tmp_path / "run", "--conf", "x")
+    assert result.exit_code == Status.USAGE
+    assert "--conf x: write it as KEY=VALUE" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_position_that_is_lost_leaves_the_run_incomplete(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -1,15 +1,25 @@
 """Restoring and migrating: nothing is overwritten, nothing lost, nothing counted twice."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from kip30 import BYTES, KeyExistsError, PluginLocator, StoreError, UsageError
+from kip30 import (
+    BYTES,
+    KeyExistsError,
+    PluginLocator,
+    StoreError,
+    UnavailableError,
+    UsageError,
+)
 from kip30.pipeline import dataframes, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import (
     SnapshotEndpoint,
@@ -19,7 +29,7 @@ from kip30.pipeline.endpoints import (
     target_endpoint,
 )
 from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30_conformance.polling import eventually, time_scale
 
 from .stores import contents, fill
@@ -226,3 +236,61 @@ def test_the_records_of_an_endpoint_for_a_notebook(
     expected = {key: value for key, value in VALUES.items() if key.startswith("n1/")}
     for found in (live, kept):
         assert {row.key: bytes(row.value) for row in found.collect()} == expected
+
+
+@pytest.mark.parametrize("left", ["lock", "manifest.json.new"])
+def test_a_migration_that_was_killed_while_its_snapshot_began_is_resumed(
+    spark: SparkSession, source: Path, target: Path, tmp_path: Path, left: str
+) -> None:
+    options = restore_and_migrate.RestoreOptions(
+        source=endpoint(source), target=endpoint(target), out=tmp_path / "run"
+    )
+    RunDirectory(options.out, options.job, options.arguments()).close()
+    folder = options.out / restore_and_migrate.SNAPSHOT_FOLDER
+    folder.mkdir(mode=0o700)
+    (folder / left).touch()
+    report = restore_and_migrate.run(spark, replace(options, resume=True))
+    assert report.ending is JobEnding.DONE
+    assert contents(target, list(VALUES)) == VALUES
+
+
+def test_a_restore_is_not_resumed_with_another_snapshot_in_the_same_folder(  # noqa: PLR0913, PLR0917  fixtures
+    spark: SparkSession,
+    taken: SnapshotEndpoint,
+    source: Path,
+    target: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(restore_and_migrate, "run_waves", _stopped)
+    with pytest.raises(UnavailableError):
+        restored(spark, taken, target, tmp_path / "run")
+    monkeypatch.undo()
+    before = read_manifest(taken.folder).run
+    shutil.rmtree(taken.folder)
+    snapshot.run(spark, snapshot.SnapshotOptions(source=endpoint(source), out=taken.folder))
+    with pytest.raises(UsageError, match=f"was begun with {before}: name another folder"):
+        restored(spark, taken, target, tmp_path / "run", resume=True)
+
+
+def _stopped(*_: object) -> None:
+    raise UnavailableError("the test stops it here")
+
+
+@pytest.mark.parametrize("number", [100, pytest.param(600, marks=pytest.mark.large)])
+def test_values_of_the_greatest_size(
+    spark: SparkSession, target: Path, tmp_path: Path, number: int
+) -> None:
+    """Spark's own reader took thousands of rows at a time, whatever their size."""
+    large = {f"large/{one:03}": os.urandom(250_000) for one in range(number)}
+    source = embedded(tmp_path, "large")
+    for first in range(0, number, 20):
+        fill(source, dict(islice(large.items(), first, first + 20)))
+    options = snapshot.SnapshotOptions(source=endpoint(source), out=tmp_path / "s")
+    report = snapshot.run(spark, options)
+    assert report.counts["value_bytes"] == number * 250_000
+    report = restored(spark, SnapshotEndpoint("s", tmp_path / "s", ""), target, tmp_path / "run")
+    assert report.ending is JobEnding.DONE
+    for first in range(0, number, 20):
+        part = dict(islice(large.items(), first, first + 20))
+        assert contents(target, list(part)) == part

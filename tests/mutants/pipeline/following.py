@@ -55,7 +55,7 @@ FOLLOWING: dict[str, Mutant] = {
     ),
     "P22-a-batch-that-comes-again-is-of-another-run": mutant(
         f"{_FEED}::test_p22_a_batch_that_comes_again",
-        ("feed.py", "= self._run.manifest.run, self", "= str(time.time()), self"),
+        ("feed.py", "            self._run.manifest.run,\n", "            str(time.time()),\n"),
         (
             "write_decisions.py",
             "    if found.data == write.data:\n",
