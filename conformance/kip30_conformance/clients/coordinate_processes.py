@@ -76,13 +76,19 @@ class SharingArena(Arena):
         return {item: period for period in self.periods() for item in period.items}
 
     def await_items(self, *, after: float = 0.0, members: int = 0) -> dict[int, RunPeriod]:
-        """Wait until all items are worked on *after* that time, by *members* members unless 0."""
+        """Wait until all items are worked on *after* that time, by *members* members unless 0.
+
+        A run of whose items another run has taken over one is about to be restarted.
+        """
 
         def find() -> dict[int, RunPeriod]:
             found = self.newest()
             working = {item for item, period in found.items() if period.last > after}
             by = {period.member for period in found.values()}
-            return found if len(working) == self.shards and len(by) == (members or len(by)) else {}
+            has_all = len(working) == self.shards and len(by) == (members or len(by))
+            runs = found.values()
+            is_settled = all(found[item] == run for run in runs for item in run.items)
+            return found if has_all and is_settled else {}
 
         return eventually(find, within=60, what=f"all items with {members or 'any'} members")
 
