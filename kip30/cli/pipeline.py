@@ -4,12 +4,14 @@ Spark is imported when a job begins, and a job checks all of its arguments befor
 """
 
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from kip30.cli import _output
+from kip30.cli._exit_codes import Status
 from kip30.cli._failures import say
 from kip30.cli._groups import Commands
 from kip30.cli._pipeline_call import JobCall, job_module, job_options
@@ -270,6 +272,52 @@ def preflight(call: JobCall, a: str, b: str | None) -> int:
     job = call.job("preflight")
     own = {"source": source, "target": target, "master": call.master, "remote": call.remote}
     return call.run(job, call.options(job.PreflightOptions, **own))
+
+
+@command.command("verify")
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@_output.as_json
+def verify(run: Path, *, as_json: bool) -> int:
+    """Read all files of the snapshot in RUN, and compare them with their checksums.
+
+    Needs no store and no Spark. Exits with 1 if a file is missing or was changed, and names it.
+    """
+    files = size = 0
+    damaged: list[str] = []
+    for one in import_module("kip30.pipeline.run_checks").verify(run):
+        files += 1
+        size += one.size
+        if one.damage:
+            damaged.append(one.damage)
+    if as_json:
+        _output.json_line({"files": files, "bytes": size, "damaged": damaged})
+    else:
+        for name, value in (("files", files), ("bytes", size)):
+            _output.line(name, value, widths=(16,))
+        for damage in damaged:
+            _output.line("damaged", damage, widths=(16,))
+    return Status.REFUSED if damaged else Status.OK
+
+
+@command.command("status")
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@_output.as_json
+def status(run: Path, *, as_json: bool) -> None:
+    """Show how far the run in RUN is, and whether a process works in it."""
+    found: dict[str, Any] = import_module("kip30.pipeline.run_checks").status(run)
+    if as_json:
+        _output.json_line(found)
+        return
+    _show_status(found, "")
+
+
+def _show_status(found: dict[str, Any], prefix: str) -> None:
+    counts, parts = found.pop("counts"), found.pop("parts")
+    for name, value in {**found, **counts}.items():
+        if value is not None:
+            _output.line(f"{prefix}{name}", str(value), widths=(24,))
+    for part in parts:
+        _show_status(part, f"{part['job']}.")
 
 
 @command.command("bundle")

@@ -155,6 +155,18 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest.of_json(text, str(file))
 
 
+def process_in(folder: Path) -> int | None:
+    """Return the pid of the process that works in *folder*; None if none does."""
+    try:
+        with (folder / _LOCK_NAME).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int((folder / _LOCK_NAME).read_bytes().split()[0])
+    except FileNotFoundError:
+        return None
+    return None
+
+
 def check_files(folder: Path, manifest: Manifest) -> None:
     """Require that all files of *manifest* are in *folder* as they were written.
 

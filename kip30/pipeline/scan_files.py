@@ -6,7 +6,7 @@ needs about as much memory as `FILE_BYTES`, whatever size the values have.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b, file_digest
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -18,11 +18,11 @@ import xxhash
 
 from kip30.errors import StoreError
 from kip30.pipeline.manifest import DataFile
+from kip30.pipeline.run_checks import CHECKSUM_BYTES
 
 FILE_BYTES = 16 * 1024 * 1024
 """At about this size of its rows, before compression, a file ends."""
 
-_CHECKSUM_BYTES = 16
 _FEW_VALUES = ["kind", "owner", "rejected"]
 _SEED = 42
 _FLAGS = (bytes(4), bytes([1, 0, 0, 0]))
@@ -35,7 +35,7 @@ class ScanFile(NamedTuple):
     Attributes:
         name: That in its folder.
         size: In bytes.
-        checksum: `checksum_of` it.
+        checksum: `run_checks.checksum_of` it.
         rows: How many records there are.
         total: The sum of their digests, as text, because it may have more than 64 bits.
         xor: The exclusive or of their digests.
@@ -81,12 +81,6 @@ def write_scan(
     """
     for table in _tables(map(_with_digest, batches)):
         yield _written(table, folder, columns)
-
-
-def checksum_of(file: Path) -> str:
-    """Return what any change of *file* changes."""
-    with file.open("rb") as opened:
-        return file_digest(opened, lambda: blake2b(digest_size=_CHECKSUM_BYTES)).hexdigest()
 
 
 def read_whole(folder: Path, file: DataFile) -> pa.Table:
@@ -186,7 +180,7 @@ def _parsed(data: bytes) -> pa.Table:
 
 
 def _checksum(data: bytes) -> str:
-    return blake2b(data, digest_size=_CHECKSUM_BYTES).hexdigest()
+    return blake2b(data, digest_size=CHECKSUM_BYTES).hexdigest()
 
 
 def _measured(name: str, data: bytes, table: pa.Table) -> ScanFile:

@@ -10,10 +10,10 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import SnapshotEndpoint
-from kip30.pipeline.manifest import DataFile, Manifest, Wave
+from kip30.pipeline.manifest import DataFile, Manifest
 from kip30.pipeline.report import MOST_FINDINGS
+from kip30.pipeline.run_checks import checked_files
 from kip30.pipeline.run_directory import check_files, read_manifest
-from kip30.pipeline.scan_files import checksum_of
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.wave_files import read_parquet
 
@@ -59,18 +59,9 @@ class SnapshotFiles:
         Raises:
             StoreError: A file was changed; the message names it and its wave.
         """
-        for wave in self.manifest.waves:
-            for file in wave.files:
-                self._verify(wave, file)
-
-    def _verify(self, wave: Wave, file: DataFile) -> None:
-        path = self.folder / file.name
-        try:
-            if checksum_of(path) == file.checksum:
-                return
-        except OSError as error:
-            raise StoreError(f"{path}, of wave {wave.number}, cannot be read: {error}") from error
-        raise StoreError(f"{path}, of wave {wave.number}, is not as it was written")
+        for one in checked_files(self.folder, self.manifest):
+            if one.damage:
+                raise StoreError(one.damage)
 
     def files_of(self, spans: Sequence[Span]) -> list[DataFile]:
         """Return the files of *spans*."""

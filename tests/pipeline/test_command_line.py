@@ -1,5 +1,6 @@
 """``kip30 pipeline`` in this process, with the session that the tests share."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,44 @@ def test_a_repair_follows_the_plan_that_it_is_given(tmp_path: Path) -> None:
     nothing = _kip30("repair", compared, "--out", tmp_path / "x", "--apply", "--plan", tmp_path)
     assert nothing.exit_code == Status.USAGE
     assert "there is no run in it" in nothing.stderr
+
+
+def test_a_snapshot_is_verified_without_a_target(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert _kip30("snapshot", embedded(tmp_path, 30), "--out", run).exit_code == Status.OK
+    whole = _kip30("verify", run, "--json")
+    assert whole.exit_code == Status.OK, whole.stderr
+    (found,) = lines(whole.stdout)
+    assert found.keys() == {field.name for field in SCHEMA["pipeline verify"]}
+    assert (found["files"] > 0, found["damaged"]) == (True, [])
+    file = next(run.rglob("*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    damaged = _kip30("verify", run)
+    assert damaged.exit_code == Status.REFUSED
+    assert f"{file}, of wave 0, is not as it was written" in damaged.stdout
+    file.unlink()
+    assert f"{file}, of wave 0, cannot be read" in _kip30("verify", run).stdout
+    assert _kip30("verify", tmp_path).exit_code != Status.OK
+
+
+def test_the_status_of_a_run_is_shown(tmp_path: Path) -> None:
+    source, target, run = embedded(_made(tmp_path / "a"), 9), tmp_path / "b", tmp_path / "run"
+    goal = embedded(_made(target), 0)
+    assert _kip30("migrate", source, goal, "--out", run).exit_code == Status.OK
+    (found,) = lines(_kip30("status", run, "--json").stdout)
+    assert found.keys() == {field.name for field in SCHEMA["pipeline status"]}
+    assert (found["job"], found["state"], found["pid"]) == ("migrate", "done", None)
+    assert found["counts"]["written"] == 9
+    assert [part["job"] for part in found["parts"]] == ["snapshot"]
+    shown = _kip30("status", run).stdout
+    assert "state\tdone" in shown
+    assert "snapshot.rows\t9" in shown
+    begun = tmp_path / "begun"
+    with RunDirectory(begun, JOB, {}):
+        assert f"pid\t{os.getpid()}" in _kip30("status", begun).stdout
+    assert "state\tstopped" in _kip30("status", begun).stdout
 
 
 def _made(folder: Path) -> Path:
