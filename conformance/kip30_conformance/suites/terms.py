@@ -1,6 +1,8 @@
 """What every store must keep about terms: their sequence, and its events."""
 
 import itertools
+import logging
+import re
 
 import pytest
 from hypothesis import given
@@ -14,12 +16,13 @@ from kip30 import (
     LeadershipLostError,
     NotElectedError,
     PluginLocator,
+    SessionLost,
 )
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.harness import Harness
 from kip30_conformance.hypothesis_settings import searching
 from kip30_conformance.polling import eventually, throughout
-from kip30_conformance.suite import OpenClient, Suite
+from kip30_conformance.suite import Evidence, OpenClient, Suite, supported
 from kip30_conformance.suites.election import A_MOMENT, term_of
 
 _NUMBERS = itertools.count()
@@ -61,6 +64,32 @@ class TermTests(Suite):
         assert term.remaining_seconds() == 0
         with pytest.raises(LeadershipLostError, match="resigned"):
             term.check()
+
+    @pytest.mark.fault
+    def test_L52_reason(
+        self,
+        client: PluginLocator,
+        harness: Harness,
+        evidence: Evidence,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        """Why a session was lost is in its event, in the error of its term and in one warning."""
+        sessions = Recorder[SessionLost]()
+        client.add_session_listener(sessions)
+        election, faults = client.leader_election("s"), harness.faults(client)
+        election.nominate("c", "")
+        term = term_of(election, "c")
+        supported(faults.expire_session)
+        evidence.saw("expired session", faults.counted())
+        (event,) = sessions.expect_count(1)
+        assert event.reason
+        eventually(lambda: not term.is_valid(), what="the term is over")
+        with pytest.raises(LeadershipLostError, match=re.escape(event.reason)):
+            term.check()
+        warnings = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+        assert [one for one in warnings if "session lost" in one] == [
+            f"session lost: {event.reason}"
+        ]
 
     def test_L08_epoch_monotonic(self, open_client: OpenClient) -> None:
         """Every change of leader brings a greater epoch."""
