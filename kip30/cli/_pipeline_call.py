@@ -137,12 +137,12 @@ class JobCall:
             try:
                 report: Report = job.run(spark, options, progress)
             except Exception as error:
-                reason = self.job("session").why_ended(spark)
+                reason = self.job("session").why_ended()
                 if not reason:
                     raise
                 return self._stopped(reason, error)
             if report.ending is JobEnding.INCOMPLETE:
-                reason = self.job("session").why_ended(spark)
+                reason = self.job("session").why_ended()
                 report = replace(report, reason=reason or report.reason)
         return report
 

@@ -15,7 +15,8 @@ def how_to_install(extra: str) -> str:
     """
     wanted = f"kip30[{extra}]"
     source = _source()
-    url, folder = source.get("url", ""), source.get("dir_info")
+    url: str = source.get("url", "")
+    folder = source.get("dir_info")
     if folder is not None:
         editable = "-e " if folder.get("editable") else ""
         return f"pip install {editable}{shlex.quote(f'{unquote(urlsplit(url).path)}[{extra}]')}"

@@ -7,6 +7,7 @@ each batch the number of keys of each outcome. They are files, so that a wave ca
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from kip30.pipeline.rate_limit import sharers
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.scan_files import read_whole, slices
 from kip30.pipeline.store_config import StoreConfig
+from kip30.pipeline.wave_files import task_numbers
 from kip30.pipeline.worker_host import naming_worker
 
 OUTCOMES = "outcome string, number long, key string, detail string"
@@ -37,13 +39,14 @@ _COLUMN_TYPES: dict[str, pa.DataType] = {
     "detail": pa.string(),
 }
 _SCHEMA = pa.schema(_COLUMN_TYPES)
-_TO_CREATE = pa.schema(
-    [
-        pa.field("key", pa.string()),
-        pa.field("value", pa.binary()),
-        *(pa.field(name, pa.string()) for name in ("source", "outcome", "detail")),
-    ]
-)
+_TO_CREATE_TYPES: dict[str, pa.DataType] = {
+    "key": pa.string(),
+    "value": pa.binary(),
+    "source": pa.string(),
+    "outcome": pa.string(),
+    "detail": pa.string(),
+}
+_TO_CREATE = pa.schema(_TO_CREATE_TYPES)
 _PART_BYTES = 4 * 1024 * 1024
 """About so many bytes of a file are written at a time."""
 
@@ -135,10 +138,9 @@ def creating_from_files(folder: Path, files: Sequence[Sequence[DataFile]], under
     """
 
     def write(applier: Applier, numbers: pa.RecordBatch) -> Iterator[list[Decided]]:
-        for number in numbers.column(0).to_pylist():
-            for file in files[number]:
-                for part in slices(read_whole(folder, file), _PART_BYTES):
-                    yield from create_records(applier, _to_create(part, under))
+        for file in chain.from_iterable(files[number] for number in task_numbers([numbers])):
+            for part in slices(read_whole(folder, file), _PART_BYTES):
+                yield from create_records(applier, _to_create(part, under))
 
     return write
 

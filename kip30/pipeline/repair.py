@@ -203,13 +203,14 @@ class _Repair:
         If the session of this process was lost meanwhile, all of it is repeated with the fence of
         the next term, which changes nothing that was written.
         """
-        for _ in range(_ATTEMPTS):
+        attempt = 1
+        while True:
             files = self._write(planned, None if leader is None else leader.fence())
             outcomes = read_parquet(self._spark, self._run.path, files, OUTCOMES)
             found = outcome_counts(outcomes)
-            if not found["fenced"]:
-                break
-        return files, outcomes, found
+            if not found["fenced"] or attempt == _ATTEMPTS:
+                return files, outcomes, found
+            attempt += 1
 
     def _write(self, planned: DataFrame, fence: Fence | None) -> tuple[DataFile, ...]:
         tasks = slots(self._spark)

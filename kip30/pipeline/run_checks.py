@@ -16,7 +16,7 @@ _PARTS = ("snapshot",)
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedFile:
     """A file that was checked.
 
     Attributes:
@@ -36,7 +36,7 @@ def checksum_of(file: Path) -> str:
         return file_digest(opened, lambda: blake2b(digest_size=CHECKSUM_BYTES)).hexdigest()
 
 
-def checked_files(folder: Path, manifest: Manifest) -> Iterator[Checked]:
+def checked_files(folder: Path, manifest: Manifest) -> Iterator[CheckedFile]:
     """Yield each file of *manifest* that has a checksum, once it has been read."""
     for wave in manifest.waves:
         for file in wave.files:
@@ -44,7 +44,7 @@ def checked_files(folder: Path, manifest: Manifest) -> Iterator[Checked]:
                 yield _checked(folder, wave, file)
 
 
-def verify(folder: Path) -> Iterator[Checked]:
+def verify(folder: Path) -> Iterator[CheckedFile]:
     """Yield each file of the snapshot in *folder*, of the job snapshot or migrate, once it is read.
 
     Raises:
@@ -88,11 +88,11 @@ def status(folder: Path) -> dict[str, Any]:
     }
 
 
-def _checked(folder: Path, wave: Wave, file: DataFile) -> Checked:
+def _checked(folder: Path, wave: Wave, file: DataFile) -> CheckedFile:
     path, damage = folder / file.name, ""
     try:
         if checksum_of(path) != file.checksum:
             damage = f"{path}, of wave {wave.number}, is not as it was written"
     except OSError as error:
         damage = f"{path}, of wave {wave.number}, cannot be read: {error.strerror}"
-    return Checked(path, file.size, damage)
+    return CheckedFile(path, file.size, damage)

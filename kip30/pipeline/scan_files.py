@@ -168,7 +168,7 @@ def _write(path: Path, table: pa.Table) -> None:
             file,
             compression="zstd",
             row_group_size=max(1, len(table)),
-            use_dictionary=[name for name in _FEW_VALUES if name in table.schema.names],
+            use_dictionary=[name for name in _FEW_VALUES if name in table.schema.names],  # type: ignore[arg-type]  # a list of names, too
             write_page_checksum=True,
         )
         file.flush()

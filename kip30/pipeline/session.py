@@ -103,12 +103,12 @@ def close_session(session: SparkSession) -> None:
     context._jvm = None  # noqa: SLF001
 
 
-def why_ended(session: SparkSession) -> str:
-    """Return why the JVM of *session* has ended; empty if it runs, or this did not start it."""
+def why_ended() -> str:
+    """Return why Spark's JVM has ended; empty if it runs, or this process did not start it."""
     with suppress(Exception):
-        process = session.sparkContext._gateway.proc  # noqa: SLF001  it has no other name
+        gateway: Any = getattr(SparkContext, "_gateway", None)
         try:
-            code: int = process.wait(_NOTICE_SECONDS)
+            code: int = gateway.proc.wait(_NOTICE_SECONDS)
         except TimeoutExpired:
             return ""
         return f"Spark's process ended: {_end_of(code)}"

@@ -1,9 +1,8 @@
 """The Parquet files of the waves of a run."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +76,21 @@ def _of_tasks(
     options, at, spans = scan.options, scan.at, scan.spans
 
     def write(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in numbers):
+        for number in task_numbers(numbers):
             for written in write_scan(options.batches(at, spans[number]), folder, columns):
                 row: list[Any] = [[one] for one in written]
-                yield pa.RecordBatch.from_arrays(list(map(pa.array, row)), names=written._fields)
+                yield pa.RecordBatch.from_arrays(
+                    list(map(pa.array, row)), names=list(written._fields)
+                )
 
     return spark.range(0, len(spans), 1, len(spans)).mapInArrow(write, COLUMNS)
+
+
+def task_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """Yield the numbers of tasks that *batches*, of ``spark.range``, have."""
+    for batch in batches:
+        found: Any = batch.column(0).to_pylist()
+        yield from found
 
 
 def only_wave(files: tuple[DataFile, ...], rows: int, seconds: float) -> Wave:

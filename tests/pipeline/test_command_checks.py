@@ -9,6 +9,7 @@ import pytest
 from kip30.cli._exit_codes import Status
 from kip30.config.extras import how_to_install
 from kip30.pipeline import requirements
+from kip30.pipeline.manifest import FORMAT
 from kip30.pipeline.requirements import _NEEDED, check_requirements
 from tests.unit.cli.conftest import heeded_signals, shell
 from tests.unit.cli.shell import Shell, without
@@ -237,7 +238,13 @@ def _run(
 ) -> None:
     folder.mkdir()
     arguments = {"source": source, "span_rows": 20_000, "show_claims": False}
-    manifest = {"format": 1, "job": job, "run": "run-1", "arguments": arguments, "created": 1.0}
+    manifest = {
+        "format": FORMAT,
+        "job": job,
+        "run": "run-1",
+        "arguments": arguments,
+        "created": 1.0,
+    }
     more: dict[str, object] = {
         "versions": {},
         "source": facts or {},

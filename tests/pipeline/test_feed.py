@@ -182,7 +182,9 @@ def test_p59_what_programs_wrote_stays(
     fill(source, VALUES)
     assert once(spark, source, run, target=target).ending is JobEnding.DONE
     theirs = {"n0/k000": b"a program's", "n1/k001": b"too", "n/new": b"and this"}
-    fill(target, theirs)
+    with storage_of(target) as storage:
+        for key, value in theirs.items():
+            storage.set(key, value)
     with storage_of(source) as storage:
         for key in ("n0/k000", "n/new", "n2/k002"):
             storage.set(key, b"changed")

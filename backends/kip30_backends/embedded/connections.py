@@ -11,15 +11,24 @@ what the other has written. So they are looked at together with the database fil
 import ctypes
 import logging
 import os
+import random
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from kip30.driver.kit.gate import CLOSED, FORKED
-from kip30.errors import ClosedError, Kip30Error, LifecycleError, StoreError
+from kip30.errors import (
+    ClosedError,
+    Kip30Error,
+    LifecycleError,
+    StoreError,
+    UnavailableError,
+)
 from kip30_backends.embedded import fork_safety
+from kip30_backends.embedded.errors import is_busy
 from kip30_backends.embedded.fork_safety import Pin, inode_of
 
 LOG_BYTES = 4 * 1024 * 1024
@@ -33,7 +42,57 @@ _FRAME_HEAD_BYTES = 24
 
 _Inodes = tuple[fork_safety.Inode | None, fork_safety.Inode | None]
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
+
+
+_FIRST = 0.0002
+# Short, because a process that writes one transaction after another leaves only short gaps, and
+# one thread of a process asks at a time.
+_LONGEST = 0.002
+
+
+class LockBackoff:
+    """The time left for one operation."""
+
+    def __init__(self, seconds: float) -> None:
+        """Allow *seconds* from now."""
+        self._end = time.monotonic() + seconds
+        self._step = _FIRST
+
+    def pause(self, complaint: str) -> None:
+        """Wait for a short backoff.
+
+        Raises:
+            UnavailableError: No time is left; the message is *complaint*. Nothing was done.
+        """
+        if self.seconds_left() <= 0:
+            raise UnavailableError(complaint)
+        self._rest()
+
+    def through(self, attempt: Callable[[], T]) -> T:
+        """Return the result of *attempt*, retried while another connection holds the lock.
+
+        Raises:
+            sqlite3.OperationalError: One held it the whole time. Nothing was done.
+        """
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or self.seconds_left() <= 0:
+                    raise
+            self._rest()
+
+    def seconds_left(self) -> float:
+        """Return the time left; 0 or less once there is none."""
+        return self._end - time.monotonic()
+
+    def _rest(self) -> None:
+        pause = self._step * (0.5 + random.random())  # noqa: S311  only jitter
+        time.sleep(max(0.0, min(self.seconds_left(), pause)))
+        self._step = min(_LONGEST, self._step * 1.5)
 
 
 class Slot:

@@ -26,10 +26,8 @@ gives its turn up by an assignment (`Turn.over`), and other threads complete the
 
 import logging
 import os
-import random
 import sqlite3
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -40,7 +38,7 @@ from typing import TypeVar
 
 from kip30.driver.records import Kind
 from kip30.errors import UnavailableError
-from kip30_backends.embedded.connections import LOG_BYTES, Connections, Slot
+from kip30_backends.embedded.connections import LOG_BYTES, Connections, LockBackoff, Slot
 from kip30_backends.embedded.errors import (
     is_busy,
     is_full,
@@ -52,54 +50,6 @@ from kip30_backends.embedded.errors import (
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-
-_FIRST = 0.0002
-# Short, because a process that writes one transaction after another leaves only short gaps, and
-# one thread of a process asks at a time.
-_LONGEST = 0.002
-
-
-class LockBackoff:
-    """The time left for one operation."""
-
-    def __init__(self, seconds: float) -> None:
-        """Allow *seconds* from now."""
-        self._end = time.monotonic() + seconds
-        self._step = _FIRST
-
-    def pause(self, complaint: str) -> None:
-        """Wait for a short backoff.
-
-        Raises:
-            UnavailableError: No time is left; the message is *complaint*. Nothing was done.
-        """
-        if self.seconds_left() <= 0:
-            raise UnavailableError(complaint)
-        self._rest()
-
-    def through(self, attempt: Callable[[], T]) -> T:
-        """Return the result of *attempt*, retried while another connection holds the lock.
-
-        Raises:
-            sqlite3.OperationalError: One held it the whole time. Nothing was done.
-        """
-        while True:
-            try:
-                return attempt()
-            except sqlite3.OperationalError as error:
-                if not is_busy(error) or self.seconds_left() <= 0:
-                    raise
-            self._rest()
-
-    def seconds_left(self) -> float:
-        """Return the time left; 0 or less once there is none."""
-        return self._end - time.monotonic()
-
-    def _rest(self) -> None:
-        pause = self._step * (0.5 + random.random())  # noqa: S311  only jitter
-        time.sleep(max(0.0, min(self.seconds_left(), pause)))
-        self._step = min(_LONGEST, self._step * 1.5)
-
 
 _LOOK_SECONDS = 0.05
 """How long a thread waits for each one ahead of it before it looks itself whose turn it is."""

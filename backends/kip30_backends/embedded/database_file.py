@@ -22,8 +22,10 @@ from pathlib import Path
 from time import monotonic
 
 from kip30.errors import StoreError
-from kip30_backends.embedded.database import Database, LockBackoff, Transaction
+from kip30_backends.embedded.connections import LockBackoff
+from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.fork_safety import DirectoryLock
+from kip30_backends.embedded.liveness import FormerSessions
 from kip30_backends.embedded.liveness_locks import Locks, held_off
 from kip30_backends.embedded.settings import default_directory
 
@@ -157,8 +159,6 @@ VERSION = 2
 _FIRST_VERSION = 1
 """That of a new file: an older kip30 may use it for as long as nothing was pruned from it."""
 _SMALLEST = 512
-NOTICED_SECONDS = 0.5
-"""Within this a client with a session notices that its database was removed or replaced."""
 _LONGEST_CHECK_SECONDS = 2.0
 """Forks wait for the check of a log, and not much longer (`fork_safety`)."""
 _STEPS = 10_000
@@ -238,69 +238,18 @@ def _prepare(directory: Path, lock: DirectoryLock, locks: Locks, seconds: float)
     for name in (SIGNAL_FILE, LOCK, *_DATABASE_FILES):
         refuse_untrusted_file(file.with_name(name))
     _make_file(file.with_name(LOCK), b"")
-    former, backoff = _FormerSessions(file.with_name(SESSIONS), lock, locks), LockBackoff(seconds)
+    former, backoff = FormerSessions(file, LOCK, SESSIONS, lock, locks), LockBackoff(seconds)
     while not os.path.lexists(file):
         if former.have_ended() and _try_to_create(file):
             break
         backoff.pause(f"{file} is missing, and {former}")
-    while not (_is_known(file) or former.have_ended()):
+    while not (former.is_known() or former.have_ended()):
         backoff.pause(f"{file} was replaced, and {former}")
     if lock.is_alone:
         _check_log(file, min(seconds, _LONGEST_CHECK_SECONDS))
-    _mark(file)
+    former.mark()
     _check(file, seconds)
     return file
-
-
-class _FormerSessions:
-    """Sessions of a database that was removed or replaced; their clients may still lead by it.
-
-    Such a client notices that, ends the session and unlocks its lock file.
-    """
-
-    def __init__(self, folder: Path, directory: DirectoryLock, locks: Locks) -> None:
-        """Look in *folder*, unless no other process has locked *directory*."""
-        self._folder = folder
-        self._directory = directory
-        self._locks = locks
-        # The lock files may have been removed as well.
-        self._until = monotonic() + NOTICED_SECONDS
-
-    def have_ended(self) -> bool:
-        """Return whether none is left."""
-        if self._directory.is_alone_now():
-            return True
-        if monotonic() < self._until:
-            return False
-        return not any(self._locks.is_held(str(file)) for file in self._folder.glob("*.lock"))
-
-    def __str__(self) -> str:
-        return "a process has a session of the former one: end that process"
-
-
-def _is_known(file: Path) -> bool:
-    """Return whether *file* is the one that others have open, if any process has."""
-    return file.with_name(LOCK).read_bytes() in {b"", _mark_of(file)}
-
-
-def _mark(file: Path) -> None:
-    """Note in the lock file that *file* is the one that processes open.
-
-    In one step, and not at all if it is there: others read it meanwhile.
-    """
-    mark, lock = _mark_of(file), file.with_name(LOCK)
-    if lock.read_bytes() == mark:
-        return
-    descriptor = os.open(lock, os.O_WRONLY | os.O_NOFOLLOW)
-    try:
-        os.pwrite(descriptor, mark, 0)
-    finally:
-        os.close(descriptor)
-
-
-def _mark_of(file: Path) -> bytes:
-    # An open store keeps the number from other files (`fork_safety.Pin`).
-    return b"%20d\n" % file.stat().st_ino
 
 
 def make_directory(directory: Path) -> None:

@@ -14,9 +14,13 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 
+from typing_extensions import override
+
 from kip30.driver.clock import Clock
 from kip30.driver.records import Kind
-from kip30_backends.embedded.database import Database, LockBackoff, Transaction
+from kip30_backends.embedded.connections import LockBackoff
+from kip30_backends.embedded.database import Database, Transaction
+from kip30_backends.embedded.fork_safety import DirectoryLock
 from kip30_backends.embedded.liveness_locks import Locks
 
 _SESSION = "SELECT boot, deadline FROM session WHERE id = ?"
@@ -29,6 +33,9 @@ UPDATE service SET candidate = NULL, nonce = NULL, data = NULL, session = NULL,
 rev = (SELECT max(rev) FROM change) WHERE session = ?
 """
 _NO_SESSION = "DELETE FROM session WHERE id = ?"
+
+NOTICED_SECONDS = 0.5
+"""Within this a client with a session notices that its database was removed or replaced."""
 
 Row = tuple[str, str, float]
 
@@ -110,6 +117,60 @@ class SessionLiveness:
         for file in self._folder.glob("*.lock"):
             if file.stem not in living and not self._locks.is_held(str(file)):
                 file.unlink(missing_ok=True)
+
+
+class FormerSessions:
+    """Sessions of a database that was removed or replaced; their clients may still lead by it.
+
+    Such a client notices that, ends the session and unlocks its lock file. A file beside the
+    database notes which one processes open.
+    """
+
+    def __init__(
+        self, file: Path, note: str, folder: str, directory: DirectoryLock, locks: Locks
+    ) -> None:
+        """Look in *folder* beside *file*, unless no other process has locked the *directory*."""
+        self._file = file
+        self._note = file.with_name(note)
+        self._folder = file.with_name(folder)
+        self._directory = directory
+        self._locks = locks
+        # The lock files may have been removed as well.
+        self._until = time.monotonic() + NOTICED_SECONDS
+
+    def have_ended(self) -> bool:
+        """Return whether none is left."""
+        if self._directory.is_alone_now():
+            return True
+        if time.monotonic() < self._until:
+            return False
+        return not any(self._locks.is_held(str(file)) for file in self._folder.glob("*.lock"))
+
+    def is_known(self) -> bool:
+        """Return whether the file is the one that others have open, if any process has."""
+        return self._note.read_bytes() in {b"", self._mark()}
+
+    def mark(self) -> None:
+        """Note that the file is the one that processes open.
+
+        In one step, and not at all if that is noted: others read it meanwhile.
+        """
+        mark = self._mark()
+        if self._note.read_bytes() == mark:
+            return
+        descriptor = os.open(self._note, os.O_WRONLY | os.O_NOFOLLOW)
+        try:
+            os.pwrite(descriptor, mark, 0)
+        finally:
+            os.close(descriptor)
+
+    def _mark(self) -> bytes:
+        # An open store keeps the number from other files (`fork_safety.Pin`).
+        return b"%20d\n" % self._file.stat().st_ino
+
+    @override
+    def __str__(self) -> str:
+        return "a process has a session of the former one: end that process"
 
 
 _SHORT = 0.1

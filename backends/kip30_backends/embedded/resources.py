@@ -19,8 +19,8 @@ from kip30_backends.embedded.change_signal import (
     SignalReader,
     must_poll,
 )
-from kip30_backends.embedded.connections import Connections
-from kip30_backends.embedded.database import Database, LockBackoff, Transaction
+from kip30_backends.embedded.connections import Connections, LockBackoff
+from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.database_file import refuse_network
 from kip30_backends.embedded.errors import translate
 from kip30_backends.embedded.liveness import LivenessCheck, SessionLiveness

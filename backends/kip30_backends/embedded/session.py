@@ -28,7 +28,8 @@ from kip30.errors import (
     UnsupportedError,
     UsageError,
 )
-from kip30_backends.embedded.database import Database, LockBackoff, Transaction, Turn, WriteQueue
+from kip30_backends.embedded.connections import LockBackoff
+from kip30_backends.embedded.database import Database, Transaction, Turn, WriteQueue
 from kip30_backends.embedded.errors import translate
 from kip30_backends.embedded.liveness import SessionLiveness
 from kip30_backends.embedded.liveness_locks import Locks

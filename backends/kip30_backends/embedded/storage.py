@@ -21,7 +21,8 @@ from kip30.errors import (
 )
 from kip30.names import Key
 from kip30_backends.embedded.calls import Answers
-from kip30_backends.embedded.database import Database, LockBackoff, Transaction
+from kip30_backends.embedded.connections import LockBackoff
+from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.errors import raised_by_program
 from kip30_backends.embedded.liveness import SessionLiveness
 from kip30_backends.embedded.target_states import any_text, entry, foreign

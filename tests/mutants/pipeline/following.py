@@ -58,8 +58,8 @@ FOLLOWING: dict[str, Mutant] = {
         ("feed.py", "            self._run.manifest.run,\n", "            str(time.time()),\n"),
         (
             "write_decisions.py",
-            "    if found.data == write.data:\n",
-            "    if found.data == write.data and write.condition is not Condition.ANY:\n",
+            "    if found.data != write.data:\n",
+            "    if found.data != write.data or found.nonce != write.nonce:\n",
         ),
     ),
     "P23-once-follows-a-moving-end": mutant(

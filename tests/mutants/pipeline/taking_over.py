@@ -24,7 +24,11 @@ TAKING_OVER: dict[str, Mutant] = {
     ),
     "P41-children-in-other-waves-are-not-seen": mutant(
         _IMPORT,
-        ("restore_and_migrate.py", "mapped(rows, source.rows(), self", "mapped(rows, rows, self"),
+        (
+            "restore_and_migrate.py",
+            "(source.rows(spans), source.rows(), self",
+            "(source.rows(spans), source.rows(spans), self",
+        ),
     ),
     "P41-a-part-of-a-snapshot-keeps-its-path": mutant(
         "tests/pipeline/test_import.py::test_a_part_of_a_tree_begins_where_it_is_cut",

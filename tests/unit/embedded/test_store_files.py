@@ -155,7 +155,7 @@ def test_the_log_of_a_removed_database_is_kept_apart_from_the_new_one(
     log = (directory / "kip30.db-wal").read_bytes()
     assert log
     (directory / DATABASE).unlink()
-    assert open_backend().storage.list_names("k", "", 10).result() == []
+    assert open_backend().storage.list_names("k", "", 10).result().names == []
     assert (directory / "kip30.db-wal.former").read_bytes() == log
 
 
@@ -361,6 +361,7 @@ def test_nothing_is_lost_in_silence(
 
 
 @pytest.mark.large
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("harm", [removed, replaced, cut_short])
 @pytest.mark.parametrize("name", FILES)
 def test_nothing_is_lost_in_silence_in_fifty_rounds(

@@ -52,7 +52,8 @@ def test_settings_that_contradict_each_other(more: dict[str, Written], named: st
 
 
 def test_kafkas_keys_pass_beside_settings_that_honour_them() -> None:
-    _settings(**{"zookeeper.ssl.client.enable": "true", "plugin.zookeeper.tls": True})
+    by_tls: dict[str, Written] = {"plugin.zookeeper.tls": True}
+    _settings(**by_tls, **{"zookeeper.ssl.client.enable": "true"})
     _settings(**{"zookeeper.set.acl": "true", "plugin.zookeeper.acl": "open"})
 
 
