@@ -418,7 +418,10 @@ class Campaign:
         """
         if candidacy.tried.done() or candidacy.is_internal or not self._forms_line:
             return False
-        return self._vacancies.is_turn_of_others() and self._line.has_others()
+        if not (self._vacancies.is_turn_of_others() and self._line.has_others()):
+            return False
+        self._vacancies.give_turn()
+        return True
 
     def _one_leads(self) -> bool:
         return any(candidacy.leads() for candidacy in list(self._candidacies.values()))

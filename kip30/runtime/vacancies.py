@@ -25,7 +25,7 @@ class Vacancies:
         self._free_at = math.inf
         # The claim of this campaign that was released last; None once a later claim was answered.
         self._released: Claim | None = None
-        # Until when those that waited then have their turn, and the same once that was asked.
+        # Until when those that waited then have their turn, and the same once they get it.
         self._yields_until = -math.inf
         self._yielded_until = -math.inf
         # Since when the states show no leader; infinite while they show one.
@@ -58,10 +58,11 @@ class Vacancies:
 
     def is_turn_of_others(self) -> bool:
         """Return whether the release of a term of this client gave others a turn just now."""
-        is_theirs = self._released is not None and self._clock.now() < self._yields_until
-        if is_theirs:
-            self._yielded_until = self._yields_until
-        return is_theirs
+        return self._released is not None and self._clock.now() < self._yields_until
+
+    def give_turn(self) -> None:
+        """Note that others get that turn, after which something is due."""
+        self._yielded_until = self._yields_until
 
     def is_turn_of(self, nonce: str, latest: Snapshot | None, turn: int) -> bool:
         """Return whether a claim with *nonce* is due after the turns of *turn* others."""
