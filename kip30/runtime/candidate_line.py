@@ -18,12 +18,14 @@ import math
 import random
 
 from kip30.driver.records import Claim, Kind, Target, new_nonce
-from kip30.errors import InvalidNameError, Kip30Error, NotMemberError
+from kip30.errors import InvalidNameError, Kip30Error, NotMemberError, UnavailableError
 from kip30.names import check_id
+from kip30.runtime.deadline_wait import DeadlineWait
 from kip30.runtime.dispatcher import Task
 from kip30.runtime.line_position import LinePosition, one_at
 from kip30.runtime.member_claims import MemberClaims
 from kip30.runtime.open_store import OpenStore
+from kip30.runtime.vacancies import TURN_SECONDS
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -84,10 +86,11 @@ class CandidateLine:
         return self.rank < NEAR or self._position is None or self._looks
 
     def has_others(self) -> bool:
-        """Return whether the store shows places of others; false if it does not answer."""
+        """Return whether the store shows places of others; false without an answer in a turn."""
+        backend = self._store.backend
+        wait = DeadlineWait(backend.name, TURN_SECONDS, UnavailableError)
         try:
-            group = Target(Kind.GROUP, self._group)
-            snapshot = self._store.wait(self._store.backend.observe.snapshot(group))
+            snapshot = wait(backend.observe.snapshot(Target(Kind.GROUP, self._group)))
         except Kip30Error as error:
             log.debug("not looking who waits, for %s", error)
             return False
