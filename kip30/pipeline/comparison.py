@@ -1,4 +1,4 @@
-"""Two tables of records compared key by key, in one job of Spark."""
+"""Two tables of records compared key by key, in one job of Spark with one exchange."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -52,12 +52,15 @@ def differences(left: DataFrame, right: DataFrame, *, full: bool) -> DataFrame:
         The columns `COLUMNS`. A key that one side rejects and the other has is unsettled; a key
         that no side has as a record is not among them.
     """
-    joined = _records(left, LEFT, full=full).join(
-        _records(right, RIGHT, full=full), "key", "full_outer"
+    rows = _of_side(left, LEFT, full=full).unionByName(
+        _of_side(right, RIGHT, full=full), allowMissingColumns=True
     )
-    found = joined.withColumn("kind", _kind(full=full)).where(f.col("kind").isNotNull())
-    for side, rows in ((LEFT, left), (RIGHT, right)):
-        found = _unsettle_rejected(found, side, rows)
+    values = [name for name in rows.columns if name != "key"]
+    # One exchange and no sort: but for values in full, all of these have a fixed size.
+    keys = rows.groupBy("key").agg(*(f.max(name).alias(name) for name in values))
+    versions = [_version(side).alias(f"{side}_version") for side in SIDES]
+    found = keys.select("*", *versions, _kind(full=full).alias("kind"))
+    found = found.where(f.col("kind").isNotNull())
     return found.select(*COLUMNS, *(f"{side}_moving" for side in SIDES))
 
 
@@ -68,31 +71,42 @@ def unsettle_moving(found: DataFrame, side: str) -> DataFrame:
     return found.withColumn("kind", kind)
 
 
-def _records(rows: DataFrame, side: str, *, full: bool) -> DataFrame:
-    names = {"version": "version", "bytes": "value_bytes", "digest": "digest", "moving": "moving"}
-    names |= {"value": "value"} if full else {}
-    columns = [f.col(name).alias(f"{side}_{alias}") for alias, name in names.items()]
-    return rows.where(f.col("rejected").isNull()).select("key", *columns)
+def _of_side(rows: DataFrame, side: str, *, full: bool) -> DataFrame:
+    """Return *rows* with columns of one side's own; a rejected row has its key alone."""
+    is_record = f.col("rejected").isNull()
+    columns = {
+        "major": f.col("version.major"),
+        "minor": f.col("version.minor"),
+        "bytes": f.col("value_bytes"),
+        "digest": f.col("digest"),
+        "moving": f.col("moving"),
+    }
+    if full:
+        columns["value"] = f.col("value")
+    named = [f.when(is_record, one).alias(f"{side}_{name}") for name, one in columns.items()]
+    return rows.select("key", *named, (~is_record).alias(f"{side}_refused"))
+
+
+def _version(side: str) -> Column:
+    parts = (f.col(f"{side}_{name}").alias(name) for name in ("major", "minor"))
+    return f.when(_has(side), f.struct(*parts))
+
+
+def _has(side: str) -> Column:
+    """Return whether *side* has a record. Its value may be null: a node that has no data."""
+    return f.col(f"{side}_major").isNotNull()
 
 
 def _kind(*, full: bool) -> Column:
-    """Return the kind of a key, null where both sides have the same value.
+    """Return the kind of a key, null where both sides have the same value, or none has a record.
 
-    A side without the key has no version. A value may be null: a node that has no data.
+    A key does not count as missing on a side that has something there that is no record.
     """
     compared = ("value",) if full else ("bytes", "digest")
     is_same = [f.col(f"{LEFT}_{one}").eqNullSafe(f.col(f"{RIGHT}_{one}")) for one in compared]
+    of_both = f.when(~reduce(and_, is_same), DIFFERS)
     return (
-        f.when(f.col("right_version").isNull(), ONLY_LEFT)
-        .when(f.col("left_version").isNull(), ONLY_RIGHT)
-        .when(~reduce(and_, is_same), DIFFERS)
+        f.when(_has(LEFT) & _has(RIGHT), of_both)
+        .when(_has(LEFT), f.when(f.col(f"{RIGHT}_refused"), UNSETTLED).otherwise(ONLY_LEFT))
+        .when(_has(RIGHT), f.when(f.col(f"{LEFT}_refused"), UNSETTLED).otherwise(ONLY_RIGHT))
     )
-
-
-def _unsettle_rejected(found: DataFrame, side: str, rows: DataFrame) -> DataFrame:
-    """Let no key count as missing on *side* where *side* has something that is no record."""
-    refused = rows.where(f.col("rejected").isNotNull()).select("key").distinct()
-    joined = found.join(refused.withColumn("refused", f.lit(True)), "key", "left")  # noqa: FBT003
-    is_refused = f.col("refused").isNotNull() & f.col(f"{side}_version").isNull()
-    kind = f.when(is_refused, UNSETTLED).otherwise(f.col("kind"))
-    return joined.withColumn("kind", kind).drop("refused")

@@ -1,7 +1,7 @@
 """The job ``diff``: which keys do not have the same value on two sides, stores or snapshots."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +14,15 @@ from kip30.driver.scanning import Layout
 from kip30.errors import Kip30Error, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.comparison import COLUMNS, LEFT, RIGHT, SIDES, differences, unsettle_moving
-from kip30.pipeline.diff_sides import DiffSide, ReadOptions, layout_at, open_side, side_counts
-from kip30.pipeline.difference_files import count_kinds, first_findings, read_differences
+from kip30.pipeline.diff_sides import DiffSide, ReadOptions, layout_at, open_side
+from kip30.pipeline.difference_files import summary_of
 from kip30.pipeline.endpoints import Endpoint, StoreEndpoint, require
 from kip30.pipeline.job_errors import IncompleteRunError, JobFailedError
-from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.rechecking import settled
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
+from kip30.pipeline.session import shuffling
 from kip30.pipeline.snapshot_files import rejected_rows
 from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.spark_errors import translating
@@ -184,16 +184,19 @@ class _Diff:
     def _compare(self) -> list[dict[str, str]]:
         """Find the differences, in one job of Spark, write them down, and return some."""
         begun = time.monotonic()
-        with translating():
+        rows = sum(side.rows for side in self._sides.values())
+        with translating(), shuffling(self._spark, rows):
             tables = {name: side.table() for name, side in self._sides.items()}
             files = write_files(self._run, DIFFERENCES, 0, self._differences(tables))
-            found = self._found(files)
-            kinds = count_kinds(found)
-            self._run.manifest.counts = kinds | _counts(tables)
+            kinds, findings = summary_of(self._run.path, files)
+            counts = {name: side.counts(tables[name]) for name, side in self._sides.items()}
+            self._run.manifest.counts = kinds | _named(counts)
             seconds = time.monotonic() - begun
             self._run.manifest.waves = [only_wave(files, sum(kinds.values()), seconds)]
-            rejected = [one for table in tables.values() for one in rejected_rows(table)]
-            return [*self._nothing_compared(), *first_findings(found), *rejected][:MOST_FINDINGS]
+            for name in SIDES:
+                if counts[name]["rejected"]:
+                    findings += rejected_rows(tables[name])
+            return [*self._nothing_compared(), *findings][:MOST_FINDINGS]
 
     def _nothing_compared(self) -> list[dict[str, str]]:
         """Return a finding if no side has a record: that proves nothing about them."""
@@ -202,10 +205,6 @@ class _Diff:
             return []
         advice = "check the namespaces, or give --allow-empty"
         return [{"key": "", "outcome": "empty", "detail": f"neither side has a key: {advice}"}]
-
-    def _found(self, files: Sequence[DataFile]) -> DataFrame:
-        has_paths = not any(side.has_keys for side in self._sides.values())
-        return read_differences(self._spark, self._run.path, files, has_paths=has_paths)
 
     def _differences(self, tables: Mapping[str, DataFrame]) -> DataFrame:
         left, right = (
@@ -226,9 +225,5 @@ class _Diff:
         }
 
 
-def _counts(tables: Mapping[str, DataFrame]) -> dict[str, int]:
-    return {
-        f"{name}_{count}": number
-        for name, table in tables.items()
-        for count, number in side_counts(table).items()
-    }
+def _named(counts: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    return {f"{side}_{name}": number for side, of in counts.items() for name, number in of.items()}

@@ -87,6 +87,29 @@ class DiffSide(ABC):
     def read(self, progress: Progress) -> None:
         """Read the rest; raises as `run_waves` does."""
 
+    @property
+    @abstractmethod
+    def manifest(self) -> Manifest:
+        """The manifest of the rows that were read."""
+
+    @property
+    @abstractmethod
+    def is_part(self) -> bool:
+        """Whether its table leaves out rows of its manifest."""
+
+    @property
+    def rows(self) -> int:
+        """How many records its manifest has."""
+        return self.manifest.digest.rows
+
+    def counts(self, table: DataFrame) -> Mapping[str, int]:
+        """Return how many records, rejected and skipped rows *table*, its own, has."""
+        if self.is_mapped or self.is_part:
+            return side_counts(table)
+        total = self.manifest.total
+        moving, rejected = total("moving"), total("rejected")
+        return {"rows": self.rows, "rejected": rejected, "skipped": 0, "moving": moving}
+
     @abstractmethod
     def close(self) -> None:
         """Release the lock on its folder, if it holds one."""
@@ -126,14 +149,23 @@ class SnapshotSide(DiffSide):
         folder = str(self._endpoint.folder.absolute())
         return manifest.source | here | {"folder": folder, "snapshot": manifest.run}
 
+    @property
+    @override
+    def manifest(self) -> Manifest:
+        return self._files.manifest
+
+    @property
+    @override
+    def is_part(self) -> bool:
+        return bool(self._files.under)
+
     @override
     def begin(self) -> None:
         pass
 
     @override
     def read(self, progress: Progress) -> None:
-        with translating():
-            self._files.verify()
+        self._files.verify()
 
     @override
     def close(self) -> None:
@@ -169,9 +201,14 @@ class LiveSide(DiffSide):
         return self._run.manifest.source | {"config": self._endpoint.config.text()}
 
     @property
+    @override
     def manifest(self) -> Manifest:
-        """The manifest of the rows that were read."""
         return self._run.manifest
+
+    @property
+    @override
+    def is_part(self) -> bool:
+        return False
 
     @override
     def begin(self) -> None:

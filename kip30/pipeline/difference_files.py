@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
-from kip30.pipeline.comparison import COLUMNS, KINDS
+from kip30.pipeline.comparison import COLUMNS, KINDS, SIDES
 from kip30.pipeline.manifest import DataFile
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.schemas import RECORDS
 from kip30.pipeline.wave_files import read_parquet
 
+_SUMMARISED = ["key", "kind", *(f"{side}_version" for side in SIDES)]
 _TYPES = {
     "kind": StringType(),
     "version": from_arrow_schema(RECORDS)["version"].dataType,
@@ -39,21 +41,31 @@ def read_differences(
     return read_parquet(spark, folder, files, schema)
 
 
-def count_kinds(found: DataFrame) -> dict[str, int]:
-    """Return how many differences there are of each kind."""
-    counts = dict.fromkeys(KINDS, 0)
-    return counts | dict(found.groupBy("kind").count().collect())
+def summary_of(
+    folder: Path, files: Sequence[DataFile]
+) -> tuple[dict[str, int], list[dict[str, str]]]:
+    """Return how many differences of each kind *files* have, and up to `MOST_FINDINGS` of them."""
+    kinds = dict.fromkeys(KINDS, 0)
+    findings: list[dict[str, str]] = []
+    for file in files:
+        with pq.ParquetFile(folder / file.name) as opened:
+            for batch in opened.iter_batches(columns=_SUMMARISED):
+                rows: list[dict[str, Any]] = batch.to_pylist()
+                for row in rows:
+                    kinds[row["kind"]] += 1
+                left = MOST_FINDINGS - len(findings)
+                findings += map(_finding, rows[:left])
+    return kinds, findings
 
 
-def first_findings(found: DataFrame) -> list[dict[str, str]]:
-    """Return up to `MOST_FINDINGS` keys of *found*, each with its kind."""
-    columns = ("left_version", "right_version")
-    versions = [f.concat_ws(".", f"{one}.major", f"{one}.minor").alias(one) for one in columns]
-    rows = found.select("key", "kind", *versions).limit(MOST_FINDINGS).collect()
-    return [
-        {"key": text_of(key), "outcome": kind, "detail": f"versions {left or '-'} {right or '-'}"}
-        for key, kind, left, right in rows
-    ]
+def _finding(row: dict[str, Any]) -> dict[str, str]:
+    left, right = (_shown(row[f"{side}_version"]) for side in SIDES)
+    detail = f"versions {left} {right}"
+    return {"key": text_of(row["key"]), "outcome": row["kind"], "detail": detail}
+
+
+def _shown(version: dict[str, int] | None) -> str:
+    return "-" if version is None else f"{version['major']}.{version['minor']}"
 
 
 def text_of(key: str | bytes) -> str:

@@ -14,7 +14,6 @@ from kip30.driver.records import Fence
 from kip30.errors import Kip30Error, UsageError
 from kip30.pipeline.bulk_write import OUTCOMES, BulkWrite, outcome_counts, outcome_findings
 from kip30.pipeline.comparison import LEFT, RIGHT, UNSETTLED
-from kip30.pipeline.difference_files import count_kinds
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.manifest import DataFile
@@ -142,8 +141,7 @@ class _Repair:
         self._diff = found
         self._run = directory
         self._begun = time.monotonic()
-        with translating():
-            self._unsettled = count_kinds(found.differences(spark))[UNSETTLED]
+        self._unsettled = found.manifest.counts[UNSETTLED]
         directory.manifest.source = {
             "diff": found.manifest.run,
             "is_plan": not options.apply,

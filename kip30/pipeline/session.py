@@ -40,6 +40,10 @@ _TASK_ATTEMPTS = 3
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _END_SECONDS = 20.0
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_ROWS_OF_PARTITION = 250_000
+"""So many keys with versions and digests have about 20 MB."""
+
 _NOTICE_SECONDS = 1.0
 """How long a process may take to end after its connections are gone."""
 
@@ -176,6 +180,17 @@ def submitted_master() -> str | None:
     context: Any = SparkContext
     context._ensure_initialized()  # noqa: SLF001  connects to the JVM that is there
     return SparkConf().get("spark.master")
+
+
+@contextmanager
+def shuffling(session: SparkSession, rows: int) -> Generator[None]:
+    """Let exchanges of *rows* small rows in the block have as many partitions as that needs."""
+    before = session.conf.get(_PARTITIONS)
+    session.conf.set(_PARTITIONS, str(max(1, -(-rows // _ROWS_OF_PARTITION))))
+    try:
+        yield
+    finally:
+        session.conf.set(_PARTITIONS, before or "")
 
 
 def register(session: SparkSession) -> None:

@@ -9,8 +9,8 @@ COMPARING: dict[str, Mutant] = {
         f"{_DIFF}::test_planted_differences_are_found_and_no_others",
         (
             "comparison.py",
-            'f.when(f.col("right_version").isNull(), ONLY_LEFT)',
-            'f.when(f.coalesce("right_bytes", f.lit(0)) == 0, ONLY_LEFT)',
+            "f.when(_has(LEFT) & _has(RIGHT), of_both)",
+            'f.when(_has(LEFT) & (f.coalesce("right_bytes", f.lit(0)) > 0), of_both)',
         ),
     ),
     "P17-moving-keys-are-not-read-again": mutant(
@@ -23,7 +23,7 @@ COMPARING: dict[str, Mutant] = {
     ),
     "P18-what-only-the-right-side-has": mutant(
         f"{_DIFF}::test_snapshots_mirrored_and_whole_values",
-        ("comparison.py", '"key", "full_outer"', '"key", "left_outer"'),
+        ("comparison.py", ".otherwise(ONLY_RIGHT)", ".otherwise(None)"),
     ),
     "P19-values-of-one-size-are-equal": mutant(
         f"{_DIFF}::test_digests_and_values_agree",
