@@ -192,6 +192,7 @@ def repair(  # noqa: PLR0913  an argument for each option
     type=click.Path(path_type=Path),
     help="Begin at the position of this run of snapshot or migrate.",
 )
+@_into
 @click.option("--once", is_flag=True, help="End when it has caught up.")
 @click.option(
     "--interval",
@@ -221,6 +222,7 @@ def feed(  # noqa: PLR0913  an argument for each option
     b: str | None,
     *,
     after: Path | None,
+    into: str | None,
     once: bool,
     interval: float,
     max_delete: int | None,
@@ -246,6 +248,7 @@ def feed(  # noqa: PLR0913  an argument for each option
     own = {
         "source": source,
         "target": target,
+        "into": into,
         "after": after,
         "once": once,
         "interval": interval,

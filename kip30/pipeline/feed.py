@@ -17,6 +17,7 @@ from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.journal_consumer import MOST_SEGMENTS, POSITIONS, JournalConsumer
 from kip30.pipeline.journal_rows import JournalPosition
 from kip30.pipeline.known_keys import KnownKeys
+from kip30.pipeline.mapped_scanner import MappedScanner
 from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
@@ -67,7 +68,9 @@ def run(
     options = resumed(options)
     arguments = options.arguments()
     if options.after is not None and not options.resume:
-        Baseline(options.after, options.source)  # which raises before the folder is made
+        Baseline(
+            options.after, options.source, options.into
+        )  # which raises before the folder is made
     with (
         RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory,
         set_by_interrupt(stop),
@@ -91,7 +94,7 @@ class _Feed:
         self._progress = progress
         self._stop = stop
         self._findings: list[Mapping[str, str]] = []
-        self._journal = Journal(directory.path / _JOURNAL, options.source.layout)
+        self._journal = Journal(directory.path / _JOURNAL, options.layout)
         self._sink = self._new_sink(spark)
         self._consumer = JournalConsumer(spark, directory, self._journal, self._sink)
         # What is applied; None until all that an earlier process left is.
@@ -143,7 +146,7 @@ class _Feed:
             files.known.fill(())
             begin_at(files, None)
             return
-        baseline = Baseline(self._options.after, self._options.source)
+        baseline = Baseline(self._options.after, self._options.source, self._options.into)
         files.known.fill(baseline.states())
         begin_at(files, baseline.position)
 
@@ -167,8 +170,9 @@ class _Feed:
     def _open(self, scratch: Path) -> ScanDriver:
         source = self._options.source
         seconds = self._options.request_seconds
-        view = source.view(scratch)
-        return scanner(source.config.properties(), view, request_seconds=seconds)
+        view, into = source.view(scratch), self._options.into
+        found = scanner(source.config.properties(), view, request_seconds=seconds)
+        return found if into is None else MappedScanner(found, into, source.under)
 
     def _follow(self, tail: Tail) -> Report:
         options = self._options

@@ -7,9 +7,11 @@ from typing import Any, ClassVar
 from kip30.driver import Capability
 from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
+from kip30.names import check_namespace
 from kip30.pipeline.endpoints import StoreEndpoint, require
 from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.run_directory import read_manifest
+from kip30.runtime.resolution import Resolved
 
 JOB = "feed"
 INTERVAL_SECONDS = 10.0
@@ -22,6 +24,8 @@ class FeedOptions:
 
     Attributes:
         source: The part of a store.
+        into: The namespace below which the records of a raw *source* become keys; None: they are
+            written as they are, which a store does not take.
         target: A store to keep equal to it; None: Parquet files in the folder of the run.
         out: The folder of the run.
         resume: Whether to continue the run in *out*.
@@ -44,6 +48,7 @@ class FeedOptions:
     """
 
     source: StoreEndpoint
+    into: str | None = None
     target: StoreEndpoint | None = None
     out: Path
     resume: bool = False
@@ -64,16 +69,24 @@ class FeedOptions:
         after = resumed(self).after
         return {
             "source": self.source.text,
+            "into": self.into,
             "target": None if self.target is None else self.target.text,
             "after": None if after is None else str(after),
         }
+
+    @property
+    def layout(self) -> Layout:
+        """That of the keys in the feed."""
+        return self.source.layout if self.into is None else Layout.KIP30
 
     def check(self) -> None:
         """Raise if these contradict each other.
 
         Raises:
             UsageError: They do; the message says what to write.
-            UnsupportedError: The source does not offer scanning, or the target no fencing.
+            UnsupportedError: The source does not offer scanning, or the target no fencing, or no
+                compare-and-set unless *overwrite* is given.
+            InvalidNameError: *into* cannot be a namespace.
             ConfigError: The configuration of a store is wrong.
         """
         if not self.interval >= _SHORTEST_INTERVAL:
@@ -83,22 +96,37 @@ class FeedOptions:
         if self.max_delete is not None and self.max_delete < 0:
             raise UsageError(f"--max-delete {self.max_delete}: give 0 or more")
         require(self.source, Capability.SCANNING)
-        if self.target is None:
-            if self.overwrite or self.rate is not None:
-                raise UsageError("--overwrite and --rate are of a feed into a store: name one")
-            return
+        if self.into is not None:
+            check_namespace(self.into)
+            if self.source.layout is not Layout.RAW:
+                raise UsageError(f"--into maps what is raw: {self.source.text} is not")
+        if self.target is not None:
+            self._check_target(self.target)
+        elif self.overwrite or self.rate is not None:
+            raise UsageError("--overwrite and --rate are of a feed into a store: name one")
+
+    def _check_target(self, target: StoreEndpoint) -> None:
         if self.rate is not None and not self.rate > 0:
             raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
-        require(self.target, Capability.FENCING)
+        require(target, Capability.FENCING)
         if not self.overwrite:
-            require(self.target, Capability.COMPARE_AND_SET)
-        if self.source.layout is not Layout.KIP30:
-            raise UsageError(f"{self.source.text} is raw: a feed of it goes to files alone")
-        if self.target.under:
-            raise UsageError(f"{self.target.text}: keys keep their namespaces: leave out the '#'")
-        source, target = self.source.config.resolve(), self.target.config.resolve()
-        if _place(source) == _place(target):
-            raise UsageError(f"{self.source.text} and {self.target.text} are the same store")
+            require(target, Capability.COMPARE_AND_SET)
+        if self.layout is not Layout.KIP30:
+            raise UsageError(f"{self.source.text} is raw: name the namespace of its keys by --into")
+        if target.under:
+            raise UsageError(f"{target.text}: keys keep their namespaces: leave out the '#'")
+        if self._feeds_itself(self.source.config.resolve(), target.config.resolve()):
+            raise UsageError(f"{self.source.text} and {target.text} are the same store")
+
+    def _feeds_itself(self, source: Resolved, target: Resolved) -> bool:
+        """Return whether what is written would be read again."""
+        is_same = source.choice.backend is target.choice.backend
+        if not is_same or source.settings != target.settings:
+            return False
+        if self.into is None:
+            return source.context.namespace == target.context.namespace
+        root, under = f"/{target.context.namespace}/", self.source.under
+        return root.startswith(under) or under.startswith(root)
 
 
 def resumed(options: FeedOptions) -> FeedOptions:
@@ -107,7 +135,3 @@ def resumed(options: FeedOptions) -> FeedOptions:
         return options
     after = read_manifest(options.out).arguments.get("after")
     return options if after is None else replace(options, after=Path(after))
-
-
-def _place(resolved: Any) -> tuple[Any, ...]:
-    return resolved.choice.backend, resolved.context.namespace, resolved.settings

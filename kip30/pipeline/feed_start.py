@@ -1,17 +1,18 @@
 """Where a feed begins: at the position of a snapshot, whose keys the journal knows then."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kip30.driver.scanning import Layout, Position
+from kip30.driver.scanning import Layout, Position, Row
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.manifest import Manifest
+from kip30.pipeline.path_mapping import Mapping, parents
 from kip30.pipeline.run_directory import check_files, read_manifest
 
 _MIGRATE = "migrate"
@@ -26,8 +27,10 @@ class Baseline:
         position: The moment that the snapshot shows.
     """
 
-    def __init__(self, run: Path, source: StoreEndpoint) -> None:
+    def __init__(self, run: Path, source: StoreEndpoint, into: str | None = None) -> None:
         """Look at *run*, which is one of the job snapshot or migrate.
+
+        With *into* its records are raw, and become keys below that namespace.
 
         Raises:
             UsageError: It is of another view than *source*.
@@ -46,16 +49,39 @@ class Baseline:
         check_files(self._folder, manifest)
         self._manifest = manifest
         self._key = "path" if source.layout is Layout.RAW else "key"
+        self._into = into
         self.position: Position = Position(*manifest.source["position"])
 
     def states(self) -> Iterator[Known]:
         """Yield the keys of the snapshot."""
         columns = [self._key, "version", "modified", "rejected"]
+        if self._into is not None:
+            yield from self._mapped_states(self._into, [*columns, "value_bytes", "owner"])
+            return
+        for batch in self._batches(columns):
+            yield from self._states(batch)
+
+    def _mapped_states(self, into: str, columns: Sequence[str]) -> Iterator[Known]:
+        facts = self._manifest.source
+        mapping = Mapping(into, facts["prefix"], is_tree=facts["is_tree"])
+        above = set[bytes]()
+        for batch in self._batches(["path"]) if facts["is_tree"] else ():
+            above |= parents(batch.column(0).to_pylist())
+        for batch in self._batches(columns):
+            found: list[dict[str, Any]] = batch.to_pylist()
+            for one in found:
+                version, data = one["version"], b"x" if one["value_bytes"] else b""
+                numbers = version["major"], version["minor"]
+                row = Row(one["path"], data, *numbers, None, one["modified"], one["owner"])
+                key = mapping.key_of(row, has_children=row.key in above)
+                if one["rejected"] is None and isinstance(key, str):
+                    yield Known(key.encode(), stamp(*numbers, row.modified))
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for wave in self._manifest.waves:
             for file in wave.files:
                 with pq.ParquetFile(self._folder / file.name) as opened:
-                    for batch in opened.iter_batches(columns=columns):
-                        yield from self._states(batch)
+                    yield from opened.iter_batches(columns=list(columns))
 
     def _states(self, batch: pa.RecordBatch) -> Iterator[Known]:
         keys = batch.column(self._key).cast(pa.binary()).to_pylist()

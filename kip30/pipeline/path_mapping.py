@@ -78,6 +78,23 @@ class Mapping:
         except InvalidNameError as error:
             return Rejected(row.key, str(error))
 
+    def record_of(self, path: bytes) -> bytes | None:
+        """Return the key, in UTF-8, that a record at *path* has; None if it can have none."""
+        try:
+            return self._key(path).encode()
+        except InvalidNameError:
+            return None
+
+    def prefix_of(self, prefix: bytes) -> bytes | None:
+        """Return what the keys of all records begin with whose paths begin with *prefix*.
+
+        None if no such record has a key.
+        """
+        into = self._into.encode()
+        if prefix.startswith(self._above):
+            return into + prefix[len(self._above) :]
+        return into if self._above.startswith(prefix) else None
+
     def _key(self, path: bytes) -> str:
         if not path.startswith(self._above):
             above = self._above.decode()

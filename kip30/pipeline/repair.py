@@ -227,6 +227,8 @@ class _Repair:
 
     def _with_values(self, planned: DataFrame) -> DataFrame:
         left = self._diff.left
+        if self._diff.into is not None:
+            return with_values_of_snapshot(planned, self._diff.mapped_left(self._spark))
         if isinstance(left, StoreEndpoint):
             return with_values_of_store(planned, left.config)
         files = SnapshotFiles(self._spark, left)

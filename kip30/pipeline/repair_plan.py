@@ -1,5 +1,6 @@
 """What a repair would do: an action for each difference, taken from the files of a diff."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,11 +14,13 @@ from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
 from kip30.pipeline import diff
 from kip30.pipeline.comparison import DIFFERS, LEFT, ONLY_LEFT, ONLY_RIGHT, RIGHT, SIDES
+from kip30.pipeline.diff_sides import ReadOptions, open_side
 from kip30.pipeline.difference_files import read_differences
 from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
 from kip30.pipeline.manifest import Manifest
 from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import RECORDS
+from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.wave_files import read_parquet
 from kip30.runtime.resolution import resolve, scanner
@@ -45,12 +48,20 @@ class DiffFound(NamedTuple):
         manifest: Its manifest.
         left: What the right side is to be like: a store or a snapshot.
         right: The store to repair.
+        into: The namespace that the left side, which is raw, was mapped to; None if it is not.
     """
 
     folder: Path
     manifest: Manifest
     left: StoreEndpoint | SnapshotEndpoint
     right: StoreEndpoint
+    into: str | None
+
+    def mapped_left(self, spark: SparkSession) -> DataFrame:
+        """Return the records of the raw left side, as the diff read and mapped them."""
+        options = ReadOptions(into=self.into, full=True, span_rows=SPAN_ROWS, request_seconds=None)
+        with closing(open_side(spark, options, self.left, self.folder / LEFT)) as side:
+            return side.table().where("skipped IS NULL")
 
     def differences(self, spark: SparkSession) -> DataFrame:
         """Return its differences."""
@@ -97,14 +108,17 @@ def find_diff(folder: Path) -> DiffFound:
     if not manifest.done:
         raise UsageError(f"{folder} is a diff that is not done: finish it with --resume")
     check_files(folder, manifest)
+    into: str | None = manifest.arguments["into"]
     for side in SIDES:
-        if manifest.source[side]["layout"] != Layout.KIP30.value:
+        is_mapped = side == LEFT and into is not None
+        if manifest.source[side]["layout"] != Layout.KIP30.value and not is_mapped:
             raise UsageError(f"{folder} compared a {side} side that is raw: restore can import it")
     left, right = (_endpoint(manifest.source[side]) for side in (LEFT, RIGHT))
     if isinstance(right, SnapshotEndpoint):
         raise UsageError(f"{right.text} is a snapshot: only a store as the right side is repaired")
     require(right, Capability.COMPARE_AND_SET)
-    return DiffFound(folder, manifest, left, right)
+    is_raw = manifest.source[LEFT]["layout"] == Layout.RAW.value
+    return DiffFound(folder, manifest, left, right, into if is_raw else None)
 
 
 def plan_of(found: DataFrame) -> DataFrame:
@@ -149,7 +163,8 @@ def count_actions(plan: DataFrame) -> dict[str, int]:
 def _endpoint(facts: dict[str, Any]) -> StoreEndpoint | SnapshotEndpoint:
     text, under = facts["endpoint"], facts["under"]
     if "config" in facts:
-        return StoreEndpoint(text, StoreConfig.parse(facts["config"]), Layout.KIP30, under)
+        layout = Layout(facts["layout"])
+        return StoreEndpoint(text, StoreConfig.parse(facts["config"]), layout, under)
     return SnapshotEndpoint(text, Path(facts["folder"]), under)
 
 

@@ -1,0 +1,223 @@
+"""Following a tree or a prefix of another program into keys, until a cut-over."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+from pyspark.sql import SparkSession
+
+from kip30 import BYTES, PluginLocator, UsageError
+from kip30.pipeline import diff, feed, repair, restore_and_migrate
+from kip30.pipeline.endpoints import (
+    StoreEndpoint,
+    parse_endpoint,
+    store_endpoint,
+    target_endpoint,
+)
+from kip30.pipeline.report import JobEnding, Report
+from tests.unit.etcd.admin import Admin
+
+from .stores import Stores, contents, stores_in
+
+_OWNER = "alice", "geheim-1"
+INTO = "old"
+Feed = Callable[..., Report]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stores]:
+    with stores_in(tmp_path_factory.mktemp("stores")) as running:
+        yield running
+
+
+@pytest.fixture
+def target(stores: Stores, tmp_path: Path) -> Path:
+    return stores.config("embedded", tmp_path.name)
+
+
+@pytest.fixture
+def zookeeper(stores: Stores, tmp_path: Path) -> Iterator[tuple[Any, str]]:
+    """Yield a client of another program, and the path below which it makes a tree."""
+    client: Any = KazooClient(
+        hosts=stores.settings("zookeeper")["zookeeper.connect"],
+        auth_data=[("digest", ":".join(_OWNER))],
+    )
+    client.start()
+    top = f"/{tmp_path.name}"
+    for path in ("", "/d", "/leaf", "/closed"):
+        client.create(f"{top}{path}", None)
+    for path in ("/d/c0", "/d/c1", "/closed/k"):
+        client.create(f"{top}{path}", path.encode())
+    client.create(f"{top}/held", b"", ephemeral=True)
+    yield client, top
+    client.stop()
+    client.close()
+
+
+def raw(stores: Stores, store: str, under: str) -> StoreEndpoint:
+    return store_endpoint(parse_endpoint(f"raw:{stores.config(store, 'x')}#{under}"))
+
+
+def followed(
+    spark: SparkSession, source: StoreEndpoint, target: Path, out: Path, **more: Any
+) -> Report:
+    options = feed.FeedOptions(
+        source=source,
+        into=INTO,
+        target=target_endpoint(parse_endpoint(str(target))),
+        out=out,
+        once=True,
+        resume=out.exists(),
+        **more,
+    )
+    return feed.run(spark, options)
+
+
+def keys_of(target: Path) -> dict[str, bytes]:
+    with PluginLocator().startup(target) as locator:
+        storage = locator.storage(BYTES)
+        spaces = [INTO, f"{INTO}/d", f"{INTO}/leaf", f"{INTO}/closed"]
+        keys = [key for space in spaces for key in storage.list(space)]
+    return contents(target, keys)
+
+
+def differing(spark: SparkSession, source: StoreEndpoint, target: Path, out: Path) -> list[str]:
+    options = diff.DiffOptions(
+        left=source, right=parse_endpoint(f"{target}#{INTO}"), into=INTO, out=out
+    )
+    return [one["key"] for one in diff.run(spark, options).findings]
+
+
+@pytest.mark.medium
+def test_a_tree_is_followed_until_the_cut_over(
+    spark: SparkSession, stores: Stores, zookeeper: tuple[Any, str], target: Path, tmp_path: Path
+) -> None:
+    client, top = zookeeper
+    source, run = raw(stores, "zookeeper", top), tmp_path / "followed"
+    moved = restore_and_migrate.RestoreOptions(
+        source=source,
+        target=target_endpoint(parse_endpoint(str(target))),
+        into=INTO,
+        out=tmp_path / "moved",
+    )
+    assert restore_and_migrate.run(spark, moved).ending is JobEnding.DONE
+    first = followed(spark, source, target, run, after=moved.out)
+    assert (first.ending, first.counts["changes"]) == (JobEnding.DONE, 0)
+    client.set(f"{top}/d/c0", b"changed")
+    client.delete(f"{top}/d/c1")
+    client.create(f"{top}/leaf/child", b"new")  # which makes a directory of the leaf
+    client.create(f"{top}/mark", None)
+    client.create(f"{top}/held-too", b"", ephemeral=True)
+    report = followed(spark, source, target, run)
+    assert report.ending is JobEnding.DONE, report
+    assert keys_of(target) == {
+        "old/closed/k": b"/closed/k",
+        "old/d/c0": b"changed",
+        "old/leaf/child": b"new",
+        "old/mark": b"",
+    }
+    client.delete(f"{top}/leaf/child")
+    assert followed(spark, source, target, run).ending is JobEnding.DONE
+    assert keys_of(target)["old/leaf"] == b""
+    assert differing(spark, source, target, tmp_path / "compared") == []
+
+
+@pytest.mark.medium
+def test_what_an_acl_hides_stays_at_the_target(
+    spark: SparkSession, stores: Stores, zookeeper: tuple[Any, str], target: Path, tmp_path: Path
+) -> None:
+    client, top = zookeeper
+    source, run = raw(stores, "zookeeper", top), tmp_path / "followed"
+    assert followed(spark, source, target, run).ending is JobEnding.DONE
+    before = keys_of(target)
+    client.set_acls(f"{top}/closed", [make_digest_acl(*_OWNER, all=True)])
+    client.set_acls(f"{top}/d/c0", [make_digest_acl(*_OWNER, all=True)])
+    report = followed(spark, source, target, run)
+    assert report.ending is JobEnding.FINDINGS
+    assert {one["key"] for one in report.findings} == {f"{top}/closed", f"{top}/d/c0"}
+    assert keys_of(target) == before
+
+
+@pytest.mark.medium
+def test_what_programs_write_at_the_target_stays(
+    spark: SparkSession, stores: Stores, zookeeper: tuple[Any, str], target: Path, tmp_path: Path
+) -> None:
+    client, top = zookeeper
+    source, run = raw(stores, "zookeeper", top), tmp_path / "followed"
+    followed(spark, source, target, run)
+    with PluginLocator().startup(target) as locator:
+        locator.storage(BYTES).set("old/d/c0", b"a program's")
+    client.set(f"{top}/d/c0", b"of a straggler")
+    report = followed(spark, source, target, run)
+    assert report.counts["conflict"] == 1
+    assert keys_of(target)["old/d/c0"] == b"a program's"
+
+
+@pytest.mark.medium
+def test_what_differs_from_a_tree_is_repaired(
+    spark: SparkSession, stores: Stores, zookeeper: tuple[Any, str], target: Path, tmp_path: Path
+) -> None:
+    _, top = zookeeper
+    source = raw(stores, "zookeeper", top)
+    followed(spark, source, target, tmp_path / "followed")
+    right = keys_of(target)
+    with PluginLocator().startup(target) as locator:
+        storage = locator.storage(BYTES)
+        storage.set("old/d/c0", b"a program's")
+        storage.delete("old/d/c1")
+        storage.set("old/extra", b"a program's")
+    compared = tmp_path / "compared"
+    assert sorted(differing(spark, source, target, compared)) == [
+        *("old/d/c0", "old/d/c1", "old/extra")
+    ]
+    options = repair.RepairOptions(diff=compared, out=tmp_path / "repaired", apply=True)
+    report = repair.run(spark, options)
+    assert (report.counts["written"], report.counts["extra"]) == (2, 1)
+    assert keys_of(target) == right | {"old/extra": b"a program's"}
+
+
+@pytest.mark.medium
+def test_a_prefix_is_followed_by_its_log(
+    spark: SparkSession, stores: Stores, target: Path, tmp_path: Path
+) -> None:
+    top = f"/{tmp_path.name}/"
+    admin = Admin(stores.settings("etcd")["plugin.etcd.endpoints"])
+    for name in ("a", "b", "d/c"):
+        admin.put(f"{top}{name}", name.encode())
+    source, run = raw(stores, "etcd", top), tmp_path / "followed"
+    assert followed(spark, source, target, run).ending is JobEnding.DONE
+    admin.put(f"{top}a", b"changed")
+    admin.delete(f"{top}b")
+    admin.put(f"{top}new", b"new")
+    admin.put(f"{top}d//no", b"no key")
+    report = followed(spark, source, target, run)
+    assert report.ending is JobEnding.FINDINGS
+    assert [one["key"] for one in report.findings] == [f"{top}d//no"]
+    assert keys_of(target) == {"old/a": b"changed", "old/d/c": b"d/c", "old/new": b"new"}
+
+
+def test_a_feed_of_a_raw_view_says_where_its_keys_go(
+    spark: SparkSession, stores: Stores, target: Path, tmp_path: Path
+) -> None:
+    goal = target_endpoint(parse_endpoint(str(target)))
+    same = stores.config("etcd", "kip30-of-feeds")
+    wrong = [
+        ({"source": raw(stores, "etcd", "/x/"), "target": goal}, "--into"),
+        ({"source": goal, "into": INTO}, "--into maps what is raw"),
+        (
+            {
+                "source": raw(stores, "etcd", ""),
+                "into": INTO,
+                "target": target_endpoint(parse_endpoint(str(same))),
+            },
+            "are the same store",
+        ),
+    ]
+    for given, message in wrong:
+        options: Any = {"out": tmp_path / "run", **given}
+        with pytest.raises(UsageError, match=message):
+            feed.run(spark, feed.FeedOptions(**options))
+    assert not (tmp_path / "run").exists()
