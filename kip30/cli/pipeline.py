@@ -87,6 +87,20 @@ def _copies(copy: Any) -> Any:
         _accept_store,
         _no_fence,
         _rate_option,
+        click.option(
+            "--on-conflict",
+            type=click.Choice(["keep", "replace", "fail"]),
+            default="keep",
+            show_default=True,
+            help="What to do with a key of B that has another value.",
+        ),
+        click.option(
+            "--map",
+            "moves",
+            metavar="FROM=TO",
+            multiple=True,
+            help="Write the keys of the namespace FROM, and of those below it, into TO.",
+        ),
         _into,
         _right,
         _left,
@@ -100,8 +114,9 @@ def _copies(copy: Any) -> Any:
 def restore(call: JobCall, a: str, b: str, **how: Any) -> int:
     """Write the keys of the snapshot or store A into the store B, where they are missing.
 
-    A key that B has is never overwritten: it is counted as the same, or named as a conflict. Only
-    values are copied; members, leaders and epochs are not. A rerun writes nothing twice.
+    A key that B has is not overwritten unless --on-conflict says so: it is counted as the same, or
+    named as a conflict. Only values are copied; members, leaders and epochs are not. A rerun writes
+    nothing twice.
     """
     return _copy(call, call.endpoint(a), b, how)
 
@@ -118,8 +133,9 @@ def _copy(call: JobCall, source: Endpoint, b: str, how: dict[str, Any]) -> int:
     _check_different(source, target)
     _check_into(source, how["into"])
     own = {"into": how["into"], "rate": _rate(how["rate"]), "fence": not how["no_fence"]}
-    own |= {"accept_stores": how["accept_stores"]}
+    own |= {"accept_stores": how["accept_stores"], "moves": _moves(how["moves"])}
     job = call.job("restore_and_migrate")
+    own["on_conflict"] = job.OnConflict(how["on_conflict"])
     options = call.options(job.RestoreOptions, source=source, target=target, **own)
     return call.run(job, options, partial(with_hint, source=source))
 
@@ -358,6 +374,16 @@ def _rate(written: float | None) -> float | None:
     if written is None or 0 < written < float("inf"):
         return written
     raise click.UsageError(f"--rate {written:g} is no number of writes per second above 0")
+
+
+def _moves(written: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    moves: list[tuple[str, str]] = []
+    for one in written:
+        old, sign, new = one.partition("=")
+        if not sign:
+            raise click.UsageError(f"--map {one}: write it as FROM=TO")
+        moves.append((old, new))
+    return tuple(moves)
 
 
 def _check_into(source: Endpoint, into: str | None) -> None:

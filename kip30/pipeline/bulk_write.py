@@ -116,8 +116,10 @@ class BulkWrite:
             backend.close()
 
 
-def create_records(applier: Applier, batch: pa.RecordBatch) -> Iterator[list[Decided]]:
-    """Create the records of *batch*.
+def write_records(
+    applier: Applier, batch: pa.RecordBatch, *, replaces: bool = False
+) -> Iterator[list[Decided]]:
+    """Create the records of *batch*, or with *replaces* write them over any state of the key.
 
     Its columns are key, value, source, outcome and detail; a row that has an outcome already is
     not written.
@@ -126,37 +128,60 @@ def create_records(applier: Applier, batch: pa.RecordBatch) -> Iterator[list[Dec
     records = [
         NewRecord(key, value, source) for key, value, source, outcome, _ in rows if not outcome
     ]
-    applied = [Decided(one.key, one.outcome.value, one.detail) for one in applier.create(records)]
+    if replaces:
+        found = applier.replace([Replacement(*one, Condition.ANY) for one in records])
+    else:
+        found = applier.create(records)
+    applied = [Decided(one.key, one.outcome.value, one.detail) for one in found]
     yield applied + [Decided(key, outcome, why) for key, _, _, outcome, why in rows if outcome]
 
 
-def creating_from_files(folder: Path, files: Sequence[Sequence[DataFile]], under: str) -> Write:
-    """Return what creates the records of a snapshot's *files* in *folder*, those of each task.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRecords:
+    """Records of a snapshot, which tasks read from its files.
 
-    Its batches have numbers of tasks. Records that are not in the namespace *under*, or below it,
-    are left out.
+    Attributes:
+        folder: That of the snapshot.
+        files: The files of each task.
+        under: The namespace with those below it that is read; empty: all.
+        moves: Namespaces, and where their keys go; the first one that fits counts.
     """
 
-    def write(applier: Applier, numbers: pa.RecordBatch) -> Iterator[list[Decided]]:
-        for file in chain.from_iterable(files[number] for number in task_numbers([numbers])):
-            for part in slices(read_whole(folder, file), _PART_BYTES):
-                yield from create_records(applier, _to_create(part, under))
+    folder: Path
+    files: Sequence[Sequence[DataFile]]
+    under: str = ""
+    moves: Sequence[tuple[str, str]] = ()
 
-    return write
+    def write(
+        self, applier: Applier, numbers: pa.RecordBatch, *, replaces: bool = False
+    ) -> Iterator[list[Decided]]:
+        """Write the records of the tasks with *numbers*, as `write_records` does."""
+        for file in chain.from_iterable(self.files[number] for number in task_numbers([numbers])):
+            for part in slices(read_whole(self.folder, file), _PART_BYTES):
+                yield from write_records(applier, self._rows(part), replaces=replaces)
 
+    def _rows(self, part: pa.Table) -> pa.RecordBatch:
+        """Return the rows of *part* in the columns of `write_records`."""
+        names = ("key", "value", "version", "rejected")
+        columns: list[list[Any]] = [part.column(name).to_pylist() for name in names]
+        rows = [
+            (
+                *(self._moved(key), value, f"{version['major']}.{version['minor']}"),
+                *(rejected and "rejected", rejected),
+            )
+            for key, value, version, rejected in zip(*columns, strict=True)
+            if not self.under or key.startswith(f"{self.under}/")
+        ]
+        found = list(zip(*rows, strict=True)) or [()] * len(_TO_CREATE)
+        arrays = [pa.array(one, field.type) for one, field in zip(found, _TO_CREATE, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=_TO_CREATE)
 
-def _to_create(part: pa.Table, under: str) -> pa.RecordBatch:
-    """Return the rows of *part*, of a snapshot's file, in the columns of `create_records`."""
-    names = ("key", "value", "version", "rejected")
-    columns: list[list[Any]] = [part.column(name).to_pylist() for name in names]
-    rows = [
-        (key, value, f"{version['major']}.{version['minor']}", rejected and "rejected", rejected)
-        for key, value, version, rejected in zip(*columns, strict=True)
-        if not under or key.startswith(f"{under}/")
-    ]
-    found = list(zip(*rows, strict=True)) or [()] * len(_TO_CREATE)
-    arrays = [pa.array(one, field.type) for one, field in zip(found, _TO_CREATE, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_TO_CREATE)
+    def _moved(self, key: str) -> str:
+        for old, new in self.moves:
+            if not old or key.startswith(f"{old}/"):
+                rest = key[len(old) + 1 :] if old else key
+                return f"{new}/{rest}" if new else rest
+        return key
 
 
 def replace_changes(

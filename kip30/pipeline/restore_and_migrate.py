@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -14,10 +15,10 @@ from kip30.pipeline.bulk_write import (
     ALL_OUTCOMES,
     OUTCOMES,
     BulkWrite,
-    create_records,
-    creating_from_files,
+    SnapshotRecords,
     outcome_counts,
     outcome_findings,
+    write_records,
 )
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.job_errors import IncompleteRunError
@@ -25,7 +26,7 @@ from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Digest
 from kip30.pipeline.mapped_view import PathMapping, mapped
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
+from kip30.pipeline.restore_options import MIGRATE, RESTORE, OnConflict, RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.run_leader import RunLeader, drive
 from kip30.pipeline.session import slots
@@ -36,7 +37,7 @@ from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.pipeline.waves import partitions
 
-__all__ = ["MIGRATE", "RESTORE", "SNAPSHOT_FOLDER", "RestoreOptions", "run"]
+__all__ = ["MIGRATE", "RESTORE", "SNAPSHOT_FOLDER", "OnConflict", "RestoreOptions", "run"]
 
 SNAPSHOT_FOLDER = "snapshot"
 _OUTCOMES = "outcomes"
@@ -47,8 +48,9 @@ def run(spark: SparkSession, options: RestoreOptions, progress: Progress | None 
     """Write the records of the source into the target.
 
     Each record is created unless its key is there: an equal value counts as *same*, another one as
-    *conflict*, and neither is changed. Members, leaders and epochs are never copied. A store as
-    the source is read into a snapshot in the run's folder first, which a feed can begin at.
+    *conflict*, and neither is changed, unless `OnConflict` says otherwise. Members, leaders and
+    epochs are never copied. A store as the source is read into a snapshot in the run's folder
+    first, which a feed can begin at.
 
     Raises:
         UsageError: The folder or the arguments cannot be used, or another process runs this run,
@@ -150,11 +152,19 @@ class _Restore:
         most = slots(self._spark)
         if self._options.into is not None:
             rows = self._to_write(source, spans, self._options.into)
-            return self._writing(fence, most).outcomes(rows, create_records)
+            write = partial(write_records, replaces=self._replaces)
+            return self._writing(fence, most).outcomes(rows, write)
         files = [source.files_of(group) for group in partitions(spans, most)]
         tasks = self._spark.range(0, len(files), 1, len(files))
-        write = creating_from_files(source.folder, files, source.under)
+        records = SnapshotRecords(
+            folder=source.folder, files=files, under=source.under, moves=self._options.moves
+        )
+        write = partial(records.write, replaces=self._replaces)
         return self._writing(fence, len(files)).outcomes(tasks, write)
+
+    @property
+    def _replaces(self) -> bool:
+        return self._options.on_conflict is OnConflict.REPLACE
 
     def _writing(self, fence: Fence | None, tasks: int) -> BulkWrite:
         return BulkWrite(
@@ -173,6 +183,12 @@ class _Restore:
             raise UnavailableError(f"the leadership ended before {counts['fenced']} writes")
         if counts["unknown"]:
             raise UnavailableError(f"{counts['unknown']} writes had no certain answer")
+        if counts["conflict"] and self._options.on_conflict is OnConflict.FAIL:
+            first = outcome_findings(self._read(files))[0]
+            raise IncompleteRunError(
+                f"{counts['conflict']} keys have other values at the target, such as"
+                f" {first['key']}: {first['detail']}"
+            )
         return WaveResult(Digest(sum(counts.values())), counts, files)
 
     def _to_write(self, source: SnapshotFiles, spans: Sequence[Span], into: str) -> DataFrame:

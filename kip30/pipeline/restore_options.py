@@ -1,6 +1,7 @@
 """The options of the jobs ``restore`` and ``migrate``."""
 
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,30 @@ RESTORE = "restore"
 MIGRATE = "migrate"
 
 
+class OnConflict(Enum):
+    """What happens to a key that has another value at the target."""
+
+    KEEP = "keep"
+    """It stays, and is named."""
+    REPLACE = "replace"
+    """It is overwritten, whoever wrote it."""
+    FAIL = "fail"
+    """It stays, and the run ends as incomplete. What it wrote before stays, too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
     """The source and the target.
 
     Attributes:
         source: A snapshot, or part of a store.
-        target: The store. Nothing that is there is overwritten.
+        target: The store.
         out: The folder of the run.
         resume: Whether to continue the run in *out*.
         into: The namespace for the records of another program; required for these.
+        moves: Namespaces, and where their keys go, those below them included; the first one that
+            fits a key counts. Other keys keep their namespaces.
+        on_conflict: See `OnConflict`.
         rate: How many writes a second all tasks together may do; None: as many as they can.
         fence: Whether a former driver of this run can write nothing once another has begun.
         span_rows: About how many rows of a store are a span.
@@ -39,6 +54,8 @@ class RestoreOptions:
     out: Path
     resume: bool = False
     into: str | None = None
+    moves: tuple[tuple[str, str], ...] = ()
+    on_conflict: OnConflict = OnConflict.KEEP
     rate: float | None = None
     fence: bool = True
     span_rows: int = SPAN_ROWS
@@ -52,14 +69,20 @@ class RestoreOptions:
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result."""
-        return {"source": self.source.text, "target": self.target.text, "into": self.into}
+        return {
+            "source": self.source.text,
+            "target": self.target.text,
+            "into": self.into,
+            "moves": [list(move) for move in self.moves],
+            "on_conflict": self.on_conflict.value,
+        }
 
     def check(self) -> None:
         """Raise if these contradict each other.
 
         Raises:
             UsageError: They do; the message says what to write.
-            InvalidNameError: *into* cannot be a namespace.
+            InvalidNameError: *into*, or one of *moves*, cannot be a namespace.
             UnsupportedError: A store does not offer what this needs.
             StoreError: The manifest of the snapshot cannot be read.
             ConfigError: The configuration of a store is wrong.
@@ -72,7 +95,12 @@ class RestoreOptions:
             raise UsageError(f"{self.source.text} is raw: --into NAMESPACE says where it goes")
         if _layout(self.source) is not Layout.RAW and self.into is not None:
             raise UsageError(f"{self.source.text} is not raw: its keys keep their namespaces")
-        check_namespace(self.into or "")
+        if self.moves and self.into is not None:
+            raise UsageError(
+                "--into and --map contradict each other: raw records have no namespace"
+            )
+        for name in (self.into or "", *(name for move in self.moves for name in move)):
+            check_namespace(name)
         require(self.source, Capability.SCANNING)
         if self.fence:
             self._check_fence()

@@ -26,6 +26,7 @@ from kip30.runtime.resolution import scanner
 
 FORMAT = "kip30"
 SPAN_ROWS = 20_000
+_OPTIONS = {"config", "store", "layout", "under", "rows", "request.seconds", "scratch"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class ScanOptions:
         Raises:
             UsageError: No store is named, or a value is wrong.
         """
+        if unknown := {*map(str.lower, options)} - _OPTIONS:
+            raise UsageError(
+                f"the source {FORMAT} has no option {', '.join(sorted(unknown))}; it has"
+                f" {', '.join(sorted(_OPTIONS))}"
+            )
         seconds = options.get("request.seconds")
         scratch = options.get("scratch")
         try:

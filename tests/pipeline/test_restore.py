@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from kip30 import (
     BYTES,
+    InvalidNameError,
     KeyExistsError,
     PluginLocator,
     StoreError,
@@ -29,6 +30,7 @@ from kip30.pipeline.endpoints import (
     target_endpoint,
 )
 from kip30.pipeline.report import JobEnding, Report
+from kip30.pipeline.restore_options import OnConflict
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30_conformance.polling import eventually, time_scale
 
@@ -294,3 +296,37 @@ def test_values_of_the_greatest_size(
     for first in range(0, number, 20):
         part = dict(islice(large.items(), first, first + 20))
         assert contents(target, list(part)) == part
+
+
+def test_a_restore_may_replace_what_is_there(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    fill(target, {"n0/k000": b"other", "n1/k001": VALUES["n1/k001"]})
+    report = restored(spark, taken, target, tmp_path / "run", on_conflict=OnConflict.REPLACE)
+    assert report.ending is JobEnding.DONE
+    assert (report.counts["written"], report.counts["same"]) == (len(VALUES) - 1, 1)
+    assert contents(target, list(VALUES)) == VALUES
+
+
+def test_a_restore_may_end_at_a_conflict(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    fill(target, {"n0/k000": b"other"})
+    report = restored(spark, taken, target, tmp_path / "run", on_conflict=OnConflict.FAIL)
+    assert report.ending is JobEnding.INCOMPLETE
+    assert "1 keys have other values at the target, such as n0/k000" in report.reason
+    assert contents(target, ["n0/k000"]) == {"n0/k000": b"other"}
+
+
+def test_keys_may_go_to_other_namespaces(
+    spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
+) -> None:
+    moves = (("n0", "new/zero"), ("n1", ""))
+    report = restored(spark, taken, target, tmp_path / "run", moves=moves)
+    assert report.ending is JobEnding.DONE
+    expected = {
+        key.replace("n0/", "new/zero/").removeprefix("n1/"): value for key, value in VALUES.items()
+    }
+    assert contents(target, list(expected)) == expected
+    with pytest.raises(InvalidNameError):
+        restored(spark, taken, target, tmp_path / "x", moves=(("a//b", "c"),))
