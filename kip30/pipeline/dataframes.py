@@ -3,15 +3,21 @@
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DateType, IntegerType
 
-from kip30.errors import StoreError
+from kip30.driver.scanning import Layout
+from kip30.errors import StoreError, UsageError
 from kip30.pipeline.bulk_write import OUTCOMES
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint
+from kip30.pipeline.feed_options import JOB
+from kip30.pipeline.feed_sinks import OUT
+from kip30.pipeline.journal_rows import journal_schema
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.session import register
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.source import FORMAT, ScanOptions
-from kip30.pipeline.wave_files import read_parquet
+from kip30.pipeline.wave_files import literal_path, read_parquet
 
 
 def records(spark: SparkSession, endpoint: str) -> DataFrame:
@@ -30,6 +36,26 @@ def records(spark: SparkSession, endpoint: str) -> DataFrame:
     register(spark)
     options = ScanOptions(found.config, found.view())
     return spark.read.format(FORMAT).options(**options.texts()).load()
+
+
+def changes(spark: SparkSession, folder: str | Path) -> DataFrame:
+    """Return a stream of what the feed with its run in *folder* writes into files.
+
+    Rows of a key come in their order. One comes a second time, with the same *number*, if the feed
+    was killed while it wrote it. The columns are those of `journal_schema`, *day* and *batch*.
+
+    Raises:
+        StoreError: There is no such run.
+        UsageError: It is one of another job, or of a feed into a store.
+    """
+    manifest = read_manifest(Path(folder))
+    if manifest.job != JOB or manifest.arguments["target"] is not None:
+        raise UsageError(f"{folder} is no run of a feed into files")
+    is_mapped = manifest.arguments["into"] is not None
+    layout = Layout.KIP30 if is_mapped else Layout(manifest.source["layout"])
+    schema = from_arrow_schema(journal_schema(layout))
+    schema = schema.add("day", DateType()).add("batch", IntegerType())
+    return spark.readStream.schema(schema).parquet(literal_path(Path(folder) / OUT))
 
 
 def outcomes(spark: SparkSession, folder: str | Path) -> DataFrame:

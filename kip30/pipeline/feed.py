@@ -11,7 +11,7 @@ from kip30.driver.scanning import ScanDriver
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.feed_options import JOB, FeedOptions, resumed
-from kip30.pipeline.feed_sinks import FilesSink, Sink, StoreSink
+from kip30.pipeline.feed_sinks import OUT, FilesSink, Sink, StoreSink
 from kip30.pipeline.feed_start import Baseline
 from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.journal_consumer import MOST_SEGMENTS, POSITIONS, JournalConsumer
@@ -36,7 +36,6 @@ _FAILED_JOBS = 5
 _PRESENT = ("waiting", "lag_seconds", "rejected_records")
 """Counts that are of a moment, and no sums."""
 _TO_LOOK_AT = ("rejected", "rejected_records", "conflict", "gaps")
-_OUT = "out"
 _JOURNAL = "journal"
 _KNOWN = "known.db"
 _SCRATCH = "scratch"
@@ -120,7 +119,7 @@ class _Feed:
     def _new_sink(self, spark: SparkSession) -> Sink:
         target = self._options.target
         if target is None:
-            return FilesSink(self._run.path / _OUT)
+            return FilesSink(self._run.path / OUT)
         return StoreSink(
             target.config,
             self._run.manifest.run,

@@ -20,6 +20,9 @@ from kip30.pipeline.run_leader import RunLeader, drive
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.wave_files import local_path
 
+OUT = "out"
+"""The folder of the files of a feed."""
+
 _MOST_IN_ONE_TASK = 2_000
 """So many changes are applied by one task: to open the store costs more than to write them."""
 

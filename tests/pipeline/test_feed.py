@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from typing_extensions import override
 
 from kip30 import StoreError, UsageError
-from kip30.pipeline import feed, snapshot
+from kip30.pipeline import dataframes, feed, snapshot
 from kip30.pipeline.endpoints import StoreEndpoint, parse_endpoint, store_endpoint
 from kip30.pipeline.feed_options import FeedOptions
 from kip30.pipeline.progress import FeedProgress, NoProgress
@@ -172,6 +172,31 @@ def test_p25_a_store_into_another(
     assert (report.counts["written"], report.counts["deleted"]) == (3, 1)
     assert report.totals["written"] == len(VALUES) + 3
     assert all_of(target) == all_of(config)
+
+
+def test_the_files_of_a_feed_are_a_stream(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    fill(source, VALUES)
+    once(spark, source, run)
+
+    def streamed() -> list[Any]:
+        writer = dataframes.changes(spark, run).writeStream.trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "seen"))
+        query.start(str(tmp_path / "lake"), format="parquet").awaitTermination()
+        return spark.read.parquet(str(tmp_path / "lake")).collect()
+
+    assert {row.key: bytes(row.value) for row in streamed()} == VALUES
+    with storage_of(source) as storage:
+        storage.set("n0/k000", b"changed")
+        storage.delete("n1/k001")
+    once(spark, source, run)
+    rows = sorted(streamed(), key=lambda row: int(row.number))[len(VALUES) :]
+    found = {row.key: row.value for row in rows}
+    assert found == {"n0/k000": b"changed", "n1/k001": None}
+    with pytest.raises(StoreError):
+        dataframes.changes(spark, tmp_path)
 
 
 def test_p59_what_programs_wrote_stays(
