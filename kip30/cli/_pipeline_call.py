@@ -89,6 +89,8 @@ class JobCall:
         known = {field.name for field in fields(options_class)}
         if "out" in known and self.out is None:
             raise click.UsageError("Missing option '--out'.")
+        if "out" not in known and (self.out is not None or self.resume):
+            raise UsageError("this job makes no run: leave out --out and --resume")
         common = {"out": self.out, "resume": self.resume}
         given = {name: getattr(self, name) for name in _SCANNING_OPTIONS}
         for name, value in given.items():

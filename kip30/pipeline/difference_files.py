@@ -45,7 +45,7 @@ def summary_of(
     folder: Path, files: Sequence[DataFile]
 ) -> tuple[dict[str, int], list[dict[str, str]]]:
     """Return how many differences of each kind *files* have, and up to `MOST_FINDINGS` of them."""
-    kinds = dict.fromkeys(KINDS, 0)
+    kinds: dict[str, int] = dict.fromkeys(KINDS, 0)
     findings: list[dict[str, str]] = []
     for file in files:
         with pq.ParquetFile(folder / file.name) as opened:

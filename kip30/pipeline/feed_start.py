@@ -66,7 +66,8 @@ class Baseline:
         mapping = Mapping(into, facts["prefix"], is_tree=facts["is_tree"])
         above = set[bytes]()
         for batch in self._batches(["path"]) if facts["is_tree"] else ():
-            above |= parents(batch.column(0).to_pylist())
+            paths: list[Any] = batch.column(0).to_pylist()
+            above |= parents(paths)
         for batch in self._batches(columns):
             found: list[dict[str, Any]] = batch.to_pylist()
             for one in found:

@@ -150,7 +150,7 @@ def _fake_java(home: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Pat
         (("diff", "{mine}", "raw-done", "--out", "run"), "--into"),
         (("diff", "{mine}", "{other}", "--out", "run", "--into", "n"), "neither"),
         (("diff", "raw-done", "{other}", "--out", "run", "--into", "/n"), "starts with '/'"),
-        (("feed", "raw:{mine}", "{other}", "--out", "run"), "files alone"),
+        (("feed", "raw:{mine}", "{other}", "--out", "run"), "--into"),
         (("feed", "{mine}", "--out", "run", "--interval", "nan"), "interval"),
         (("repair", "kip30-done", "--out", "run"), "name the folder of a diff"),
         (("repair", "kip30-done", "--out", "run", "--apply", "--delete-extra"), "--plan"),

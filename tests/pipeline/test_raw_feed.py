@@ -204,7 +204,7 @@ def test_a_feed_of_a_raw_view_says_where_its_keys_go(
 ) -> None:
     goal = target_endpoint(parse_endpoint(str(target)))
     same = stores.config("etcd", "kip30-of-feeds")
-    wrong = [
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"source": raw(stores, "etcd", "/x/"), "target": goal}, "--into"),
         ({"source": goal, "into": INTO}, "--into maps what is raw"),
         (
