@@ -131,8 +131,10 @@ class Sessions:
             return
         self._end_if_replaced(session)
         if not os.fstat(session.descriptor).st_nlink:
-            # Others wait for the deadline now, and a renewal would let them wait again.
-            self.end(session, "its lock file was removed", LockBackoff(_SHORT))
+            # Others wait for the deadline now, unless its row is deleted, and a renewal would let
+            # them wait again.
+            patience = LockBackoff(self._context.operation_timeout_seconds)
+            self.end(session, "its lock file was removed", patience)
         elif not session.lease.is_valid():
             self.end(session, LATE, LockBackoff(_SHORT))
         elif self._clock.now() >= self._renew_at and not self._renewals_paused:
