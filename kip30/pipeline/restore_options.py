@@ -23,7 +23,7 @@ class OnConflict(Enum):
     KEEP = "keep"
     """It stays, and is named."""
     REPLACE = "replace"
-    """It is overwritten, whoever wrote it."""
+    """It is overwritten, even if another program wrote it."""
     FAIL = "fail"
     """It stays, and the run ends as incomplete. What it wrote before stays, too."""
 

@@ -1,7 +1,7 @@
 """Parquet files of a scan: each is written, read back and compared by the task that scanned it.
 
 Spark has no part in their bytes. A file has one group of rows, and is cut by its size, so a reader
-needs about as much memory as `FILE_BYTES`, whatever size the values have.
+needs about as much memory as `FILE_BYTES`, for values of any size.
 """
 
 import os

@@ -230,7 +230,7 @@ class Connections:
     def _opened_companions(self, connection: sqlite3.Connection) -> _Inodes:
         connection.execute("PRAGMA schema_version")  # opens, or makes, the log and its index
         if _inode_or_none(self._log_file) is None:
-            # A copy that was made by VACUUM INTO has no log before it is told to.
+            # A copy that was made by VACUUM INTO has no log until WAL mode is set on it.
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA schema_version")
         return _inode_or_none(self._log_file), _inode_or_none(self._index)
@@ -276,7 +276,7 @@ class Connections:
         Raises:
             StoreError: A file was replaced or removed.
         """
-        folder = os.stat(self._folder)  # noqa: PTH116  as in `_inode`
+        folder = os.stat(self._folder)  # noqa: PTH116  as in `_inode_or_none`
         seen = folder.st_dev, folder.st_ino, folder.st_ctime_ns
         if seen != self._settled:
             self.check_file(slot)

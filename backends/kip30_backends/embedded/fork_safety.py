@@ -109,7 +109,7 @@ class DirectoryLock(Pin):
         self.is_alone = self._try(fcntl.LOCK_EX)
 
     def is_alone_now(self) -> bool:
-        """Return whether nobody else has the lock by now; it is exclusive then, until `share`."""
+        """Return whether no other process holds the lock; if so, it is exclusive until `share`."""
         self.is_alone = self.is_alone or self._try(fcntl.LOCK_EX)
         return self.is_alone
 
