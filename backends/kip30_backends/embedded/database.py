@@ -30,7 +30,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -161,12 +161,13 @@ _LOOK_AT_FILE_SECONDS = 0.02
 class Transaction:
     """A write transaction under way."""
 
-    __slots__ = ("changed", "execute")
+    __slots__ = ("_obsolete", "changed", "execute")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         """Execute statements on *connection*."""
         self.execute = connection.execute
         self.changed = False
+        self._obsolete: list[str] = []
 
     def change(self, root: int, kind: Kind, scope: bytes, name: bytes) -> int:
         """Record that something changes, and return its revision.
@@ -179,6 +180,16 @@ class Transaction:
         if not rev % _FORGET_EVERY:
             self.execute(_FORGET_CHANGES, (rev - _KEPT_CHANGES,))
         return rev
+
+    def remove_after_commit(self, file: str) -> None:
+        """Remove *file* once the transaction is committed; keep it if that is undone."""
+        self._obsolete.append(file)
+
+    def remove_files(self) -> None:
+        """Remove the files, after the commit. One that cannot be removed stays."""
+        for file in self._obsolete:
+            with suppress(OSError):
+                Path(file).unlink()
 
 
 class Database:
@@ -327,6 +338,7 @@ class Database:
             finally:
                 if durable:
                     connection.execute(f"PRAGMA synchronous = {self.connections.synchronous}")
+            transaction.remove_files()
             if transaction.changed:
                 self._notify()
             self._keep_log_short(connection, slot.log_bytes)

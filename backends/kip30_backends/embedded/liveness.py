@@ -108,14 +108,15 @@ class SessionLiveness:
             transaction.change(row[0], Kind.SERVICE, row[1], row[2])
         execute(_NO_SERVICES, (session,))
         execute(_NO_SESSION, (session,))
-        Path(self.lock_file(session)).unlink(missing_ok=True)
+        transaction.remove_after_commit(self.lock_file(session))
 
     def sweep(self, transaction: Transaction) -> None:
         """End all dead sessions, and remove the files of those that died while being opened."""
-        rows = transaction.execute(_SESSIONS).fetchall()
-        living = self.end_dead(transaction, [row[0] for row in rows])
+        sessions = {row[0] for row in transaction.execute(_SESSIONS)}
+        self.end_dead(transaction, sessions)
         for file in self._folder.glob("*.lock"):
-            if file.stem not in living and not self._locks.is_held(str(file)):
+            # Within the transaction, because the process that makes it may open a session next.
+            if file.stem not in sessions and not self._locks.is_held(str(file)):
                 file.unlink(missing_ok=True)
 
 

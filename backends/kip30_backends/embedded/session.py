@@ -18,6 +18,7 @@ from typing import TypeVar
 from kip30.driver import Context
 from kip30.driver.kit.gate import CLOSED
 from kip30.driver.kit.lifecycle import do_nothing
+from kip30.driver.kit.session import ENDED
 from kip30.driver.kit.thread_start import join_others, started
 from kip30.driver.lease import LATE, Lease
 from kip30.errors import (
@@ -101,7 +102,7 @@ class Sessions:
                     partial(self._inside, session, work), durable=durable, backoff=backoff
                 )
             except SessionLostError:
-                self.end(session, "the store ended the session", backoff)
+                self.end(session, ENDED, backoff)
             backoff.pause("the session ended again and again")
 
     def has_ended(self, ident: str) -> bool:
@@ -113,7 +114,7 @@ class Sessions:
         session = self.session
         return session is not None and session.ident != ident
 
-    def holds(self, transaction: Transaction, ident: str) -> bool:
+    def holds(self, transaction: Transaction | sqlite3.Connection, ident: str) -> bool:
         """Return whether the session *ident* has a future deadline."""
         row = transaction.execute(_IS_OPEN, (ident, self._clock.now())).fetchone()
         return row is not None
@@ -131,10 +132,7 @@ class Sessions:
             return
         self._end_if_replaced(session)
         if not os.fstat(session.descriptor).st_nlink:
-            # Others wait for the deadline now, unless its row is deleted, and a renewal would let
-            # them wait again.
-            patience = LockBackoff(self._context.operation_timeout_seconds)
-            self.end(session, "its lock file was removed", patience)
+            self._end_without_file(session)
         elif not session.lease.is_valid():
             self.end(session, LATE, LockBackoff(_SHORT))
         elif self._clock.now() >= self._renew_at and not self._renewals_paused:
@@ -297,7 +295,7 @@ class Sessions:
         backoff = LockBackoff(_RENEWAL_PATIENCE)
         sent_at = self._database.write(extend, backoff=backoff, urgent=True)
         if sent_at is None:
-            self.end(session, "the store ended the session", LockBackoff(_SHORT))
+            self.end(session, ENDED, LockBackoff(_SHORT))
         elif session.lease.renewed(sent_at):
             self._schedule(sent_at)
 
@@ -315,6 +313,23 @@ class Sessions:
         deadline = sent_at + self._context.session_timeout_seconds
         changed = tx.execute(_RENEW, (deadline, session.ident, sent_at)).rowcount
         return sent_at if changed else None
+
+    def _end_without_file(self, session: Session) -> None:
+        """End *session*, whose lock file was removed.
+
+        Unless its row is deleted, others wait for the deadline now, and a renewal would let them
+        wait again.
+        """
+        backoff = LockBackoff(self._context.operation_timeout_seconds)
+        self.end(session, self._why_without_file(session), backoff)
+
+    def _why_without_file(self, session: Session) -> str:
+        """Return why *session* has no lock file: whoever ends a session removes it last."""
+        with suppress(Kip30Error, sqlite3.Error, OSError):
+            held = partial(self.holds, ident=session.ident)
+            if not self._database.read(held, LockBackoff(_RENEWAL_PATIENCE)):
+                return ENDED
+        return "its lock file was removed"
 
     def _schedule(self, sent_at: float) -> None:
         self._renew_at = sent_at + self._context.session_timeout_seconds / _RENEWALS_PER_TIMEOUT

@@ -18,6 +18,7 @@ from kip30.driver.records import Claim, Condition, Fence, Held, Kind, Snapshot, 
 from kip30.errors import ClosedError, ConfigError, FencedError, UnsupportedError
 from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, database_file
+from kip30_backends.embedded.database import Transaction
 from kip30_backends.embedded.liveness_locks import choose
 from tests.embedded_faults import faults_of
 
@@ -151,6 +152,35 @@ def test_a_session_that_others_ended_is_lost_and_the_next_claim_opens_a_new_one(
     assert second.entry.version.major == first.entry.version.major + 1
     backend.election.release("s", first).result()
     assert leader(backend) == ["me"]
+
+
+def test_the_reason_tells_an_end_in_the_store_from_a_removed_lock_file(
+    backend: EmbeddedBackend, directory: Path, eventually: Any
+) -> None:
+    first = led(backend, "me")
+    faults_of(backend).end_session()
+    eventually(lambda: first.lease.ended == "the store ended the session")
+    second = led(backend, "me", "n2")
+    for file in (directory / "sessions").glob("*.lock"):
+        file.unlink()
+    eventually(lambda: second.lease.ended == "its lock file was removed")
+
+
+def test_a_write_that_fails_leaves_the_lock_file_of_the_session_that_it_ended(
+    backend: EmbeddedBackend, directory: Path
+) -> None:
+    led(backend, "me")
+    sessions = backend._resources.sessions
+    assert sessions.session is not None
+    ident = sessions.session.ident
+
+    def end_and_fail(transaction: Transaction) -> None:
+        sessions._peers.end(transaction, ident)
+        raise FencedError("no")
+
+    with pytest.raises(FencedError):
+        backend._resources.database.write(end_and_fail)
+    assert [file.stem for file in (directory / "sessions").glob("*.lock")] == [ident]
 
 
 def test_a_hung_process_is_taken_from_and_told(open_backend: Any, eventually: Any) -> None:
