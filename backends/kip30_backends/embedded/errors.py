@@ -53,6 +53,13 @@ def raised_by_program(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is None and not is_ours
 
 
+def changed_nothing(error: BaseException) -> bool:
+    """Return whether a write that raised *error* certainly had no effect."""
+    if isinstance(error, OutcomeUnknownError) or raised_by_program(error):
+        return False
+    return isinstance(error, (Kip30Error, sqlite3.Error, OSError))
+
+
 def translate(error: Kip30Error | sqlite3.Error | OSError, file: Path) -> Kip30Error:
     """Return kip30's error for *error*, raised while nothing of *file* was changed."""
     if isinstance(error, Kip30Error):

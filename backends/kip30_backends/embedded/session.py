@@ -31,7 +31,7 @@ from kip30.errors import (
 )
 from kip30_backends.embedded.connections import LockBackoff
 from kip30_backends.embedded.database import Database, Transaction, Turn, WriteQueue
-from kip30_backends.embedded.errors import translate
+from kip30_backends.embedded.errors import changed_nothing, translate
 from kip30_backends.embedded.liveness import SessionLiveness
 from kip30_backends.embedded.liveness_locks import Locks
 
@@ -272,8 +272,10 @@ class Sessions:
             self._peers.clear_ending()
             self._schedule(sent_at)
             return Session(ident, file, descriptor, self._context.lease(sent_at=sent_at))
-        except BaseException:
-            self._locks.drop(file, descriptor)
+        except BaseException as error:
+            # A row without its file would stay until its deadline.
+            never_opened = isinstance(error, SessionLostError) or changed_nothing(error)
+            self._locks.drop(file, descriptor, keep=not never_opened)
             raise
 
     def _enter(self, ident: str, descriptor: int, tx: Transaction) -> float:

@@ -216,6 +216,7 @@ def claim_under_interrupts(backend: EmbeddedBackend, unlocked: Any, eventually: 
         assert sessions.session is None or renewal._thread is not None
         in_thread(partial(claim, f"theirs{point}"))
     assert number > 100
+    assert int(backend.describe()["sessions"]) <= 2  # this one, and one that was interrupted
 
 
 def running_threads() -> list[threading.Thread]:
