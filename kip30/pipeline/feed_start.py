@@ -11,13 +11,11 @@ from kip30.driver.scanning import Layout, Position, Row
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.known_keys import Known, stamp
-from kip30.pipeline.manifest import Manifest
+from kip30.pipeline.manifest import SNAPSHOT_FOLDER, SNAPSHOT_JOB, Manifest
 from kip30.pipeline.path_mapping import Mapping, parents
 from kip30.pipeline.run_directory import check_files, read_manifest
 
 _MIGRATE = "migrate"
-_SNAPSHOT = "snapshot"
-_ITS_SNAPSHOT = "snapshot"
 
 
 class Baseline:
@@ -41,9 +39,9 @@ class Baseline:
         if not manifest.done:
             raise StoreError(f"{run} is not done: finish it with --resume")
         if manifest.job == _MIGRATE:
-            self._folder = run / _ITS_SNAPSHOT
+            self._folder = run / SNAPSHOT_FOLDER
             manifest = read_manifest(self._folder)
-        if manifest.job != _SNAPSHOT:
+        if manifest.job != SNAPSHOT_JOB:
             raise UsageError(f"{run} is a run of {manifest.job}: name one of snapshot or migrate")
         _check_view(manifest, source, run)
         check_files(self._folder, manifest)

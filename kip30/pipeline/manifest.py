@@ -15,6 +15,10 @@ from kip30.errors import StoreError
 MANIFEST_NAME = "manifest.json"
 FORMAT = 2
 """1 had no checksums."""
+SNAPSHOT_JOB = "snapshot"
+"""The job whose run is a snapshot."""
+SNAPSHOT_FOLDER = "snapshot"
+"""Where the run of another job has the run of a snapshot that it takes itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The job ``repair``: make the right side of a diff, a store, like the left one."""
 
 import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -168,7 +168,7 @@ class _Repair:
             actions = count_actions(planned)
             extra = 0 if self._options.delete_extra else actions.pop(DELETE)
         counts = actions | {"extra": extra}
-        with self._leader() as leader:
+        with self._driving() as leader:
             try:
                 files, outcomes, found = self._written(planned, leader)
             except (Kip30Error, JobFailedError) as error:
@@ -184,14 +184,9 @@ class _Repair:
             return plan_of(self._diff.differences(self._spark))
         return read_plan(self._spark, self._options.plan, self._diff)
 
-    @contextmanager
-    def _leader(self) -> Generator[RunLeader | None]:
-        """Lead the run on the right side. A driver that crashed leads up to its session timeout."""
-        if not self._options.fence:
-            yield None
-            return
-        with drive(self._diff.right.config, self._run.manifest.run) as leader:
-            yield leader
+    def _driving(self) -> AbstractContextManager[RunLeader | None]:
+        run = self._run.manifest.run
+        return drive(self._diff.right.config, run) if self._options.fence else nullcontext()
 
     def _written(
         self, planned: DataFrame, leader: RunLeader | None

@@ -1,7 +1,7 @@
 """The jobs ``restore`` and ``migrate``: records of a snapshot, or of a store, into a store."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ from kip30.pipeline.bulk_write import (
 )
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.job_errors import IncompleteRunError
-from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Digest
+from kip30.pipeline.manifest import MANIFEST_NAME, SNAPSHOT_FOLDER, DataFile, Digest
 from kip30.pipeline.mapped_view import PathMapping, mapped
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import JobEnding, Report
@@ -37,9 +37,8 @@ from kip30.pipeline.wave_files import read_parquet, write_files
 from kip30.pipeline.wave_runner import WaveResult, run_waves
 from kip30.pipeline.waves import partitions
 
-__all__ = ["MIGRATE", "RESTORE", "SNAPSHOT_FOLDER", "OnConflict", "RestoreOptions", "run"]
+__all__ = ["MIGRATE", "RESTORE", "OnConflict", "RestoreOptions", "run"]
 
-SNAPSHOT_FOLDER = "snapshot"
 _OUTCOMES = "outcomes"
 _TO_LOOK_AT = ("conflict", "rejected")
 
@@ -98,7 +97,7 @@ class _Restore:
             )
         self._progress.begin(manifest)
         try:
-            with self._leader() as leader:
+            with self._driving() as leader:
                 self._write_waves(source, leader)
         except IncompleteRunError as error:
             return self._report(JobEnding.INCOMPLETE, str(error))
@@ -128,14 +127,10 @@ class _Restore:
         )
         return endpoint, report.reason if report.ending is JobEnding.INCOMPLETE else None
 
-    @contextmanager
-    def _leader(self) -> Generator[RunLeader | None]:
-        """Lead the run on the target. A driver that crashed leads up to its session timeout."""
-        if not self._options.fence:
-            yield None
-            return
-        with drive(self._options.target.config, self._run.manifest.run) as leader:
-            yield leader
+    def _driving(self) -> AbstractContextManager[RunLeader | None]:
+        options = self._options
+        run = self._run.manifest.run
+        return drive(options.target.config, run) if options.fence else nullcontext()
 
     def _write_waves(self, source: SnapshotFiles, leader: RunLeader | None) -> None:
         def wave(number: int, spans: Sequence[Span]) -> WaveResult:

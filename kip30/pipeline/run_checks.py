@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from kip30.errors import UsageError
-from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest, Wave
+from kip30.pipeline.manifest import (
+    MANIFEST_NAME,
+    SNAPSHOT_FOLDER,
+    SNAPSHOT_JOB,
+    DataFile,
+    Manifest,
+    Wave,
+)
 from kip30.pipeline.run_directory import process_in, read_manifest
 
 CHECKSUM_BYTES = 16
-_PARTS = ("snapshot",)
-"""Folders of runs that are parts of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +56,9 @@ def verify(folder: Path) -> Iterator[CheckedFile]:
         UsageError: It is the folder of another job, or of a snapshot that is not complete.
         StoreError: The manifest is missing or damaged.
     """
-    place = next(
-        (folder / one for one in _PARTS if (folder / one / MANIFEST_NAME).exists()), folder
-    )
+    place = _own_snapshot(folder) or folder
     manifest = read_manifest(place)
-    if manifest.job != "snapshot":
+    if manifest.job != SNAPSHOT_JOB:
         raise UsageError(f"{folder} is a run of {manifest.job}, which has no snapshot")
     if not manifest.done:
         raise UsageError(f"{place} is not done: finish it with --resume")
@@ -70,6 +73,7 @@ def status(folder: Path) -> dict[str, Any]:
     """
     manifest = read_manifest(folder)
     pid = process_in(folder)
+    snapshot = _own_snapshot(folder)
     state = "done" if manifest.done else "stopped" if pid is None else "running"
     return {
         "job": manifest.job,
@@ -82,10 +86,13 @@ def status(folder: Path) -> dict[str, Any]:
         "rows": manifest.digest.rows,
         "bytes": sum(file.size for wave in manifest.waves for file in wave.files),
         "counts": manifest.counts,
-        "parts": [
-            status(folder / one) for one in _PARTS if (folder / one / MANIFEST_NAME).exists()
-        ],
+        "parts": [] if snapshot is None else [status(snapshot)],
     }
+
+
+def _own_snapshot(folder: Path) -> Path | None:
+    snapshot = folder / SNAPSHOT_FOLDER
+    return snapshot if (snapshot / MANIFEST_NAME).exists() else None
 
 
 def _checked(folder: Path, wave: Wave, file: DataFile) -> CheckedFile:

@@ -30,6 +30,8 @@ def service_of(run: str) -> str:
 def drive(config: StoreConfig, run: str) -> Generator["RunLeader"]:
     """Open the target of *config* and drive *run* on it for the time of a with-block.
 
+    A driver that crashed leads up to its session timeout.
+
     Raises:
         Kip30Error: As `PluginLocator.startup` and `RunLeader`.
     """

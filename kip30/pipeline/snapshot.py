@@ -12,7 +12,7 @@ from kip30.driver.scanning import Layout, Span
 from kip30.errors import PositionLostError, UnavailableError
 from kip30.pipeline.endpoints import StoreEndpoint, require
 from kip30.pipeline.job_errors import IncompleteRunError
-from kip30.pipeline.manifest import DataFile
+from kip30.pipeline.manifest import SNAPSHOT_JOB, DataFile
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
@@ -23,8 +23,6 @@ from kip30.pipeline.spark_errors import translating
 from kip30.pipeline.view_reader import ViewReader
 from kip30.pipeline.wave_files import write_scanned
 from kip30.pipeline.wave_runner import WaveResult, run_waves
-
-JOB = "snapshot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class SnapshotOptions:
     request_seconds: float | None = None
     show_claims: bool = False
 
-    job: ClassVar[str] = JOB
+    job: ClassVar[str] = SNAPSHOT_JOB
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result."""
@@ -80,7 +78,7 @@ def run(spark: SparkSession, options: SnapshotOptions, progress: Progress | None
     """
     options.check()
     arguments = options.arguments()
-    with RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory:
+    with RunDirectory(options.out, SNAPSHOT_JOB, arguments, resume=options.resume) as directory:
         return _Snapshot(spark, options, directory).run(progress or NoProgress())
 
 

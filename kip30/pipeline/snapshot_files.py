@@ -10,14 +10,12 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import SnapshotEndpoint
-from kip30.pipeline.manifest import DataFile, Manifest
+from kip30.pipeline.manifest import SNAPSHOT_JOB, DataFile, Manifest
 from kip30.pipeline.report import MOST_FINDINGS
 from kip30.pipeline.run_checks import checked_files
 from kip30.pipeline.run_directory import check_files, read_manifest
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.wave_files import read_parquet
-
-_JOB = "snapshot"
 
 
 class SnapshotFiles:
@@ -40,7 +38,7 @@ class SnapshotFiles:
                 the message names the file and its wave.
         """
         self.manifest: Manifest = read_manifest(endpoint.folder)
-        if self.manifest.job != _JOB:
+        if self.manifest.job != SNAPSHOT_JOB:
             raise StoreError(f"{endpoint.folder} is a run of {self.manifest.job}, not a snapshot")
         if not self.manifest.done:
             raise StoreError(f"{endpoint.folder} is not done: finish it with --resume")

@@ -17,9 +17,8 @@ from kip30.cli._exit_codes import Status
 from kip30.cli.program import program
 from kip30.errors import StoreError
 from kip30.pipeline.endpoints import SnapshotEndpoint
-from kip30.pipeline.manifest import FORMAT
+from kip30.pipeline.manifest import FORMAT, SNAPSHOT_JOB
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.snapshot import JOB
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.clients.default_signals import heeded
 from tests.gate.sizes import others_large
@@ -104,7 +103,7 @@ def test_a_repair_needs_compare_and_set(tmp_path: Path) -> None:
 def test_a_run_that_another_process_works_in(tmp_path: Path) -> None:
     file, out = embedded(tmp_path, 1), tmp_path / "run"
     arguments = {"source": str(file), "span_rows": 20_000, "show_claims": False}
-    with RunDirectory(out, JOB, arguments):
+    with RunDirectory(out, SNAPSHOT_JOB, arguments):
         result = _kip30("snapshot", file, "--out", out, "--resume")
     assert result.exit_code == Status.USAGE
     assert "another process works in" in result.stderr

@@ -13,8 +13,9 @@ from kip30.cli._exit_codes import Status
 from kip30.cli._schema import SCHEMA
 from kip30.cli.program import program
 from kip30.pipeline.endpoints import parse_endpoint, store_endpoint
+from kip30.pipeline.manifest import SNAPSHOT_JOB
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.snapshot import JOB, SnapshotOptions
+from kip30.pipeline.snapshot import SnapshotOptions
 from kip30.pipeline.view_reader import ViewReader
 from kip30_conformance.clients.default_signals import heeded
 from kip30_conformance.servers import start
@@ -123,7 +124,7 @@ def test_the_status_of_a_run_is_shown(tmp_path: Path) -> None:
     assert "state\tdone" in shown
     assert "snapshot.rows\t9" in shown
     begun = tmp_path / "begun"
-    with RunDirectory(begun, JOB, {}):
+    with RunDirectory(begun, SNAPSHOT_JOB, {}):
         assert f"pid\t{os.getpid()}" in _kip30("status", begun).stdout
     assert "state\tstopped" in _kip30("status", begun).stdout
 
@@ -146,7 +147,7 @@ def test_a_position_that_is_lost_leaves_the_run_incomplete(
     file, out = embedded(tmp_path, 30), tmp_path / "run"
     source = store_endpoint(parse_endpoint(str(file)))
     options = SnapshotOptions(source=source, out=out)
-    with RunDirectory(out, JOB, options.arguments()) as run:
+    with RunDirectory(out, SNAPSHOT_JOB, options.arguments()) as run:
         ViewReader(spark, source, run, span_rows=20_000).begin()
     shutil.rmtree(out / "scratch")
     result = _kip30("snapshot", file, "--out", out, "--resume")

@@ -29,6 +29,7 @@ from kip30.pipeline.endpoints import (
     store_endpoint,
     target_endpoint,
 )
+from kip30.pipeline.manifest import SNAPSHOT_FOLDER
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.restore_options import OnConflict
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
@@ -86,9 +87,7 @@ def test_a_store_is_migrated(
     assert report.ending is JobEnding.DONE
     assert report.counts["written"] == report.counts["rows"] == len(VALUES)
     assert contents(target, list(VALUES)) == VALUES
-    position = read_manifest(tmp_path / "run" / restore_and_migrate.SNAPSHOT_FOLDER).source[
-        "position"
-    ]
+    position = read_manifest(tmp_path / "run" / SNAPSHOT_FOLDER).source["position"]
     assert read_manifest(tmp_path / "run").source["position"] == position
 
 
@@ -248,7 +247,7 @@ def test_a_migration_that_was_killed_while_its_snapshot_began_is_resumed(
         source=endpoint(source), target=endpoint(target), out=tmp_path / "run"
     )
     RunDirectory(options.out, options.job, options.arguments()).close()
-    folder = options.out / restore_and_migrate.SNAPSHOT_FOLDER
+    folder = options.out / SNAPSHOT_FOLDER
     folder.mkdir(mode=0o700)
     (folder / left).touch()
     report = restore_and_migrate.run(spark, replace(options, resume=True))
