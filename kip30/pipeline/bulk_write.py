@@ -39,14 +39,6 @@ _COLUMN_TYPES: dict[str, pa.DataType] = {
     "detail": pa.string(),
 }
 _SCHEMA = pa.schema(_COLUMN_TYPES)
-_TO_CREATE_TYPES: dict[str, pa.DataType] = {
-    "key": pa.string(),
-    "value": pa.binary(),
-    "source": pa.string(),
-    "outcome": pa.string(),
-    "detail": pa.string(),
-}
-_TO_CREATE = pa.schema(_TO_CREATE_TYPES)
 _PART_BYTES = 4 * 1024 * 1024
 """About so many bytes of a file are written at a time."""
 
@@ -54,6 +46,16 @@ ALL_OUTCOMES = (*(outcome.value for outcome in WriteOutcome), *SKIPPED)
 DELETED = "deleted"
 """The outcome of a change that deleted its key; *written* has the others."""
 _UNREMARKABLE = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.SAME.value, DELETED, *SKIPPED})
+
+
+class Row(NamedTuple):
+    """A record to create. One that has an outcome already is not written, and may lack the rest."""
+
+    key: str
+    value: bytes
+    source: str
+    outcome: str | None
+    detail: str
 
 
 class Decided(NamedTuple):
@@ -121,19 +123,21 @@ def write_records(
 ) -> Iterator[list[Decided]]:
     """Create the records of *batch*, or with *replaces* write them over any state of the key.
 
-    Its columns are key, value, source, outcome and detail; a row that has an outcome already is
-    not written.
+    Its columns are the fields of `Row`.
     """
-    rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    records = [
-        NewRecord(key, value, source) for key, value, source, outcome, _ in rows if not outcome
-    ]
+    columns = (column.to_pylist() for column in batch.columns)
+    yield _written(applier, [Row(*one) for one in zip(*columns, strict=True)], replaces=replaces)
+
+
+def _written(applier: Applier, rows: Sequence[Row], *, replaces: bool) -> list[Decided]:
+    records = [NewRecord(row.key, row.value, row.source) for row in rows if not row.outcome]
     if replaces:
         found = applier.replace([Replacement(*one, Condition.ANY) for one in records])
     else:
         found = applier.create(records)
     applied = [Decided(one.key, one.outcome.value, one.detail) for one in found]
-    yield applied + [Decided(key, outcome, why) for key, _, _, outcome, why in rows if outcome]
+    former = [Decided(row.key, row.outcome, row.detail) for row in rows if row.outcome]
+    return applied + former
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,26 +159,25 @@ class SnapshotRecords:
     def write(
         self, applier: Applier, numbers: pa.RecordBatch, *, replaces: bool = False
     ) -> Iterator[list[Decided]]:
-        """Write the records of the tasks with *numbers*, as `write_records` does."""
+        """Write the records of the tasks with *numbers*; *replaces* as in `write_records`."""
         for file in chain.from_iterable(self.files[number] for number in task_numbers([numbers])):
             for part in slices(read_whole(self.folder, file), _PART_BYTES):
-                yield from write_records(applier, self._rows(part), replaces=replaces)
+                yield _written(applier, self._rows(part), replaces=replaces)
 
-    def _rows(self, part: pa.Table) -> pa.RecordBatch:
-        """Return the rows of *part* in the columns of `write_records`."""
+    def _rows(self, part: pa.Table) -> list[Row]:
         names = ("key", "value", "version", "rejected")
         columns: list[list[Any]] = [part.column(name).to_pylist() for name in names]
-        rows = [
-            (
-                *(self._moved(key), value, f"{version['major']}.{version['minor']}"),
-                *(rejected and "rejected", rejected),
+        return [
+            Row(
+                key=self._moved(key),
+                value=value,
+                source=f"{version['major']}.{version['minor']}",
+                outcome=rejected and "rejected",
+                detail=rejected,
             )
             for key, value, version, rejected in zip(*columns, strict=True)
             if not self.under or key.startswith(f"{self.under}/")
         ]
-        found = list(zip(*rows, strict=True)) or [()] * len(_TO_CREATE)
-        arrays = [pa.array(one, field.type) for one, field in zip(found, _TO_CREATE, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=_TO_CREATE)
 
     def _moved(self, key: str) -> str:
         for old, new in self.moves:
