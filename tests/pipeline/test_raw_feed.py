@@ -61,13 +61,17 @@ def raw(stores: Stores, store: str, under: str) -> StoreEndpoint:
     return store_endpoint(parse_endpoint(f"raw:{stores.config(store, 'x')}#{under}"))
 
 
+def written_to(target: Path) -> StoreEndpoint:
+    return target_endpoint(parse_endpoint(str(target)))
+
+
 def followed(
     spark: SparkSession, source: StoreEndpoint, target: Path, out: Path, **more: Any
 ) -> Report:
     options = feed.FeedOptions(
         source=source,
         into=INTO,
-        target=target_endpoint(parse_endpoint(str(target))),
+        target=written_to(target),
         out=out,
         once=True,
         resume=out.exists(),
@@ -99,7 +103,7 @@ def test_a_tree_is_followed_until_the_cut_over(
     source, run = raw(stores, "zookeeper", top), tmp_path / "followed"
     moved = restore_and_migrate.RestoreOptions(
         source=source,
-        target=target_endpoint(parse_endpoint(str(target))),
+        target=written_to(target),
         into=INTO,
         out=tmp_path / "moved",
     )

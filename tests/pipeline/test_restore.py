@@ -282,7 +282,7 @@ def _stopped(*_: object) -> None:
 def test_values_of_the_greatest_size(
     spark: SparkSession, target: Path, tmp_path: Path, number: int
 ) -> None:
-    """Spark's own reader took thousands of rows at a time, whatever their size."""
+    """Spark's own reader took thousands of rows at a time, regardless of their size."""
     large = {f"large/{one:03}": os.urandom(250_000) for one in range(number)}
     source = embedded(tmp_path, "large")
     for first in range(0, number, 20):

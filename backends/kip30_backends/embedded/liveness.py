@@ -21,7 +21,7 @@ from kip30.driver.records import Kind
 from kip30_backends.embedded.connections import LockBackoff
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.fork_safety import DirectoryLock
-from kip30_backends.embedded.liveness_locks import Locks
+from kip30_backends.embedded.liveness_locks import Locks, mark_of
 
 _SESSION = "SELECT boot, deadline FROM session WHERE id = ?"
 _SESSIONS = "SELECT id, boot, deadline FROM session"
@@ -149,14 +149,15 @@ class FormerSessions:
 
     def is_known(self) -> bool:
         """Return whether the file is the one that others have open, if any process has."""
-        return self._note.read_bytes() in {b"", self._mark()}
+        return self._note.read_bytes() in {b"", mark_of(self._file.stat())}
 
     def mark(self) -> None:
         """Note that the file is the one that processes open.
 
         In one step, and not at all if that is noted: others read it meanwhile.
         """
-        mark = self._mark()
+        # An open store keeps the number from other files (`fork_safety.Pin`).
+        mark = mark_of(self._file.stat())
         if self._note.read_bytes() == mark:
             return
         descriptor = os.open(self._note, os.O_WRONLY | os.O_NOFOLLOW)
@@ -164,10 +165,6 @@ class FormerSessions:
             os.pwrite(descriptor, mark, 0)
         finally:
             os.close(descriptor)
-
-    def _mark(self) -> bytes:
-        # An open store keeps the number from other files (`fork_safety.Pin`).
-        return b"%20d\n" % self._file.stat().st_ino
 
     @override
     def __str__(self) -> str:

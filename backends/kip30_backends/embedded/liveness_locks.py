@@ -70,7 +70,6 @@ _held: dict[str, tuple[int, Inode]] = {}
 _record_locked: set[Inode] = set()
 
 _FLOCK = "hhqqi4x"
-_MARK_BYTES = 32
 
 
 class Locks(ABC):
@@ -87,7 +86,7 @@ class Locks(ABC):
                 _held[file] = descriptor, _inode(os.fstat(descriptor))
             os.fchmod(descriptor, 0o600)
             self._lock(descriptor)
-            os.write(descriptor, _mark(descriptor))
+            os.write(descriptor, mark_of(os.fstat(descriptor)))
         except BaseException:
             if file in _held:
                 self.drop(file, _held[file][0])
@@ -123,7 +122,8 @@ class Locks(ABC):
         try:
             if self._is_locked(descriptor):
                 return True
-            is_original = os.pread(descriptor, _MARK_BYTES, 0) == _mark(descriptor)
+            mark = mark_of(os.fstat(descriptor))
+            is_original = os.pread(descriptor, len(mark) + 1, 0) == mark
             return False if is_original else None
         finally:
             os.close(descriptor)
@@ -228,9 +228,9 @@ def _inode(found: os.stat_result) -> Inode:
     return found.st_dev, found.st_ino
 
 
-def _mark(descriptor: int) -> bytes:
-    """Return the content of a lock file, which no copy of it can have."""
-    return b"%d" % os.fstat(descriptor).st_ino
+def mark_of(status: os.stat_result) -> bytes:
+    """Return what tells the file with *status* from copies of it; always of one length."""
+    return b"%20d\n" % status.st_ino
 
 
 def _flock(kind: int) -> bytes:

@@ -3,8 +3,7 @@
 import logging
 import os
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
-from pathlib import Path
+from contextlib import AbstractContextManager, ExitStack
 
 from kip30.driver import Context, Watch
 from kip30.driver.kit.lifecycle import CloseOnce
@@ -58,15 +57,25 @@ class Resources:
         self.locks = liveness_locks.choose(settings.liveness)
         self.polls = must_poll(settings.notify)
         refuse_network(settings.directory.absolute())
+        self._settings = settings
+        self._pid = os.getpid()
+        with ExitStack() as opened:
+            self._open(context, opened)
+            fork_safety.register(self)
+            opened.pop_all()
+
+    def _open(self, context: Context, opened: ExitStack) -> None:
+        """Open all parts; *opened* closes those that were opened if another one fails."""
+        settings = self._settings
         file, self._directory_lock = database_file.prepare(
             settings.directory.absolute(), self.locks, context.connect_timeout_seconds
         )
-        directory = file.parent
-        self._settings = settings
-        self._directory = directory
-        self._pid = os.getpid()
-        self.connections = self._connect(file)
-        self.signal_file = self._open_doorbell()
+        opened.callback(self._directory_lock.close)
+        directory = self._directory = file.parent
+        self.connections = Connections(file, synchronous=settings.synchronous.upper())
+        opened.callback(self.connections.close)
+        self.signal_file = ChangeSignal(directory / database_file.SIGNAL_FILE)
+        opened.callback(self.signal_file.close)
         self.answers = Answers(file)
         self.peers = SessionLiveness(
             directory / database_file.SESSIONS, self.locks, context.clock, database_file.boot_id()
@@ -88,7 +97,6 @@ class Resources:
         self.renewal = Renewal(self.sessions)
         self.sessions.on_open = self._serve_session
         self._close_once = CloseOnce(self._is_own_thread)
-        fork_safety.register(self)
 
     def read(self, target: Target) -> Future[Snapshot]:
         """Return the state of *target*."""
@@ -155,21 +163,6 @@ class Resources:
         self.signal_file.close()
         self._directory_lock.close()
 
-    def _connect(self, file: Path) -> Connections:
-        try:
-            return Connections(file, synchronous=self._settings.synchronous.upper())
-        except BaseException:
-            self._directory_lock.close()
-            raise
-
-    def _open_doorbell(self) -> ChangeSignal:
-        try:
-            return ChangeSignal(self._directory / database_file.SIGNAL_FILE)
-        except BaseException:
-            self.connections.close()
-            self._directory_lock.close()
-            raise
-
     def _serve_session(self) -> None:
         self.renewal.wake()
         self.watch_thread.wake()
@@ -180,14 +173,8 @@ class Resources:
     def _find_root(self, context: Context) -> int:
         name = context.namespace.encode()
         backoff = LockBackoff(context.connect_timeout_seconds)
-        try:
-            database_file.skip_lost_revisions(self.database, self.peers.boot, backoff)
-            return self.database.write(lambda tx: _root(tx, name), backoff=backoff)
-        except BaseException:
-            self.connections.close()
-            self.signal_file.close()
-            self._directory_lock.close()
-            raise
+        database_file.skip_lost_revisions(self.database, self.peers.boot, backoff)
+        return self.database.write(lambda tx: _root(tx, name), backoff=backoff)
 
     def _make_reader(self) -> SignalReader:
         if not self.polls:
