@@ -297,7 +297,7 @@ def preflight(call: JobCall, a: str, b: str | None) -> int:
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @_output.as_json
 def verify(run: Path, *, as_json: bool) -> int:
-    """Read all files of the snapshot in RUN, and compare them with their checksums.
+    """Read all files of the run in RUN, such as a snapshot, and compare them with their checksums.
 
     Needs no store and no Spark. Exits with 1 if a file is missing or was changed, and names it.
     """

@@ -22,7 +22,7 @@ from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest
 from kip30.pipeline.mapped_view import PathMapping, mapped
 from kip30.pipeline.progress import Progress
 from kip30.pipeline.record_digests import with_digest
-from kip30.pipeline.run_directory import RunDirectory, read_manifest
+from kip30.pipeline.run_directory import RunDirectory, read_manifest, verify_files
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
@@ -217,12 +217,14 @@ class LiveSide(DiffSide):
     @override
     def read(self, progress: Progress) -> None:
         manifest = self._run.manifest
-        if not manifest.counts:
-            progress.begin(manifest)
-            run_waves(self._run, self._wave, slots(self._spark), progress)
-            self._view.finish()
-            manifest.counts = {"rows": manifest.digest.rows}
-            self._run.save()
+        if manifest.counts:
+            verify_files(self._run.path, manifest)
+            return
+        progress.begin(manifest)
+        run_waves(self._run, self._wave, slots(self._spark), progress)
+        self._view.finish()
+        manifest.counts = {"rows": manifest.digest.rows}
+        self._run.save()
 
     @override
     def close(self) -> None:

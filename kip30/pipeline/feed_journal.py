@@ -57,17 +57,12 @@ class Journal:
         return self._folder / f"{segment:012}.parquet"
 
     def rows_of(self, segment: int) -> int:
-        """Return how many rows *segment* has.
+        """Return how many rows *segment* has, once all are read: Spark would not notice damage.
 
         Raises:
             StoreError: It is not there, or damaged.
         """
-        file = self.file_of(segment)
-        try:
-            rows: int = pq.read_metadata(file).num_rows
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"segment {file} cannot be read: {error}") from error
-        return rows
+        return len(self._read(segment))
 
     def append(self, entries: Sequence[JournalRow], mark: JournalPosition) -> None:
         """Make *entries* and the mark behind them last; the numbers of *mark* are filled in."""
@@ -103,11 +98,7 @@ class Journal:
         Raises:
             StoreError: It is not there, or damaged.
         """
-        columns = ["key", "version", "modified", "kind"]
-        try:
-            table = pq.read_table(self.file_of(segment), columns=columns)
-        except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"segment {self.file_of(segment)} cannot be read: {error}") from error
+        table = self._read(segment, ["key", "version", "modified", "kind"])
         return [
             _known(row) for row in table.to_pylist() if row["kind"] == JournalRowKind.CHANGE.value
         ]
@@ -118,6 +109,14 @@ class Journal:
         for number in range(self._first, end):
             self.file_of(number).unlink(missing_ok=True)
         self._first = max(self._first, end)
+
+    def _read(self, segment: int, columns: list[str] | None = None) -> pa.Table:
+        file = self.file_of(segment)
+        try:
+            with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+                return opened.read(columns)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"segment {file} cannot be read: {error}") from error
 
     def _noted(self) -> JournalPosition | None:
         """Return what was noted after the last segment."""
@@ -142,7 +141,7 @@ def _write(file: Path, table: pa.Table) -> None:
     """Write a file that lasts."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as new:
-        pq.write_table(table, new, compression="zstd")
+        pq.write_table(table, new, compression="zstd", write_page_checksum=True)
         new.flush()
         os.fsync(new.fileno())
 

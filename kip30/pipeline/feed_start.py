@@ -13,7 +13,7 @@ from kip30.pipeline.endpoints import StoreEndpoint
 from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.manifest import SNAPSHOT_FOLDER, SNAPSHOT_JOB, Manifest
 from kip30.pipeline.path_mapping import Mapping, parents
-from kip30.pipeline.run_directory import check_files, read_manifest
+from kip30.pipeline.run_directory import read_manifest, verify_files
 
 _MIGRATE = "migrate"
 
@@ -44,7 +44,7 @@ class Baseline:
         if manifest.job != SNAPSHOT_JOB:
             raise UsageError(f"{run} is a run of {manifest.job}: name one of snapshot or migrate")
         _check_view(manifest, source, run)
-        check_files(self._folder, manifest)
+        verify_files(self._folder, manifest)
         self._manifest = manifest
         self._key = "path" if source.layout is Layout.RAW else "key"
         self._into = into

@@ -11,10 +11,11 @@ from types import NoneType
 from typing import Any
 
 from kip30.errors import StoreError
+from kip30.pipeline.checksums import checksum
 
 MANIFEST_NAME = "manifest.json"
-FORMAT = 2
-"""1 had no checksums."""
+FORMAT = 3
+"""1 had no checksums, 2 had none of the plan and of the manifest."""
 SNAPSHOT_JOB = "snapshot"
 """The job whose run is a snapshot."""
 SNAPSHOT_FOLDER = "snapshot"
@@ -28,12 +29,12 @@ class DataFile:
     Attributes:
         name: Its path below the run directory.
         size: In bytes.
-        checksum: What any change of it changes; empty if Spark wrote it.
+        checksum: `checksums.checksum_of` it.
     """
 
     name: str
     size: int
-    checksum: str = ""
+    checksum: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Manifest:
         source: What is read: store or snapshot, layout, part, position, consistency.
         target: Which store is written to; empty if none is, or if it has no identity.
         planned: How many spans there are; None until the plan is complete.
+        plan_checksum: That of the plan's file; empty until the plan is complete.
         waves: What is done.
         counts: Totals of the job's own, by name.
         reported: What the last report of a feed said of them, so that the next one says the rest.
@@ -105,6 +107,7 @@ class Manifest:
     source: dict[str, Any] = field(default_factory=dict[str, Any])
     target: str = ""
     planned: int | None = None
+    plan_checksum: str = ""
     waves: list[Wave] = field(default_factory=list[Wave])
     counts: dict[str, int] = field(default_factory=dict[str, int])
     reported: dict[str, int] = field(default_factory=dict[str, int])
@@ -131,7 +134,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the text that `of_json` reads."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        return with_checksum(asdict(self))
 
     @classmethod
     def of_json(cls, text: str, name: str) -> "Manifest":
@@ -144,12 +147,27 @@ class Manifest:
             found = json.loads(text)
             number = found.pop("format")
             if number == FORMAT:
+                _check_sum(found)
                 _check_kinds(found)
                 waves: Any = [_wave(one) for one in found["waves"]]
                 return cls(**(found | {"waves": waves}))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise StoreError(f"{name} is damaged, or no manifest of kip30's: {error}") from error
         raise StoreError(f"{name} has the format {number!r}: this kip30 reads format {FORMAT}")
+
+
+def with_checksum(fields: Mapping[str, Any]) -> str:
+    """Return the text of a manifest with *fields*."""
+    return json.dumps({"format": FORMAT, "checksum": _checksum(fields), **fields}, indent=1)
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    return checksum(json.dumps(fields, sort_keys=True).encode())
+
+
+def _check_sum(found: dict[str, Any]) -> None:
+    if found.pop("checksum") != _checksum(found):
+        raise ValueError("its checksum differs")
 
 
 def _wave(found: dict[str, Any]) -> Wave:
@@ -161,7 +179,7 @@ def _wave(found: dict[str, Any]) -> Wave:
     return Wave(**(found | parts))
 
 
-def _file(name: str, size: int, checksum: str = "") -> DataFile:
+def _file(name: str, size: int, checksum: str) -> DataFile:
     """Return a file, which must be below the run directory: manifests may come from others."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:

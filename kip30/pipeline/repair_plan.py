@@ -18,7 +18,8 @@ from kip30.pipeline.diff_sides import ReadOptions, open_side
 from kip30.pipeline.difference_files import read_differences
 from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
 from kip30.pipeline.manifest import Manifest
-from kip30.pipeline.run_directory import check_files, read_manifest
+from kip30.pipeline.progress import NoProgress
+from kip30.pipeline.run_directory import read_manifest, verify_files
 from kip30.pipeline.schemas import RECORDS
 from kip30.pipeline.source import SPAN_ROWS
 from kip30.pipeline.store_config import StoreConfig
@@ -61,6 +62,7 @@ class DiffFound(NamedTuple):
         """Return the records of the raw left side, as the diff read and mapped them."""
         options = ReadOptions(into=self.into, full=True, span_rows=SPAN_ROWS, request_seconds=None)
         with closing(open_side(spark, options, self.left, self.folder / LEFT)) as side:
+            side.read(NoProgress())
             return side.table().where("skipped IS NULL")
 
     def differences(self, spark: SparkSession) -> DataFrame:
@@ -107,7 +109,7 @@ def find_diff(folder: Path) -> DiffFound:
         raise UsageError(f"{folder} is a run of {manifest.job}: name the folder of a diff")
     if not manifest.done:
         raise UsageError(f"{folder} is a diff that is not done: finish it with --resume")
-    check_files(folder, manifest)
+    verify_files(folder, manifest)
     into: str | None = manifest.arguments["into"]
     for side in SIDES:
         is_mapped = side == LEFT and into is not None
@@ -150,7 +152,7 @@ def read_plan(spark: SparkSession, folder: Path, of: DiffFound) -> DataFrame:
         raise UsageError(f"{folder} has no plan: name the folder of a repair without --apply")
     if source["diff"] != of.manifest.run:
         raise UsageError(f"{folder} has the plan for the diff {source['diff']}, another one")
-    check_files(folder, manifest)
+    verify_files(folder, manifest)
     files = [file for wave in manifest.waves for file in wave.files]
     return read_parquet(spark, folder, files, _PLAN)
 

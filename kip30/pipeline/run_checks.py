@@ -2,22 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any
 
 from kip30.errors import UsageError
-from kip30.pipeline.manifest import (
-    MANIFEST_NAME,
-    SNAPSHOT_FOLDER,
-    SNAPSHOT_JOB,
-    DataFile,
-    Manifest,
-    Wave,
-)
-from kip30.pipeline.run_directory import process_in, read_manifest
-
-CHECKSUM_BYTES = 16
+from kip30.pipeline.manifest import MANIFEST_NAME, SNAPSHOT_FOLDER
+from kip30.pipeline.run_directory import file_damage, process_in, read_manifest, read_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,34 +25,25 @@ class CheckedFile:
     damage: str
 
 
-def checksum_of(file: Path) -> str:
-    """Return what any change of *file* changes."""
-    with file.open("rb") as opened:
-        return file_digest(opened, lambda: blake2b(digest_size=CHECKSUM_BYTES)).hexdigest()
-
-
-def checked_files(folder: Path, manifest: Manifest) -> Iterator[CheckedFile]:
-    """Yield each file of *manifest* that has a checksum, once it has been read."""
-    for wave in manifest.waves:
-        for file in wave.files:
-            if file.checksum:
-                yield _checked(folder, wave, file)
-
-
 def verify(folder: Path) -> Iterator[CheckedFile]:
-    """Yield each file of the snapshot in *folder*, of the job snapshot or migrate, once it is read.
+    """Yield each file of the run in *folder*, and of runs that are parts of it, once it is read.
 
     Raises:
-        UsageError: It is the folder of another job, or of a snapshot that is not complete.
-        StoreError: The manifest is missing or damaged.
+        UsageError: It is not complete.
+        StoreError: A manifest or a plan is missing or damaged.
     """
-    place = _own_snapshot(folder) or folder
-    manifest = read_manifest(place)
-    if manifest.job != SNAPSHOT_JOB:
-        raise UsageError(f"{folder} is a run of {manifest.job}, which has no snapshot")
+    manifest = read_manifest(folder)
     if not manifest.done:
-        raise UsageError(f"{place} is not done: finish it with --resume")
-    yield from checked_files(place, manifest)
+        raise UsageError(f"{folder} is not done: finish it with --resume")
+    parts = sorted(one.parent for one in folder.glob(f"*/{MANIFEST_NAME}"))
+    runs = [(folder, manifest), *((part, read_manifest(part)) for part in parts)]
+    for place, one in runs:
+        if one.planned is not None:
+            read_spans(place, one)
+        for wave in one.waves:
+            for file in wave.files:
+                path = place / file.name
+                yield CheckedFile(path, file.size, file_damage(place, wave, file))
 
 
 def status(folder: Path) -> dict[str, Any]:
@@ -93,13 +74,3 @@ def status(folder: Path) -> dict[str, Any]:
 def _own_snapshot(folder: Path) -> Path | None:
     snapshot = folder / SNAPSHOT_FOLDER
     return snapshot if (snapshot / MANIFEST_NAME).exists() else None
-
-
-def _checked(folder: Path, wave: Wave, file: DataFile) -> CheckedFile:
-    path, damage = folder / file.name, ""
-    try:
-        if checksum_of(path) != file.checksum:
-            damage = f"{path}, of wave {wave.number}, is not as it was written"
-    except OSError as error:
-        damage = f"{path}, of wave {wave.number}, cannot be read: {error.strerror}"
-    return CheckedFile(path, file.size, damage)

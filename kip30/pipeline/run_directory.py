@@ -19,6 +19,7 @@ from kip30.driver.closeable import Closeable
 from kip30.driver.kit import fork_safety
 from kip30.driver.scanning import Span
 from kip30.errors import StoreError, UsageError
+from kip30.pipeline.checksums import checksum, checksum_of
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest, Wave
 
 _LOCK_NAME = "lock"
@@ -89,8 +90,10 @@ class RunDirectory(Closeable):
     def save_plan(self, spans: Iterable[Span]) -> None:
         """Keep the plan for waves to come and for resumes."""
         lines = [json.dumps([b64encode(span.token).decode(), span.rows]) for span in spans]
-        write_whole(self.path / _PLAN_NAME, "".join(f"{line}\n" for line in lines))
+        text = "".join(f"{line}\n" for line in lines)
+        write_whole(self.path / _PLAN_NAME, text)
         self.manifest.planned = len(lines)
+        self.manifest.plan_checksum = checksum(text.encode())
         self.save()
 
     def plan(self) -> list[Span]:
@@ -99,15 +102,7 @@ class RunDirectory(Closeable):
         Raises:
             StoreError: It cannot be read, or is not as it was.
         """
-        file = self.path / _PLAN_NAME
-        try:
-            lines = file.read_text().splitlines()
-            spans = [Span(b64decode(token), rows) for token, rows in map(json.loads, lines)]
-        except (OSError, ValueError, TypeError) as error:
-            raise StoreError(f"{file} cannot be read or is damaged: {error}") from error
-        if len(spans) != self.manifest.planned:
-            raise StoreError(f"{file} has {len(spans)} spans instead of {self.manifest.planned}")
-        return spans
+        return read_spans(self.path, self.manifest)
 
     def drop_damaged_waves(self) -> list[str]:
         """Remove from the manifest what must run again; return what is wrong with each."""
@@ -125,7 +120,10 @@ class RunDirectory(Closeable):
     def files_in(self, folder: Path) -> tuple[DataFile, ...]:
         """Return the Parquet files of *folder*."""
         files = sorted(folder.glob("*.parquet"))
-        return tuple(DataFile(str(one.relative_to(self.path)), one.stat().st_size) for one in files)
+        return tuple(
+            DataFile(str(one.relative_to(self.path)), one.stat().st_size, checksum_of(one))
+            for one in files
+        )
 
 
 def check_usable(
@@ -155,6 +153,22 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest.of_json(text, str(file))
 
 
+def read_spans(folder: Path, manifest: Manifest) -> list[Span]:
+    """Return the spans of the plan of *manifest*, whose run is in *folder*.
+
+    Raises:
+        StoreError: It cannot be read, or is not as it was.
+    """
+    file = folder / _PLAN_NAME
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error}") from error
+    if checksum(text) != manifest.plan_checksum:
+        raise StoreError(f"{file} is not as it was written: its checksum differs")
+    return [Span(b64decode(token), rows) for token, rows in map(json.loads, text.splitlines())]
+
+
 def process_in(folder: Path) -> int | None:
     """Return the pid of the process that works in *folder*; None if none does."""
     try:
@@ -168,10 +182,22 @@ def process_in(folder: Path) -> int | None:
 
 
 def check_files(folder: Path, manifest: Manifest) -> None:
-    """Require that all files of *manifest* are in *folder* as they were written.
+    """Require that all files of *manifest* are in *folder*, and read none of them.
 
     Raises:
         StoreError: One is missing or has another size; the message names it and its wave.
+    """
+    for wave in manifest.waves:
+        for file in wave.files:
+            if wrong := _misfit(folder / file.name, file):
+                raise StoreError(_of_wave(wave, folder / file.name, wrong))
+
+
+def verify_files(folder: Path, manifest: Manifest) -> None:
+    """Read all files of *manifest* in *folder*, and require that they are as they were written.
+
+    Raises:
+        StoreError: One is missing or was changed; the message names it and its wave.
     """
     for wave in manifest.waves:
         if wrong := damage(folder, wave):
@@ -180,13 +206,33 @@ def check_files(folder: Path, manifest: Manifest) -> None:
 
 def damage(folder: Path, wave: Wave) -> str:
     """Return which file of *wave* is not in *folder* as it was written; empty if all are."""
-    for file in wave.files:
-        path = folder / file.name
-        size = path.stat().st_size if path.exists() else None
-        if size != file.size:
-            state = "is missing" if size is None else f"has {size} bytes instead of {file.size}"
-            return f"{path}, of wave {wave.number}, {state}"
-    return ""
+    return next(filter(None, (file_damage(folder, wave, file) for file in wave.files)), "")
+
+
+def file_damage(folder: Path, wave: Wave, file: DataFile) -> str:
+    """Return how *file*, of *wave*, differs from what was written; empty if it does not."""
+    path = folder / file.name
+    wrong = _misfit(path, file)
+    if not wrong:
+        try:
+            wrong = "" if checksum_of(path) == file.checksum else "is not as it was written"
+        except OSError as error:
+            wrong = f"cannot be read: {error.strerror}"
+    return wrong and _of_wave(wave, path, wrong)
+
+
+def _misfit(path: Path, file: DataFile) -> str:
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "" if size == file.size else f"has {size} bytes instead of {file.size}"
+
+
+def _of_wave(wave: Wave, path: Path, wrong: str) -> str:
+    return f"{path}, of wave {wave.number}, {wrong}"
 
 
 def write_whole(file: Path, text: str) -> None:

@@ -6,7 +6,6 @@ needs about as much memory as `FILE_BYTES`, for values of any size.
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -17,8 +16,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from kip30.errors import StoreError
+from kip30.pipeline.checksums import checksum
 from kip30.pipeline.manifest import DataFile
-from kip30.pipeline.run_checks import CHECKSUM_BYTES
 
 FILE_BYTES = 16 * 1024 * 1024
 """At about this size of its rows, before compression, a file ends."""
@@ -35,7 +34,7 @@ class ScanFile(NamedTuple):
     Attributes:
         name: That in its folder.
         size: In bytes.
-        checksum: `run_checks.checksum_of` it.
+        checksum: `checksums.checksum` of it.
         rows: How many records there are.
         total: The sum of their digests, as text, because it may have more than 64 bits.
         xor: The exclusive or of their digests.
@@ -92,7 +91,7 @@ def read_whole(folder: Path, file: DataFile) -> pa.Table:
     path = folder / file.name
     try:
         data = path.read_bytes()
-        if file.checksum == _checksum(data):
+        if file.checksum == checksum(data):
             return _parsed(data)
     except (OSError, pa.ArrowException) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
@@ -179,10 +178,6 @@ def _parsed(data: bytes) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True).read()
 
 
-def _checksum(data: bytes) -> str:
-    return blake2b(data, digest_size=CHECKSUM_BYTES).hexdigest()
-
-
 def _measured(name: str, data: bytes, table: pa.Table) -> ScanFile:
     is_record: Any = table.column("rejected").is_null().to_pylist()
     hashes: Any = table.column("digest").to_pylist()
@@ -192,7 +187,7 @@ def _measured(name: str, data: bytes, table: pa.Table) -> ScanFile:
     return ScanFile(
         name=name,
         size=len(data),
-        checksum=_checksum(data),
+        checksum=checksum(data),
         rows=len(of_records),
         total=str(sum(of_records)),
         xor=int(np.bitwise_xor.reduce(np.array(of_records, dtype=np.int64), initial=0)),

@@ -12,8 +12,7 @@ from kip30.errors import StoreError, UsageError
 from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.manifest import SNAPSHOT_JOB, DataFile, Manifest
 from kip30.pipeline.report import MOST_FINDINGS
-from kip30.pipeline.run_checks import checked_files
-from kip30.pipeline.run_directory import check_files, read_manifest
+from kip30.pipeline.run_directory import check_files, read_manifest, verify_files
 from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.wave_files import read_parquet
 
@@ -57,9 +56,7 @@ class SnapshotFiles:
         Raises:
             StoreError: A file was changed; the message names it and its wave.
         """
-        for one in checked_files(self.folder, self.manifest):
-            if one.damage:
-                raise StoreError(one.damage)
+        verify_files(self.folder, self.manifest)
 
     def files_of(self, spans: Sequence[Span]) -> list[DataFile]:
         """Return the files of *spans*."""

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from kip30.driver.scanning import Position, Span
+from kip30.errors import StoreError
 from kip30.pipeline.manifest import DataFile, Digest, Wave
 from kip30.pipeline.run_directory import RunDirectory
 from kip30.pipeline.scan_files import COLUMNS, ScanFile, write_scan
@@ -25,10 +27,27 @@ _PATTERN = re.compile(r"[\\*?\[\]{}^]")
 
 
 def write_files(run: RunDirectory, kind: str, wave: int, rows: DataFrame) -> tuple[DataFile, ...]:
-    """Write *rows*, of a wave of *run*, into the folder *kind*, in one job of Spark."""
+    """Write *rows*, of a wave of *run*, into the folder *kind*, in one job of Spark.
+
+    Raises:
+        StoreError: A file cannot be read back.
+    """
     folder = run.wave_folder(kind, wave)
     rows.write.mode("overwrite").option("compression", "zstd").parquet(local_path(folder))
-    return run.files_in(folder)
+    files = run.files_in(folder)
+    for file in files:
+        _read_back(run.path / file.name)
+    return files
+
+
+def _read_back(file: Path) -> None:
+    """Read *file*, whose pages Spark has written with a checksum each."""
+    try:
+        with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+            for group in range(opened.num_row_groups):
+                opened.read_row_group(group)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{file} cannot be read back: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

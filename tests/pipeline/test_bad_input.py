@@ -23,6 +23,7 @@ from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.clients.default_signals import heeded
 from tests.gate.sizes import others_large
 
+from .manifests import edit_manifest
 from .store import embedded, fill, lines, write_properties
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -113,16 +114,21 @@ def _without_manifest(run: Path, _found: dict[str, Any]) -> None:
     (run / "manifest.json").unlink()
 
 
-def _not_done(run: Path, found: dict[str, Any]) -> None:
-    (run / "manifest.json").write_text(json.dumps(found | {"done": False}))
+def _not_done(run: Path, _found: dict[str, Any]) -> None:
+    edit_manifest(run, lambda fields: fields.update(done=False))
 
 
 def _newer(run: Path, found: dict[str, Any]) -> None:
     (run / "manifest.json").write_text(json.dumps(found | {"format": FORMAT + 1}))
 
 
-def _of_another_job(run: Path, found: dict[str, Any]) -> None:
-    (run / "manifest.json").write_text(json.dumps(found | {"job": "diff"}))
+def _of_another_job(run: Path, _found: dict[str, Any]) -> None:
+    edit_manifest(run, lambda fields: fields.update(job="diff"))
+
+
+def _with_another_digit(run: Path, found: dict[str, Any]) -> None:
+    text = json.dumps(found).replace('"span_rows": 20000', '"span_rows": 20001')
+    (run / "manifest.json").write_text(text)
 
 
 def _torn(run: Path, found: dict[str, Any]) -> None:
@@ -138,15 +144,17 @@ def _short(run: Path, _found: dict[str, Any]) -> None:
     file.write_bytes(file.read_bytes()[:-1])
 
 
-def _other(run: Path, found: dict[str, Any]) -> None:
+def _other(run: Path, _found: dict[str, Any]) -> None:
     """Change the file of a wave, and none of its length."""
     file = next(run.rglob("*.parquet"))
-    size = file.stat().st_size
     table = pq.read_table(file)
     changed = table.set_column(1, "value", pa.array([b"other"] * len(table), pa.binary()))
     pq.write_table(changed, file, compression="zstd")
-    text = json.dumps(found).replace(f'"size": {size}', f'"size": {file.stat().st_size}')
-    (run / "manifest.json").write_text(text)
+
+    def resize(fields: dict[str, Any]) -> None:
+        fields["waves"][0]["files"][0]["size"] = file.stat().st_size
+
+    edit_manifest(run, resize)
 
 
 def _with_holes(run: Path, _found: dict[str, Any]) -> None:
@@ -162,6 +170,7 @@ _DAMAGES = [
     (_newer, f"the format {FORMAT + 1}"),
     (_of_another_job, "a run of diff"),
     (_torn, "damaged"),
+    (_with_another_digit, "its checksum differs"),
     (_without_file, "of wave 0, is missing"),
     (_short, "of wave 0, has"),
 ]

@@ -1,6 +1,5 @@
 """Calls of the pipeline that end before Spark starts."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from kip30.cli._exit_codes import Status
 from kip30.config.extras import how_to_install
 from kip30.pipeline import requirements
-from kip30.pipeline.manifest import FORMAT
+from kip30.pipeline.manifest import with_checksum
 from kip30.pipeline.requirements import _NEEDED, check_requirements
 from tests.unit.cli.conftest import heeded_signals, shell
 from tests.unit.cli.shell import Shell, without
@@ -239,7 +238,6 @@ def _run(
     folder.mkdir()
     arguments = {"source": source, "span_rows": 20_000, "show_claims": False}
     manifest = {
-        "format": FORMAT,
         "job": job,
         "run": "run-1",
         "arguments": arguments,
@@ -253,7 +251,7 @@ def _run(
         "counts": {},
         "done": done,
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest | more))
+    (folder / "manifest.json").write_text(with_checksum(manifest | more))
 
 
 def test_a_secret_that_is_written_out_stays_here(shell: Shell) -> None:

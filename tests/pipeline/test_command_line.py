@@ -107,7 +107,7 @@ def test_a_snapshot_is_verified_without_a_target(tmp_path: Path) -> None:
     assert damaged.exit_code == Status.REFUSED
     assert f"{file}, of wave 0, is not as it was written" in damaged.stdout
     file.unlink()
-    assert f"{file}, of wave 0, cannot be read" in _kip30("verify", run).stdout
+    assert f"{file}, of wave 0, is missing" in _kip30("verify", run).stdout
     assert _kip30("verify", tmp_path).exit_code != Status.OK
 
 

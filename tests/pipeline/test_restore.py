@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -35,6 +37,7 @@ from kip30.pipeline.restore_options import OnConflict
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30_conformance.polling import eventually, time_scale
 
+from .manifests import edit_manifest
 from .stores import contents, fill
 
 VALUES = {f"n{number % 3}/k{number:03}": b"%d" % number for number in range(100)}
@@ -126,6 +129,10 @@ def test_a_part_outside_of_a_snapshot(spark: SparkSession, source: Path, tmp_pat
         dataframes.records(spark, f"{tmp_path / 's'}#n2")
 
 
+def _resize_last(fields: dict[str, Any], size: int) -> None:
+    fields["waves"][-1]["files"][-1]["size"] = size
+
+
 @pytest.mark.parametrize("damage", ["missing", "short", "changed"])
 def test_a_damaged_snapshot_writes_nothing(
     spark: SparkSession,
@@ -145,10 +152,8 @@ def test_a_damaged_snapshot_writes_nothing(
     elif damage == "short":
         os.truncate(last, last.stat().st_size - 1)
     else:
-        text = (taken.folder / "manifest.json").read_text()
-        sizes = f'"size": {last.stat().st_size}', f'"size": {first.stat().st_size}'
         last.write_bytes(first.read_bytes())
-        (taken.folder / "manifest.json").write_text(text.replace(*sizes))
+        edit_manifest(taken.folder, partial(_resize_last, size=last.stat().st_size))
     with pytest.raises(StoreError, match="wave"):
         restored(spark, taken, target, tmp_path / "run")
     assert contents(target, list(VALUES)) == {}
@@ -157,8 +162,7 @@ def test_a_damaged_snapshot_writes_nothing(
 def test_a_snapshot_that_is_not_done_is_refused(
     spark: SparkSession, taken: SnapshotEndpoint, target: Path, tmp_path: Path
 ) -> None:
-    file = taken.folder / "manifest.json"
-    file.write_text(file.read_text().replace('"done": true', '"done": false'))
+    edit_manifest(taken.folder, lambda fields: fields.update(done=False))
     with pytest.raises(StoreError, match="--resume"):
         restored(spark, taken, target, tmp_path / "run")
 

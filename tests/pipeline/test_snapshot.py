@@ -27,6 +27,7 @@ from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30_conformance.polling import eventually
 from tests.gate.sizes import others_large
 
+from .manifests import edit_manifest
 from .snapshots import Hooks, embedded, rows_of, take, values_of
 from .stores import fill
 
@@ -301,14 +302,19 @@ def test_manifests_of_another_time(spark: SparkSession, source: Path, tmp_path: 
     out = tmp_path / "out"
     take(spark, source, out)
     file = out / MANIFEST_NAME
-    found = json.loads(file.read_text())
-    for change in ({"format": FORMAT + 1}, {"later": 1}, {"done": False}):
-        file.write_text(json.dumps(found | change))
+    text = file.read_text()
+    newer = json.dumps(json.loads(text) | {"format": FORMAT + 1})
+    edit_manifest(out, lambda fields: fields.update(later=1))
+    later = file.read_text()
+    file.write_text(text)
+    edit_manifest(out, lambda fields: fields.update(done=False))
+    for change in (newer, later, file.read_text()):
+        file.write_text(change)
         with pytest.raises(StoreError):
             SnapshotFiles(spark, SnapshotEndpoint("x", out, ""))
         with pytest.raises((StoreError, UsageError)):
             take(spark, source, out)
-    file.write_text(json.dumps(found))
+    file.write_text(text)
     SnapshotFiles(spark, SnapshotEndpoint("x", out, "")).verify()
 
 

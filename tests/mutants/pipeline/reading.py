@@ -132,6 +132,18 @@ READING: dict[str, Mutant] = {
             '_LOGGING = Path(__file__).with_name("log4j2.properties")\n_DEFAULTS = {',
         ),
     ),
+    "P38-a-changed-manifest-is-read": mutant(
+        "tests/unit/pipeline/test_manifest.py::test_any_change_of_a_manifest_is_found",
+        ("manifest.py", "!= _checksum(found):", "is None:"),
+    ),
+    "P38-a-changed-plan-is-followed": mutant(
+        "tests/unit/pipeline/test_run_directory.py::test_a_damaged_plan",
+        ("run_directory.py", "if checksum(text) != manifest.plan_checksum:", "if not text:"),
+    ),
+    "P38-files-are-compared-by-size-alone": mutant(
+        "tests/unit/pipeline/test_run_directory.py::test_damaged_files",
+        ("run_directory.py", "if checksum_of(path) == file.checksum", "if file.checksum"),
+    ),
     "P38-newer-manifests-are-read": mutant(
         "tests/unit/pipeline/test_manifest.py::test_a_newer_format",
         ("manifest.py", "if number == FORMAT:", "if number >= FORMAT:"),

@@ -15,8 +15,15 @@ import pytest
 from kip30 import StoreError, UsageError
 from kip30.driver.scanning import Span
 from kip30.pipeline import run_directory
+from kip30.pipeline.checksums import checksum_of
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Digest, Wave
-from kip30.pipeline.run_directory import RunDirectory, check_files, read_manifest, write_whole
+from kip30.pipeline.run_directory import (
+    RunDirectory,
+    check_files,
+    read_manifest,
+    verify_files,
+    write_whole,
+)
 from tests.unit.children import exit_status, run_in_child
 
 ARGUMENTS = {"source": "a", "rows": 7, "of": ["x", "y"]}
@@ -307,7 +314,9 @@ def test_the_content_is_on_the_disk_before_the_name(
     assert done == [str(tmp_path / "file.new"), "rename", str(tmp_path)]
 
 
-@pytest.mark.parametrize("damage", ["", '["AA==", 1]\n', "{", '["AA=="]\n' * 2, "removed"])
+@pytest.mark.parametrize(
+    "damage", ["", '["YQ==", 1]\n', '["YQ==", 1]\n["Yg==", 2]\n', "{", "removed"]
+)
 def test_a_damaged_plan(folder: Path, damage: str) -> None:
     with begin(folder) as run:
         run.save_plan([Span(b"a", 1), Span(b"b", 1)])
@@ -333,22 +342,30 @@ def test_only_finished_files_are_listed(folder: Path) -> None:
         (folder / "data/wave=0/_temporary/x.parquet").write_bytes(b"1")
         (folder / "data/wave=0/_SUCCESS").write_bytes(b"")
         assert run.files_in(folder / "data/wave=0") == wave.files
-        assert wave.files == (DataFile("data/wave=0/part.parquet", 5),)
+        file = folder / "data/wave=0/part.parquet"
+        assert wave.files == (DataFile("data/wave=0/part.parquet", 5, checksum_of(file)),)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "is missing"), (b"1", "has 1 bytes instead of 5")],
+    [
+        (None, "is missing"),
+        (b"1", "has 1 bytes instead of 5"),
+        (b"12344", "is not as it was written"),
+    ],
 )
 def test_damaged_files(folder: Path, content: bytes | None, message: str) -> None:
     with begin(folder) as run:
         run.manifest.waves = [wave_of(run, 0), wave_of(run, 7)]
-        check_files(folder, run.manifest)
+        verify_files(folder, run.manifest)
         file = folder / "data/wave=7/part.parquet"
         file.unlink() if content is None else file.write_bytes(content)
         with pytest.raises(StoreError) as caught:
-            check_files(folder, run.manifest)
+            verify_files(folder, run.manifest)
         assert str(caught.value) == f"{file}, of wave 7, {message}"
+        if content is None or len(content) != 5:
+            with pytest.raises(StoreError, match=message):
+                check_files(folder, run.manifest)
         assert run.drop_damaged_waves() == [str(caught.value)]
         assert [wave.number for wave in run.manifest.waves] == [0]
 

@@ -1,0 +1,185 @@
+"""A bit that changes anywhere in a run is found by whatever reads it next, and named."""
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kip30 import StoreError
+from kip30.pipeline import diff, feed, repair, restore_and_migrate, snapshot
+from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
+from kip30.pipeline.feed_journal import Journal
+from kip30.pipeline.manifest import MANIFEST_NAME
+from kip30.pipeline.report import JobEnding
+from kip30.pipeline.run_checks import verify
+from kip30.pipeline.run_directory import read_manifest
+
+from .manifests import edit_manifest
+from .stores import contents, fill
+from .test_restore import embedded, endpoint
+
+PLACES = 200
+CHANCE = random.Random(1)  # noqa: S311  where bits change
+LEFT = {f"n/k{number:03}": os.urandom(40) for number in range(60)}
+RIGHT = {f"n/k{number:03}": b"other" for number in range(50, 70)}
+
+
+@pytest.fixture(scope="module")
+def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run of each job that leaves files, and the stores of them."""
+    top = tmp_path_factory.mktemp("runs")
+    left, right, copy = (embedded(top, name) for name in ("left", "right", "copy"))
+    fill(left, LEFT)
+    fill(right, RIGHT)
+    source = endpoint(left)
+    ended = [
+        snapshot.run(
+            spark, snapshot.SnapshotOptions(source=source, out=top / "snapshot.run", span_rows=10)
+        ),
+        restore_and_migrate.run(
+            spark,
+            restore_and_migrate.RestoreOptions(
+                source=source, target=endpoint(copy), out=top / "migrate.run", span_rows=10
+            ),
+        ),
+        diff.run(spark, diff.DiffOptions(left=source, right=endpoint(right), out=top / "diff.run")),
+        repair.run(spark, repair.RepairOptions(diff=top / "diff.run", out=top / "repair.run")),
+    ]
+    assert {one.ending for one in ended} <= {JobEnding.DONE, JobEnding.FINDINGS}
+    return top
+
+
+@pytest.fixture
+def flipped(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+    """Return what changes one bit in the middle of a file until the test is over."""
+
+    def flip(file: Path) -> None:
+        data = file.read_bytes()
+        request.addfinalizer(lambda: file.write_bytes(data))
+        file.write_bytes(with_flipped_bit(data, len(data) // 2))
+
+    return flip
+
+
+def with_flipped_bit(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1 << CHANCE.randrange(8)]) + data[place + 1 :]
+
+
+def damage_of(run: Path) -> str:
+    """Return what `verify` has to say of *run*."""
+    try:
+        return " ".join(one.damage for one in verify(run))
+    except StoreError as error:
+        return str(error)
+
+
+def test_two_hundred_bits_anywhere(runs: Path) -> None:
+    folders = sorted(runs.glob("*.run"))
+    assert [damage_of(one).strip() for one in folders] == [""] * 4
+    files = [
+        (folder, file)
+        for folder in folders
+        for file in sorted(folder.rglob("*"))
+        if file.suffix in {".parquet", ".json", ".jsonl"}
+    ]
+    assert {file.suffix for _, file in files} == {".parquet", ".json", ".jsonl"}
+    for _ in range(PLACES):
+        folder, file = CHANCE.choice(files)
+        data = file.read_bytes()
+        damaged = with_flipped_bit(data, CHANCE.randrange(len(data)))
+        file.write_bytes(damaged)
+        try:
+            assert str(file) in damage_of(folder), damaged
+        finally:
+            file.write_bytes(data)
+    assert [damage_of(one).strip() for one in folders] == [""] * 4
+
+
+@pytest.mark.parametrize("of", ["diff.run", "repair.run"])
+def test_a_repair_follows_no_damaged_file(
+    spark: SparkSession, runs: Path, tmp_path: Path, flipped: Callable[[Path], None], of: str
+) -> None:
+    wave, *_ = read_manifest(runs / of).waves
+    file = runs / of / wave.files[0].name
+    flipped(file)
+    options = repair.RepairOptions(
+        diff=runs / "diff.run", plan=runs / "repair.run", out=tmp_path / "out", apply=True
+    )
+    with pytest.raises(StoreError, match=file.name):
+        repair.run(spark, options)
+    assert contents(runs / "right.properties", list(RIGHT)) == RIGHT
+
+
+def test_a_feed_begins_at_no_damaged_snapshot(
+    spark: SparkSession, runs: Path, tmp_path: Path, flipped: Callable[[Path], None]
+) -> None:
+    wave, *_ = read_manifest(runs / "snapshot.run").waves
+    file = runs / "snapshot.run" / wave.files[0].name
+    flipped(file)
+    options = feed.FeedOptions(
+        source=endpoint(runs / "left.properties"),
+        target=endpoint(runs / "copy.properties"),
+        out=tmp_path / "out",
+        once=True,
+        after=runs / "snapshot.run",
+    )
+    with pytest.raises(StoreError, match=file.name):
+        feed.run(spark, options)
+
+
+def test_a_diff_that_goes_on_reads_a_damaged_side_again(
+    spark: SparkSession, runs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "diff"
+    shutil.copytree(runs / "diff.run", out)
+    edit_manifest(out, lambda fields: fields.update(done=False, waves=[], counts={}))
+    edit_manifest(out / "left", lambda fields: fields.update(done=False, counts={}))
+    wave, *_ = read_manifest(out / "left").waves
+    file = out / "left" / wave.files[0].name
+    file.write_bytes(with_flipped_bit(file.read_bytes(), 100))
+    options = diff.DiffOptions(
+        left=endpoint(runs / "left.properties"),
+        right=endpoint(runs / "right.properties"),
+        out=out,
+        resume=True,
+    )
+    report = diff.run(spark, options)
+    assert report.counts == read_manifest(runs / "diff.run").counts
+
+
+def test_a_segment_of_a_feed_is_not_applied_if_it_is_damaged(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = embedded(tmp_path, "source"), embedded(tmp_path, "target")
+    fill(source, {f"n/k{number}": b"v" * 4000 for number in range(20)})
+    append = Journal.append
+
+    def damaged(self: Journal, *words: object) -> None:
+        append(self, *words)  # type: ignore[arg-type]  as it was called
+        file = self.file_of(self.segment)
+        data = file.read_bytes()
+        file.write_bytes(with_flipped_bit(data, len(data) // 3))
+
+    monkeypatch.setattr(Journal, "append", damaged)
+    options = feed.FeedOptions(
+        source=endpoint(source),
+        target=target_endpoint(parse_endpoint(str(target))),
+        out=tmp_path / "out",
+        once=True,
+    )
+    report = feed.run(spark, options)
+    assert report.ending is not JobEnding.DONE
+    assert "segment" in report.reason
+    assert contents(target, ["n/k0"]) == {}
+
+
+def test_a_snapshot_with_a_damaged_manifest_is_no_snapshot(
+    runs: Path, flipped: Callable[[Path], None]
+) -> None:
+    flipped(runs / "snapshot.run" / MANIFEST_NAME)
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        read_manifest(SnapshotEndpoint("x", runs / "snapshot.run", "").folder)
