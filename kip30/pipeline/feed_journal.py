@@ -1,7 +1,7 @@
 """The journal of a feed: Parquet files, each with some changes and the position behind them.
 
-The position is in the metadata of the segment itself, and a segment appears by one rename. So the
-two never disagree, wherever a process is killed.
+The position is in the metadata of the segment itself, and a segment appears by one rename, with the
+checksum of its content in its name. So these never disagree, wherever a process is killed.
 """
 
 import json
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from kip30.driver.scanning import Layout
 from kip30.errors import StoreError
+from kip30.pipeline.checksums import checksum
 from kip30.pipeline.journal_rows import JournalPosition, JournalRow, JournalRowKind, journal_schema
 from kip30.pipeline.known_keys import Known, stamp
 from kip30.pipeline.run_directory import sync, write_whole
@@ -44,17 +45,26 @@ class Journal:
         self._folder = folder
         self.schema: pa.Schema = journal_schema(layout)
         folder.mkdir(mode=0o700, exist_ok=True)
-        segments = sorted(int(file.stem) for file in folder.glob("[0-9]*.parquet"))
+        # By number. The thread that removes segments drops them, another one looks them up.
+        self._files = {_number_of(file): file for file in folder.glob("[0-9]*.parquet")}
+        segments = sorted(self._files)
         self.segment: int = segments[-1] if segments else -1
         self.mark: JournalPosition | None = None
         # The first segment that may still be there. The thread that removes segments writes it.
         self._first = segments[0] if segments else 0
         if segments:
-            self.mark = self._noted() or _mark_of(self.file_of(self.segment))
+            self.mark = self._noted() or _mark_of(self._read(self.segment))
 
     def file_of(self, segment: int) -> Path:
-        """Return the file of *segment*."""
-        return self._folder / f"{segment:012}.parquet"
+        """Return the file of *segment*.
+
+        Raises:
+            StoreError: It is not there.
+        """
+        try:
+            return self._files[segment]
+        except KeyError:
+            raise StoreError(f"segment {segment} is missing in {self._folder}") from None
 
     def rows_of(self, segment: int) -> int:
         """Return how many rows *segment* has, once all are read: Spark would not notice damage.
@@ -69,11 +79,13 @@ class Journal:
         rows, gaps = (self.mark.rows, self.mark.gaps) if self.mark else (0, 0)
         found = sum(one.kind is JournalRowKind.GAP for one in entries)
         mark = replace(mark, rows=rows + len(entries), gaps=gaps + found)
-        file = self.file_of(self.segment + 1)
-        draft = file.with_name(f".{file.name}")
-        _write(draft, self._table(entries, rows, mark))
+        number, data = self.segment + 1, _encoded(self._table(entries, rows, mark))
+        file = self._folder / f"{number:012}-{checksum(data)}.parquet"
+        draft = self._folder / ".draft.parquet"
+        _write(draft, data)
         draft.replace(file)
         sync(self._folder)
+        self._files[number] = file
         self.mark, self.segment = mark, self.segment + 1
 
     def note(self, mark: JournalPosition) -> None:
@@ -84,7 +96,7 @@ class Journal:
         if self.mark is not None:
             mark = replace(mark, rows=self.mark.rows, gaps=self.mark.gaps)
         text = json.dumps({"segment": self.segment, "mark": mark.to_json()})
-        write_whole(self._folder / _REACHED, text)
+        write_whole(self._folder / _REACHED, f"{checksum(text.encode())}\n{text}")
         self.mark = mark
 
     def touch(self, reached: float) -> None:
@@ -107,23 +119,28 @@ class Journal:
         """Delete all segments before *segment* but the last one, which has the mark."""
         end = min(segment, self.segment)
         for number in range(self._first, end):
-            self.file_of(number).unlink(missing_ok=True)
+            if (file := self._files.pop(number, None)) is not None:
+                file.unlink(missing_ok=True)
         self._first = max(self._first, end)
 
     def _read(self, segment: int, columns: list[str] | None = None) -> pa.Table:
         file = self.file_of(segment)
         try:
-            with pq.ParquetFile(file, page_checksum_verification=True) as opened:
-                return opened.read(columns)
+            data = file.read_bytes()
+            if checksum(data) == file.stem.partition("-")[2]:
+                return pq.read_table(pa.BufferReader(data), columns=columns)
         except (OSError, pa.ArrowException) as error:
             raise StoreError(f"segment {file} cannot be read: {error}") from error
+        raise StoreError(f"segment {file} is damaged: its checksum differs")
 
     def _noted(self) -> JournalPosition | None:
-        """Return what was noted after the last segment."""
+        """Return what was noted after the last segment; None if that is damaged, too."""
         with suppress(FileNotFoundError):
-            found = json.loads((self._folder / _REACHED).read_text())
-            if found["segment"] == self.segment:
-                return JournalPosition.of_json(found["mark"])
+            seal, _, text = (self._folder / _REACHED).read_bytes().partition(b"\n")
+            if seal == checksum(text).encode():
+                found = json.loads(text)
+                if found["segment"] == self.segment:
+                    return JournalPosition.of_json(found["mark"])
         return None
 
     def _table(self, entries: Sequence[JournalRow], first: int, mark: JournalPosition) -> pa.Table:
@@ -137,20 +154,28 @@ class Journal:
         return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _write(file: Path, table: pa.Table) -> None:
+def _number_of(file: Path) -> int:
+    return int(file.stem.partition("-")[0])
+
+
+def _encoded(table: pa.Table) -> bytes:
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="zstd")
+    encoded: bytes = buffer.getvalue().to_pybytes()
+    return encoded
+
+
+def _write(file: Path, data: bytes) -> None:
     """Write a file that lasts."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as new:
-        pq.write_table(table, new, compression="zstd", write_page_checksum=True)
+        new.write(data)
         new.flush()
         os.fsync(new.fileno())
 
 
-def _mark_of(file: Path) -> JournalPosition:
-    try:
-        return JournalPosition.of_json(pq.read_schema(file).metadata[_MARK])
-    except (pa.ArrowException, ValueError, LookupError, TypeError) as error:
-        raise StoreError(f"{file} is damaged: {error}") from error
+def _mark_of(segment: pa.Table) -> JournalPosition:
+    return JournalPosition.of_json((segment.schema.metadata or {})[_MARK])
 
 
 def _values(number: int, entry: JournalRow, now: int) -> tuple[Any, ...]:

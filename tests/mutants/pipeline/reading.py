@@ -144,6 +144,10 @@ READING: dict[str, Mutant] = {
         "tests/unit/pipeline/test_run_directory.py::test_damaged_files",
         ("run_directory.py", "if checksum_of(path) == file.checksum", "if file.checksum"),
     ),
+    "P38-a-changed-segment-is-applied": mutant(
+        "tests/pipeline/test_damage.py::test_a_segment_of_a_feed_is_not_applied_if_it_is_damaged",
+        ("feed_journal.py", 'if checksum(data) == file.stem.partition("-")[2]:', "if data:"),
+    ),
     "P38-newer-manifests-are-read": mutant(
         "tests/unit/pipeline/test_manifest.py::test_a_newer_format",
         ("manifest.py", "if number == FORMAT:", "if number >= FORMAT:"),
