@@ -1,0 +1,271 @@
+"""Simulated threads under a virtual clock: one runs at a time, and a seed decides which is next.
+
+A simulated thread is a greenlet. It gives control away where it would block and, with a chance that
+the seed draws, where it takes a lock. When no thread can run the clock jumps to the next timer. So
+the same seed gives the same run, however busy the machine is.
+"""
+
+import heapq
+import itertools
+import random
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import greenlet
+
+_STEP_SECONDS = 20e-6
+"""A thread takes up to so long, by the virtual clock, each time that it runs."""
+
+_BOOT_SECONDS = 1_000.0
+"""What the clock of a process shows when it begins."""
+
+
+class StuckError(Exception):
+    """No thread can run, and no timer is due: a deadlock."""
+
+
+class Process:
+    """What a process is to the scheduler: it can be paused or killed, and has a clock of its own.
+
+    Attributes:
+        name: Shown in traces and failures.
+        rate: How fast its clock runs: 1 is exact.
+        is_paused: Whether its threads do not run. Its clock does.
+        is_dead: Whether its threads never run again.
+    """
+
+    def __init__(self, simulation: "Simulation", name: str, rate: float = 1.0) -> None:
+        """Begin now, without threads."""
+        self.name = name
+        self.rate = rate
+        self.is_paused = False
+        self.is_dead = False
+        self._simulation = simulation
+        self._begun = simulation.now
+        self._numbers = itertools.count(1)
+
+    def now(self) -> float:
+        """Return what its clock shows, in seconds."""
+        return _BOOT_SECONDS + (self._simulation.now - self._begun) * self.rate
+
+    def next_ident(self) -> int:
+        """Return a number for a thread, which no other thread of any process has had."""
+        return zlib.crc32(self.name.encode()) << 16 | next(self._numbers)
+
+
+class SimulatedThread:
+    """A thread of a process: ready, running, parked or done.
+
+    Attributes:
+        process: Where it runs.
+        name: Its name.
+        ident: Its number.
+        is_done: Whether it has returned or raised.
+        stand_in: The `threading.Thread` that programs see; None before they look.
+    """
+
+    def __init__(
+        self, simulation: "Simulation", process: Process, name: str, run: Callable[[], object]
+    ) -> None:
+        """Call *run* once this is switched to."""
+        self.process = process
+        self.name = name
+        self.ident = process.next_ident()
+        self.is_done = False
+        self.stand_in: Any = None
+        self.is_parked = False
+        self.has_timed_out = False
+        # Counts the times that it was parked: a timer of an earlier time does nothing.
+        self.parkings = 0
+        # Raised where the thread is parked.
+        self.interruption: BaseException | None = None
+        self.joiners: list[SimulatedThread] = []
+        self._simulation = simulation
+        self._run = run
+        self.greenlet = greenlet.greenlet(self._body, parent=simulation.hub)
+
+    def _body(self) -> None:
+        try:
+            self._run()
+        except greenlet.GreenletExit:
+            pass
+        except BaseException as error:  # noqa: BLE001  the thread ends as a real one does
+            self._simulation.failed(self, error)
+        finally:
+            self.is_done = True
+            for joiner in self.joiners:
+                self._simulation.unpark(joiner)
+
+
+class Simulation:
+    """The clock, the timers and the threads of one run.
+
+    Attributes:
+        now: The virtual time, in seconds.
+        chance: The source of all that is random in the run.
+        current: The thread that runs; None between two.
+        failures: What threads raised, in words.
+        switches: How often a thread was switched to.
+        trace: A digest of which thread ran when.
+        hub: The greenlet that called `run`.
+        on_failure: Called with what a thread raised.
+    """
+
+    def __init__(self, seed: int, *, interruptions: float = 0.0) -> None:
+        """Decide everything by *seed*.
+
+        Args:
+            seed: Any number.
+            interruptions: The chance that a thread gives way where it takes a lock.
+        """
+        self.now = 0.0
+        self.chance = random.Random(seed)  # noqa: S311  not for secrets: it repeats itself
+        self.current: SimulatedThread | None = None
+        self.failures: list[str] = []
+        self.switches = 0
+        self.trace = 0
+        self.hub = greenlet.getcurrent()
+        self.on_failure: Callable[[BaseException], object] = lambda _error: None
+        self._interruptions = interruptions
+        self._ready: list[SimulatedThread] = []
+        self._threads: list[SimulatedThread] = []
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._tickets = itertools.count()
+        self._has_ended = False
+
+    # -- for events, which never block
+
+    def at(self, moment: float, event: Callable[[], None]) -> None:
+        """Call *event* at the virtual time *moment*, or at once if that has passed."""
+        heapq.heappush(self._timers, (moment, next(self._tickets), event))
+
+    def kill(self, process: Process) -> None:
+        """Let no thread of *process* run any more."""
+        process.is_dead = True
+        self._ready = [one for one in self._ready if one.process is not process]
+
+    def failed(self, thread: SimulatedThread, error: BaseException) -> None:
+        """Note that *thread* ended with *error*."""
+        self.failures.append(f"{thread.process.name}/{thread.name}: {error!r}")
+        self.on_failure(error)
+
+    # -- for threads
+
+    def spawn(self, process: Process, name: str, run: Callable[[], object]) -> SimulatedThread:
+        """Start a thread of *process* that calls *run*."""
+        thread = SimulatedThread(self, process, name, run)
+        self._threads.append(thread)
+        self._ready.append(thread)
+        return thread
+
+    def threads(self) -> list[SimulatedThread]:
+        """Return the threads that are not done."""
+        return [one for one in self._threads if not one.is_done]
+
+    def park(self, seconds: float | None = None) -> bool:
+        """Block the running thread until `unpark`.
+
+        Args:
+            seconds: The longest time, by the clock of its process; None: for ever.
+
+        Returns:
+            False if that time went by.
+
+        Raises:
+            RuntimeError: An event must not block.
+        """
+        if self._has_ended:
+            raise greenlet.GreenletExit
+        thread = self.current
+        if thread is None:
+            raise RuntimeError("an event of the simulation must not block")
+        thread.is_parked, thread.has_timed_out = True, False
+        thread.parkings += 1
+        if seconds is not None:
+            self._time_out(thread, max(0.0, seconds) / thread.process.rate)
+        self.hub.switch()
+        if thread.interruption is not None:
+            error, thread.interruption = thread.interruption, None
+            raise error
+        return not thread.has_timed_out
+
+    def interrupt(self, thread: SimulatedThread, error: BaseException) -> None:
+        """Raise *error* where *thread* is parked."""
+        thread.interruption = error
+        self.unpark(thread)
+
+    def unpark(self, thread: SimulatedThread) -> None:
+        """Let *thread* run again, if it is parked."""
+        if thread.is_parked:
+            thread.is_parked = False
+            self._ready.append(thread)
+
+    def give_way(self) -> None:
+        """Let another thread run here, if chance wants it."""
+        thread = self.current
+        if thread is None or not self._interruptions:
+            return
+        if self.chance.random() < self._interruptions:
+            self._ready.append(thread)
+            self.hub.switch()
+
+    def _time_out(self, thread: SimulatedThread, seconds: float) -> None:
+        parking = thread.parkings
+
+        def wake() -> None:
+            if thread.is_parked and thread.parkings == parking:
+                thread.has_timed_out = True
+                self.unpark(thread)
+
+        self.at(self.now + seconds, wake)
+
+    # -- the loop
+
+    def run(self, until: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Run threads and events until that virtual time, or until *is_over* says so.
+
+        Raises:
+            StuckError: No thread can run any more.
+        """
+        while True:
+            while self._timers and self._timers[0][0] <= self.now:
+                heapq.heappop(self._timers)[2]()
+            if self.now >= until or is_over():
+                return
+            thread = self._next()
+            if thread is not None:
+                self._switch_to(thread)
+            elif not self._timers:
+                raise StuckError(f"all threads wait for each other at {self.now:.3f} s")
+            else:
+                self.now = max(self.now, min(self._timers[0][0], until))
+
+    def end(self) -> None:
+        """Throw away what is left of all threads: their `finally` blocks run, and cannot block."""
+        self._has_ended = True
+        for thread in self._threads:
+            thread.process.is_dead = True
+            if thread.greenlet and not thread.is_done:
+                self.current = thread
+                thread.greenlet.throw(greenlet.GreenletExit)
+        self.current = None
+
+    def _switch_to(self, thread: SimulatedThread) -> None:
+        self.switches += 1
+        self.now += _STEP_SECONDS * self.chance.random()
+        self.trace = zlib.crc32(b"%d %d" % (thread.ident, int(self.now * 1e9)), self.trace)
+        self.current = thread
+        thread.greenlet.switch()
+        self.current = None
+
+    def _next(self) -> SimulatedThread | None:
+        """Take one of the threads that can run."""
+        runnable = [number for number, one in enumerate(self._ready) if not one.process.is_paused]
+        while runnable:
+            number = runnable[self.chance.randrange(len(runnable))] if runnable[1:] else runnable[0]
+            thread = self._ready.pop(number)
+            if not (thread.is_done or thread.process.is_dead):
+                return thread
+            runnable = [n for n, one in enumerate(self._ready) if not one.process.is_paused]
+        return None

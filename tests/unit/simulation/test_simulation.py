@@ -1,0 +1,191 @@
+"""Simulated threads: one seed decides everything, and everything is put back."""
+
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from math import inf
+from types import ModuleType
+
+import pytest
+
+from kip30.runtime import dispatcher
+from kip30_conformance.simulation import locks, threads
+from kip30_conformance.simulation.scheduler import Process, Simulation, StuckError
+from kip30_conformance.simulation.stand_ins import installed
+
+CORE = "tests/unit/core/test_campaign.py"
+PLUGIN = "kip30_conformance.simulation.virtual_time"
+
+
+def run(work: Callable[[], object], seed: int = 1, **how: float) -> Simulation:
+    """Call *work* on a simulated thread, and return the simulation when that has ended."""
+    simulation = Simulation(seed, **how)
+    with installed(simulation):
+        main = simulation.spawn(Process(simulation, "p"), "main", work)
+        simulation.run(inf, lambda: main.is_done)
+    assert simulation.failures == []
+    return simulation
+
+
+def test_sleeping_takes_virtual_time_alone() -> None:
+    begun = time.monotonic()
+    simulation = run(lambda: dispatcher.time.sleep(3_600))
+    assert 3_600 <= simulation.now < 3_601
+    assert time.monotonic() - begun < 60
+
+
+def busy() -> None:
+    """Let threads wait for each other, with timeouts, chance and all kinds of locks."""
+    changed, done = locks.Condition(), locks.Barrier(4)
+    items = threads.SimpleQueue()
+    gate = locks.Semaphore(2)
+
+    def work() -> None:
+        for _ in range(20):
+            with gate:
+                dispatcher.time.sleep(dispatcher_random())
+            with changed:
+                changed.notify()
+            with changed:
+                changed.wait(0.01)
+            items.put(1)
+        done.wait()
+
+    started = [threads.Thread(target=work, name=str(number)) for number in range(3)]
+    for one in started:
+        one.start()
+    done.wait()
+    for one in started:
+        one.join()
+    assert items.qsize() == 60
+
+
+def dispatcher_random() -> float:
+    from kip30_conformance.simulation.present import simulation  # noqa: PLC0415  while one runs
+
+    return simulation().chance.random()
+
+
+def traces(seeds: range) -> list[tuple[int, int]]:
+    found = (run(busy, seed, interruptions=0.1) for seed in seeds)
+    return [(one.trace, one.switches) for one in found]
+
+
+@pytest.mark.case("D15")
+def test_d15_a_seed_has_one_trace() -> None:
+    once, again = traces(range(20)), traces(range(20))
+    assert once == again
+    assert len(set(once)) == len(once)
+
+
+@pytest.mark.case("D15")
+@pytest.mark.medium
+def test_d15_a_seed_has_one_trace_in_other_processes() -> None:
+    code = f"from {__name__} import traces; print(traces(range(3)))"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert told == {f"{traces(range(3))}\n"}
+
+
+def test_a_deadlock_is_an_error_and_names_the_time() -> None:
+    with pytest.raises(StuckError, match=r"wait for each other at 5\.\d+ s"):
+        run(lambda: (dispatcher.time.sleep(5), locks.Event().wait()))
+
+
+def test_what_a_thread_raises_is_a_failure() -> None:
+    simulation, told = Simulation(1), list[BaseException]()
+    simulation.on_failure = told.append
+    with installed(simulation):
+        thread = simulation.spawn(Process(simulation, "p"), "t", lambda: 1 / 0)
+        simulation.run(1.0)
+    assert thread.is_done
+    assert simulation.failures == ["p/t: ZeroDivisionError('division by zero')"]
+    assert isinstance(told[0], ZeroDivisionError)
+
+
+def test_a_paused_process_has_a_clock_and_no_turn() -> None:
+    simulation = Simulation(1)
+    seen: list[float] = []
+    with installed(simulation):
+        process = Process(simulation, "p", rate=2.0)
+        simulation.spawn(
+            process, "t", lambda: (dispatcher.time.sleep(1), seen.append(process.now()))
+        )
+        process.is_paused = True
+        simulation.at(10.0, lambda: setattr(process, "is_paused", False))
+        simulation.run(20.0)
+    assert 1_020 <= seen[0] < 1_021
+
+
+def test_a_killed_process_runs_no_more() -> None:
+    simulation = Simulation(1)
+    seen: list[str] = []
+    with installed(simulation):
+        process = Process(simulation, "p")
+        simulation.spawn(process, "t", lambda: (dispatcher.time.sleep(1), seen.append("late")))
+        simulation.at(0.5, lambda: simulation.kill(process))
+        simulation.run(5.0)
+    assert seen == []
+
+
+def modules() -> dict[str, ModuleType]:
+    return {name: getattr(dispatcher, name) for name in ("threading", "time")}
+
+
+def fail(error: type[BaseException] | None) -> None:
+    if error is not None:
+        raise error
+
+
+@pytest.mark.case("D18")
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, StuckError])
+def test_d18_everything_is_put_back(error: type[BaseException] | None) -> None:
+    before = modules()
+    others: list[float] = []
+    real = threading.Thread(target=lambda: others.append(random.random()))  # noqa: S311
+    try:
+        with installed(Simulation(1)) as simulation:
+            assert modules() != before
+            simulation.spawn(Process(simulation, "p"), "t", lambda: dispatcher.time.sleep(9))
+            simulation.run(1.0)
+            real.start()
+            fail(error)
+    except BaseException as raised:  # noqa: BLE001  it is the one that was raised
+        assert type(raised) is error  # noqa: PT017
+    real.join()
+    assert modules() == before
+    assert others
+    with pytest.raises(RuntimeError, match="no simulation runs"):
+        locks.Lock().acquire()
+
+
+def test_one_simulation_at_a_time() -> None:
+    with (
+        installed(Simulation(1)),
+        pytest.raises(RuntimeError, match="runs already"),
+        installed(Simulation(2)),
+    ):
+        pass
+
+
+@pytest.mark.medium
+def test_tests_of_the_core_run_under_virtual_time() -> None:
+    ignored = "ignore::pytest.PytestAssertRewriteWarning"
+    words = ["-W", ignored, "-p", PLUGIN, "--virtual-time=1", "-q", "-p", "no:cacheprovider", CORE]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert "virtual time: " in done.stdout
