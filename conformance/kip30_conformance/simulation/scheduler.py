@@ -236,10 +236,12 @@ class Simulation:
             thread = self._next()
             if thread is not None:
                 self._switch_to(thread)
-            elif not self._timers:
+            elif self._timers:
+                self.now = max(self.now, min(self._timers[0][0], until))
+            elif any(not one.process.is_dead for one in self.threads()):
                 raise StuckError(f"all threads wait for each other at {self.now:.3f} s")
             else:
-                self.now = max(self.now, min(self._timers[0][0], until))
+                self.now = until
 
     def end(self) -> None:
         """Throw away what is left of all threads: their `finally` blocks run, and cannot block."""
