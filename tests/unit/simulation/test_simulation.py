@@ -126,7 +126,7 @@ def test_a_paused_process_has_a_clock_and_no_turn() -> None:
         process.is_paused = True
         simulation.at(10.0, lambda: setattr(process, "is_paused", False))
         simulation.run(20.0)
-    assert 1_020 <= seen[0] < 1_021
+    assert 1_021 <= seen[0] < 1_022
 
 
 def test_a_killed_process_runs_no_more() -> None:
