@@ -1,18 +1,16 @@
 """Closing on a separate thread, and awaiting its end."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from threading import Thread
-
-from typing_extensions import override
 
 from kip30.aio.awaiting import outcome
 from kip30.driver.kit.futures import fail, succeed
 from kip30.driver.kit.thread_start import started
 
 
-class ClosingThread(Thread):
+class ClosingThread:
     """A thread that closes: all workers may be busy until that is done.
 
     Attributes:
@@ -21,14 +19,13 @@ class ClosingThread(Thread):
 
     def __init__(self, close: Callable[[], None]) -> None:
         """Start to call *close*; if the system has no thread to spare, call it here."""
-        super().__init__(name="kip30-aio-close", daemon=True)
         self.closed: Future[None] = Future()
         self._close = close
-        if not started(self):
-            self.run()  # closing must not depend on a thread, so here the loop must wait
+        self._thread = threading.Thread(target=self._run, name="kip30-aio-close", daemon=True)
+        if not started(self._thread):
+            self._run()  # closing must not depend on a thread, so here the loop must wait
 
-    @override
-    def run(self) -> None:
+    def _run(self) -> None:
         """Close; an error becomes that of the future."""
         try:
             self._close()
@@ -45,8 +42,8 @@ class ClosingThread(Thread):
                 await outcome(self.closed, shared=True)
             except asyncio.CancelledError as error:
                 cancelled = error
-        if self.ident is not None:
-            self.join()  # it has nothing left to do
+        if self._thread.ident is not None:
+            self._thread.join()  # it has nothing left to do
         if cancelled is not None:
             raise cancelled
         self.closed.result()
