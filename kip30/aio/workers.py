@@ -27,7 +27,7 @@ class Workers:
         self._most = most
         self._changed = threading.Condition()
         self._queue: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._threads: set[threading.Thread] = set()
+        self._threads: dict[threading.Thread, None] = {}  # keys alone, in the order of starts
         self._idle = 0  # threads that wait for a call
         self._closed = False
 
@@ -74,7 +74,7 @@ class Workers:
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name="kip30-aio", daemon=True)
         if started(thread):
-            self._threads.add(thread)
+            self._threads[thread] = None
 
     def _serve(self) -> None:
         while call := self._next():
@@ -89,7 +89,7 @@ class Workers:
                 self._idle -= 1
             if self._queue:
                 return self._queue.popleft()
-            self._threads.discard(threading.current_thread())
+            self._threads.pop(threading.current_thread(), None)
             return None
 
 

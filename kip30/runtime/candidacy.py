@@ -164,8 +164,9 @@ class Candidacy:
     """One nomination, from nominate to resign, over any number of terms.
 
     Attributes:
-        waiting: Futures of the next term, one for each call that waits for it; guarded by the
-            lock of the campaign, but a future that completes removes itself.
+        waiting: Futures of the next term, one for each call that waits for it, as keys alone and
+            in the order of the calls; guarded by the lock of the campaign, but a future that
+            completes removes itself.
         uncertain: Whether the newest claim was not answered.
         lost_answer: Whether the answer to any claim under the present nonce was lost.
         held: The term whose claim must be given back when it leaves.
@@ -203,7 +204,7 @@ class Candidacy:
         self.leadership: Leadership | None = None
         # Done once the first claim was answered, or the candidate is withdrawn: `nominate` waits.
         self.tried: Future[None] = Future()
-        self.waiting: set[Future[Leadership | None]] = set()
+        self.waiting: dict[Future[Leadership | None], None] = {}
         # None until it resigns; done once the store confirmed that. Set under the campaign's lock.
         self.resigned: Future[None] | None = None
         # These three are written by the campaign's task, `held` also when a term ends.
@@ -229,8 +230,8 @@ class Candidacy:
         A cancelled future is dropped. The caller holds the lock of the campaign.
         """
         future: Future[Leadership | None] = Future()
-        self.waiting.add(future)
-        future.add_done_callback(self.waiting.discard)
+        self.waiting[future] = None
+        future.add_done_callback(lambda done: self.waiting.pop(done, None))
         return future
 
     def answer_waiting(self, term: Leadership | None) -> None:

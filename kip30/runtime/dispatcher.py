@@ -153,7 +153,8 @@ class Dispatcher:
         self._store_tasks = _Admission(STORE_WORKERS)
         self._timers: list[tuple[float, int, Task]] = []
         self._ticket = itertools.count()
-        self._threads: set[threading.Thread] = set()
+        # Keys alone, in the order of their starts: no order depends on addresses.
+        self._threads: dict[threading.Thread, None] = {}
         self._timer_thread: threading.Thread | None = None
         self._idle = 0
         self._taken = 0
@@ -251,7 +252,7 @@ class Dispatcher:
             self._need_timer_thread()
             self._alarm.notify()  # which retries
         else:
-            self._threads.add(thread)
+            self._threads[thread] = None
 
     def _need_timer_thread(self) -> None:
         if self._timer_thread is None:
@@ -276,7 +277,7 @@ class Dispatcher:
                 if not notified and not self._waiting():
                     break
             if self._closed or not self._waiting():
-                self._threads.discard(threading.current_thread())
+                self._threads.pop(threading.current_thread(), None)
                 return None
             task = (self._ready or self._callbacks).popleft()
             self._taken += 1

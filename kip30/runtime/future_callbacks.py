@@ -18,7 +18,7 @@ class Callbacks:
         """Call on the threads of *dispatcher*."""
         self._dispatcher = dispatcher
         self._lock = threading.Lock()
-        self._waiting: set[Callable[[], object]] = set()
+        self._waiting: dict[Callable[[], object], None] = {}  # keys alone, in the order of calls
         self._closed = False
 
     def call(self, function: Callable[[], object]) -> None:
@@ -29,7 +29,7 @@ class Callbacks:
         with self._lock:
             closed = self._closed
             if not closed:
-                self._waiting.add(function)
+                self._waiting[function] = None
         if closed:
             _called(function)
         else:
@@ -47,7 +47,7 @@ class Callbacks:
     def _run(self, function: Callable[[], object]) -> None:
         with self._lock:
             first = function in self._waiting
-            self._waiting.discard(function)
+            self._waiting.pop(function, None)
         if first:
             _called(function)
 

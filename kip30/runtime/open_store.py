@@ -85,7 +85,8 @@ class OpenStore:
         self._ending = threading.RLock()
         self._gone = threading.Event()
         self._lock = threading.Lock()
-        self._pursuits: set[Pursuit] = set()
+        # Keys alone, in the order in which they began: they are closed in the same order each time.
+        self._pursuits: dict[Pursuit, None] = {}
         try:
             self.dispatcher.start()
         except BaseException:
@@ -211,12 +212,12 @@ class OpenStore:
         with self._lock:
             if self._closed:
                 raise ClosedError("the locator is closed: start a new one")
-            self._pursuits.add(pursuit)
+            self._pursuits[pursuit] = None
 
     def drop(self, pursuit: Pursuit) -> None:
         """Undo `keep`; do nothing if it is not there."""
         with self._lock:
-            self._pursuits.discard(pursuit)
+            self._pursuits.pop(pursuit, None)
 
     def is_foreign(self) -> bool:
         """Return whether this belongs to the parent of this forked process."""

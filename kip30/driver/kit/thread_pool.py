@@ -27,7 +27,7 @@ class ThreadPool:
         # All of these are written under the condition, which is notified for each piece of work.
         self._changed = threading.Condition()
         self._waiting: deque[Work] = deque()
-        self._threads: set[threading.Thread] = set()
+        self._threads: dict[threading.Thread, None] = {}  # keys alone, in the order of starts
         # How many threads wait for work. Those that were notified and have not woken count too,
         # so a new thread is needed once it does not exceed what waits.
         self._idle = 0
@@ -78,7 +78,7 @@ class ThreadPool:
                 raise UnavailableError(f"nothing was asked: {error}") from error
             _log.warning("no thread: %s", str(error))
         else:
-            self._threads.add(thread)
+            self._threads[thread] = None
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
@@ -97,7 +97,7 @@ class ThreadPool:
             self._idle -= 1
             if self._waiting:
                 return self._waiting.popleft()
-            self._threads.discard(threading.current_thread())
+            self._threads.pop(threading.current_thread(), None)
             return None
 
     def _is_needed(self) -> bool:
