@@ -28,12 +28,12 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import TypeVar
 
 from kip30.driver.records import Kind
@@ -108,9 +108,9 @@ class WriteQueue:
                 self._line.insert(1, turn)
             else:
                 self._line.append(turn)
-        end = monotonic() + seconds
+        end = time.monotonic() + seconds
         while ahead := self._ahead(turn):
-            left = end - monotonic()
+            left = end - time.monotonic()
             if left <= 0:
                 return False
             # Woken when the turn comes. The pauses are for a thread that was interrupted before it
@@ -298,9 +298,9 @@ class Database:
         Looking at the file costs as much as a tenth of a read, so a replacement is noticed only
         some milliseconds later. Writes look each time.
         """
-        if monotonic() >= self.look_at:
+        if time.monotonic() >= self.look_at:
             self.connections.check_file(slot)
-            self.look_at = monotonic() + _LOOK_AT_FILE_SECONDS
+            self.look_at = time.monotonic() + _LOOK_AT_FILE_SECONDS
         return slot.connection or self.connections.open(slot)
 
     def _raise_unless_busy(self, error: sqlite3.Error) -> None:

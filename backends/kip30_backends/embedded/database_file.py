@@ -16,10 +16,10 @@ import os
 import re
 import sqlite3
 import stat
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from time import monotonic
 
 from kip30.errors import StoreError
 from kip30_backends.embedded.connections import LockBackoff
@@ -373,9 +373,9 @@ def _check_log(file: Path, seconds: float) -> None:
     log = file.with_name(f"{file.name}-wal")
     if not (log.exists() and log.stat().st_size):
         return
-    until = monotonic() + seconds
+    until = time.monotonic() + seconds
     with held_off.lock, closing(_connected_to_read(file)) as connection:
-        connection.set_progress_handler(lambda: monotonic() > until, _STEPS)
+        connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         try:
             found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         except sqlite3.DatabaseError as error:

@@ -14,11 +14,11 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import time
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -114,7 +114,7 @@ def open_copy(copy: Path) -> sqlite3.Connection:
 
 
 def _copy(file: Path, copy: Path, seconds: float) -> None:
-    until = monotonic() + seconds
+    until = time.monotonic() + seconds
     while True:
         before = _unused(file)
         # A database without a log has no connection. It is read without locks then: a reader that
@@ -124,7 +124,7 @@ def _copy(file: Path, copy: Path, seconds: float) -> None:
         if before is None or _unused(file) == before:
             return
         copy.unlink()  # a process opened the file meanwhile, so the copy may be a mixture
-        if monotonic() > until:
+        if time.monotonic() > until:
             raise UnavailableError(stayed_locked(file))
 
 

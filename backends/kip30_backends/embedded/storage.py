@@ -1,12 +1,12 @@
 """Records: one row per key."""
 
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from time import monotonic
 
 from typing_extensions import override
 
@@ -66,7 +66,7 @@ class EmbeddedStorage(StorageDriver):
                 slot = database.connections.slot()
                 with slot.lock:
                     connection = slot.connection
-                    if connection is None or monotonic() >= database.look_at:
+                    if connection is None or time.monotonic() >= database.look_at:
                         connection = database.connection(slot)
                     return Completed([self._entry(connection, keys[0])])
             except (Kip30Error, sqlite3.Error, OSError, TypeError) as error:
