@@ -16,6 +16,8 @@ from .gate.plugin import Deadlines, Sizes
 from .gate.scheduling import Scheduling
 from .shared_servers import SharedServers, shared_servers
 
+pytest_plugins = ["kip30_conformance.simulation.virtual_time"]
+
 ROOT = Path(__file__).parents[1]
 
 # A shell has what it starts in the background ignore Ctrl-C, and the runners under test inherit it.

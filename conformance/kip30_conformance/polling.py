@@ -35,6 +35,20 @@ def raise_time_scale(least: float) -> None:
     os.environ[_VARIABLE] = f"{max(math.ceil(least * 10) / 10, time_scale()):g}"
 
 
+@contextmanager
+def scaled_by(factor: float) -> Generator[None]:
+    """Let the factor be *factor* for the duration of a block."""
+    before = os.environ.get(_VARIABLE)
+    os.environ[_VARIABLE] = f"{factor:g}"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_VARIABLE]
+        else:
+            os.environ[_VARIABLE] = before
+
+
 def eventually(probe: Callable[[], T | None], *, within: float = 10.0, what: str = "") -> T:
     """Return the first true result of *probe*, called repeatedly for *within* seconds.
 

@@ -7,7 +7,13 @@ from typing import Any
 
 from typing_extensions import override
 
-from kip30_conformance.simulation.present import clock, running_thread, simulation
+from kip30_conformance.simulation.present import (
+    clock,
+    found,
+    holder,
+    running_thread,
+    simulation,
+)
 from kip30_conformance.simulation.scheduler import SimulatedThread
 
 
@@ -21,23 +27,37 @@ class Lock:
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002
         """Take it; false if that is not possible in time."""
-        present = simulation()
-        present.give_way()
-        me = present.current
+        if present := found():
+            present.give_way()
         if self._owner is None:
-            self._owner = me or present
+            self._owner = holder(present)
             return True
-        if not blocking:
-            return False
+        return blocking and self._acquire_later(timeout)
+
+    def _acquire_later(self, timeout: float) -> bool:
+        """Wait for it."""
+        present, me = simulation(), running_thread()
         until = None if timeout < 0 else clock() + timeout
         while self._owner is not None:
             left = None if until is None else until - clock()
             if left is not None and left <= 0:
                 return False
-            self._waiters.append(running_thread())
-            if not present.park(left) and me in self._waiters:
-                self._waiters.remove(me)
+            self._waiters.append(me)
+            try:
+                present.park(left)
+            except BaseException:
+                if not self._leave(me):
+                    self._wake_next()  # which was this one's turn
+                raise
+            self._leave(me)
         self._owner = me
+        return True
+
+    def _leave(self, me: SimulatedThread) -> bool:
+        """Return whether *me* was among the waiting, which it no longer is."""
+        if me not in self._waiters:
+            return False
+        self._waiters.remove(me)
         return True
 
     def release(self) -> None:
@@ -45,6 +65,9 @@ class Lock:
         if self._owner is None:
             raise RuntimeError("release unlocked lock")
         self._owner = None
+        self._wake_next()
+
+    def _wake_next(self) -> None:
         if self._waiters:
             simulation().unpark(self._waiters.popleft())
 
@@ -71,8 +94,7 @@ class RLock(Lock):
 
     @override
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        present = simulation()
-        if self._owner is not None and self._owner is (present.current or present):
+        if self._is_owned():
             self._count += 1
             return True
         if not super().acquire(blocking, timeout):
@@ -82,16 +104,14 @@ class RLock(Lock):
 
     @override
     def release(self) -> None:
-        present = simulation()
-        if self._owner is not (present.current or present):
+        if not self._is_owned():
             raise RuntimeError("cannot release un-acquired lock")
         self._count -= 1
         if not self._count:
             super().release()
 
     def _is_owned(self) -> bool:
-        present = simulation()
-        return self._owner is (present.current or present)
+        return self._owner is holder(found())
 
     def release_all(self) -> int:
         """Give it back whole, and return how often it was taken."""

@@ -1,6 +1,12 @@
-"""The simulation that runs in this process now."""
+"""The simulation that runs in this process now, and the system's thread that it runs in."""
+
+import threading
+from typing import Final
 
 from kip30_conformance.simulation.scheduler import SimulatedThread, Simulation
+
+OUTSIDE: Final = "outside of any simulation"
+"""What holds a lock that is taken where no simulation runs."""
 
 
 class _Present:
@@ -8,31 +14,41 @@ class _Present:
 
     Attributes:
         simulation: None while none runs.
+        ident: The number of the system's thread that it runs in. All others are no part of it.
     """
 
     simulation: Simulation | None = None
+    ident: int = 0
+
+
+def found() -> Simulation | None:
+    """Return it; None if none runs in the calling thread of the system."""
+    return _Present.simulation if threading.get_ident() == _Present.ident else None
 
 
 def simulation() -> Simulation:
     """Return it.
 
     Raises:
-        RuntimeError: None runs.
+        RuntimeError: None runs in this thread of the system.
     """
-    found = _Present.simulation
-    if found is None:
+    present = found()
+    if present is not None:
+        return present
+    if _Present.simulation is None:
         raise RuntimeError("no simulation runs: this object belongs to one that has ended")
-    return found
+    raise RuntimeError("this object belongs to a simulation, which runs in another thread")
 
 
 def enter(entered: Simulation) -> None:
-    """Let *entered* run.
+    """Let *entered* run in the calling thread of the system.
 
     Raises:
         RuntimeError: Another one does.
     """
     if _Present.simulation is not None:
         raise RuntimeError("a simulation runs already")
+    _Present.ident = threading.get_ident()
     _Present.simulation = entered
 
 
@@ -53,7 +69,16 @@ def running_thread() -> SimulatedThread:
     return thread
 
 
+def holder(present: Simulation | None) -> object:
+    """Return who holds a lock that is taken now, where `found` has returned *present*.
+
+    Objects outlive their simulation, and finalizers take their locks.
+    """
+    return OUTSIDE if present is None else present.current or present
+
+
 def clock() -> float:
     """Return what the clock of the running process shows; for events, the virtual time."""
-    thread = simulation().current
-    return simulation().now if thread is None else thread.process.now()
+    present = simulation()
+    thread = present.current
+    return present.now if thread is None else thread.process.now()

@@ -11,6 +11,7 @@ import random
 import zlib
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import greenlet
 
@@ -63,6 +64,7 @@ class SimulatedThread:
         ident: Its number.
         is_done: Whether it has returned or raised.
         stand_in: The `threading.Thread` that programs see; None before they look.
+        values: Of each `threading.local`, what this thread has set.
     """
 
     def __init__(
@@ -78,9 +80,10 @@ class SimulatedThread:
         self.has_timed_out = False
         # Counts the times that it was parked: a timer of an earlier time does nothing.
         self.parkings = 0
-        # Raised where the thread is parked.
+        # Raised at its next turn.
         self.interruption: BaseException | None = None
         self.joiners: list[SimulatedThread] = []
+        self.values: WeakKeyDictionary[object, dict[str, Any]] = WeakKeyDictionary()
         self._simulation = simulation
         self._run = run
         self.greenlet = greenlet.greenlet(self._body, parent=simulation.hub)
@@ -93,9 +96,9 @@ class SimulatedThread:
         except BaseException as error:  # noqa: BLE001  the thread ends as a real one does
             self._simulation.failed(self, error)
         finally:
+            self.values.clear()  # finalizers may take locks, so it is not done
             self.is_done = True
-            for joiner in self.joiners:
-                self._simulation.unpark(joiner)
+            self._simulation.forget(self)
 
 
 class Simulation:
@@ -129,7 +132,7 @@ class Simulation:
         self.on_failure: Callable[[BaseException], object] = lambda _error: None
         self._interruptions = interruptions
         self._ready: list[SimulatedThread] = []
-        self._threads: list[SimulatedThread] = []
+        self._threads: dict[SimulatedThread, None] = {}  # keys alone: those that are not done
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._tickets = itertools.count()
         self._has_ended = False
@@ -155,13 +158,23 @@ class Simulation:
     def spawn(self, process: Process, name: str, run: Callable[[], object]) -> SimulatedThread:
         """Start a thread of *process* that calls *run*."""
         thread = SimulatedThread(self, process, name, run)
-        self._threads.append(thread)
+        self._threads[thread] = None
         self._ready.append(thread)
         return thread
 
+    def next_number(self) -> int:
+        """Return a number that the simulation has not returned yet."""
+        return next(self._tickets)
+
     def threads(self) -> list[SimulatedThread]:
         """Return the threads that are not done."""
-        return [one for one in self._threads if not one.is_done]
+        return list(self._threads)
+
+    def forget(self, thread: SimulatedThread) -> None:
+        """Let those go on who wait for the end of *thread*, which is done."""
+        self._threads.pop(thread, None)
+        for joiner in thread.joiners:
+            self.unpark(joiner)
 
     def park(self, seconds: float | None = None) -> bool:
         """Block the running thread until `unpark`.
@@ -184,16 +197,20 @@ class Simulation:
         thread.parkings += 1
         if seconds is not None:
             self._time_out(thread, max(0.0, seconds) / thread.process.rate)
+        self._leave(thread)
+        return not thread.has_timed_out
+
+    def interrupt(self, thread: SimulatedThread, error: BaseException) -> None:
+        """Raise *error* where *thread* is parked, or has given way."""
+        thread.interruption = error
+        self.unpark(thread)
+
+    def _leave(self, thread: SimulatedThread) -> None:
+        """Let other threads run until the running *thread* has its next turn."""
         self.hub.switch()
         if thread.interruption is not None:
             error, thread.interruption = thread.interruption, None
             raise error
-        return not thread.has_timed_out
-
-    def interrupt(self, thread: SimulatedThread, error: BaseException) -> None:
-        """Raise *error* where *thread* is parked."""
-        thread.interruption = error
-        self.unpark(thread)
 
     def unpark(self, thread: SimulatedThread) -> None:
         """Let *thread* run again, if it is parked."""
@@ -208,7 +225,7 @@ class Simulation:
             return
         if self.chance.random() < self._interruptions:
             self._ready.append(thread)
-            self.hub.switch()
+            self._leave(thread)
 
     def _time_out(self, thread: SimulatedThread, seconds: float) -> None:
         parking = thread.parkings
@@ -238,7 +255,7 @@ class Simulation:
                 self._switch_to(thread)
             elif self._timers:
                 self.now = max(self.now, min(self._timers[0][0], until))
-            elif any(not one.process.is_dead for one in self.threads()):
+            elif any(not one.process.is_dead for one in self._threads):
                 raise StuckError(f"all threads wait for each other at {self.now:.3f} s")
             else:
                 self.now = until
@@ -246,7 +263,7 @@ class Simulation:
     def end(self) -> None:
         """Throw away what is left of all threads: their `finally` blocks run, and cannot block."""
         self._has_ended = True
-        for thread in self._threads:
+        for thread in self.threads():
             thread.process.is_dead = True
             if thread.greenlet and not thread.is_done:
                 self.current = thread

@@ -1,34 +1,38 @@
 """What `threading`, `time`, `random` and others are to programs that run in a simulation.
 
-kip30's modules, and those of `concurrent.futures` below them, look these modules up by name
+kip30's modules, and those of the standard library below them, look these modules up by name
 whenever they use them. `installed` puts stand-ins into the namespaces of the modules it is given,
 and takes them out again, so nothing in the product changes.
 """
 
 import concurrent.futures._base
 import concurrent.futures.thread
+import gc
 import os
 import queue
 import random
+import secrets
 import select
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, NamedTuple
 
 from kip30_conformance.simulation import locks
-from kip30_conformance.simulation.present import clock, enter, leave, simulation
+from kip30_conformance.simulation.present import clock, enter, found, leave, simulation
 from kip30_conformance.simulation.scheduler import Simulation
-from kip30_conformance.simulation.threads import SimpleQueue, Thread, Timer
+from kip30_conformance.simulation.threads import Local, SimpleQueue, Thread, Timer
 
 _EPOCH_SECONDS = 1.7e9
 _POLL_SECONDS = 0.01
 """How often real descriptors are looked at, by the virtual clock."""
 
-_FUTURES: Final = (concurrent.futures._base, concurrent.futures.thread)  # noqa: SLF001
+_LIBRARY: Final = (concurrent.futures._base, concurrent.futures.thread, uuid)  # noqa: SLF001
+"""Modules of the standard library that run in the simulation too."""
 
 
 class _Poll:
@@ -42,23 +46,38 @@ class _Poll:
 
     def poll(self, timeout: float | None = None) -> list[tuple[int, int]]:
         until = None if timeout is None or timeout < 0 else clock() + timeout / 1_000
-        while not (found := self._real.poll(0)):
+        while not (ready := self._real.poll(0)):
             left = _POLL_SECONDS if until is None else min(_POLL_SECONDS, until - clock())
             if left <= 0:
                 return []
             simulation().park(left)
-        return found
+        return ready
 
 
 class _Module:
-    """A module of which some names are others."""
+    """A module of which some names are others, but not for threads outside of the simulation.
+
+    The test process has other threads, and what they run may be of the same modules.
+    """
 
     def __init__(self, real: ModuleType, **others: object) -> None:
         self._real = real
-        vars(self).update(others)
+        self.others: dict[str, object] = others
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+        others = self.others
+        return others[name] if name in others and found() else getattr(self._real, name)
+
+
+def _for_insiders(real: Any, stand_in: Any) -> object:
+    """Return what stands for *real* where that was imported by its name."""
+    if isinstance(stand_in, type):
+        return stand_in
+
+    def call(*given: Any, **named: Any) -> Any:
+        return (stand_in if found() else real)(*given, **named)
+
+    return call
 
 
 def _current_thread() -> Any:
@@ -75,96 +94,165 @@ def _ident() -> int:
     return 0 if thread is None else thread.ident
 
 
+def _now() -> float:
+    return _EPOCH_SECONDS + simulation().now
+
+
 def _sleep(seconds: float) -> None:
     simulation().park(seconds)
 
 
-def _urandom(size: int) -> bytes:
-    return simulation().chance.randbytes(size)
+def _random_bytes(size: int | None = None) -> bytes:
+    return simulation().chance.randbytes(32 if size is None else size)
 
 
-def _stand_ins() -> dict[ModuleType, object]:
-    def chance(name: str) -> Callable[..., Any]:
-        def draw(*given: object) -> Any:
-            return getattr(simulation().chance, name)(*given)
+def _draw(name: str) -> Callable[..., Any]:
+    def draw(*given: Any, **named: Any) -> Any:
+        return getattr(simulation().chance, name)(*given, **named)
 
-        return draw
+    return draw
 
+
+def _threading() -> _Module:
+    return _Module(
+        threading,
+        Lock=locks.Lock,
+        RLock=locks.RLock,
+        Condition=locks.Condition,
+        Event=locks.Event,
+        Semaphore=locks.Semaphore,
+        BoundedSemaphore=locks.Semaphore,
+        Barrier=locks.Barrier,
+        Thread=Thread,
+        Timer=Timer,
+        local=Local,
+        current_thread=_current_thread,
+        enumerate=_threads,
+        active_count=lambda: len(_threads()),
+        get_ident=_ident,
+        get_native_id=_ident,
+        _register_atexit=lambda *_given, **_named: None,
+    )
+
+
+def _time() -> _Module:
+    return _Module(
+        time,
+        monotonic=clock,
+        monotonic_ns=lambda: int(clock() * 1e9),
+        perf_counter=clock,
+        perf_counter_ns=lambda: int(clock() * 1e9),
+        time=_now,
+        time_ns=lambda: int(_now() * 1e9),
+        clock_gettime=lambda _clock_id: clock(),
+        sleep=_sleep,
+    )
+
+
+def _stand_ins() -> list[tuple[ModuleType, _Module]]:
     draws = ("uniform", "random", "choice", "randrange", "shuffle", "sample", "randint")
-    return {
-        threading: _Module(
-            threading,
-            Lock=locks.Lock,
-            RLock=locks.RLock,
-            Condition=locks.Condition,
-            Event=locks.Event,
-            Semaphore=locks.Semaphore,
-            BoundedSemaphore=locks.Semaphore,
-            Barrier=locks.Barrier,
-            Thread=Thread,
-            Timer=Timer,
-            current_thread=_current_thread,
-            enumerate=_threads,
-            active_count=lambda: len(_threads()),
-            get_ident=_ident,
-            get_native_id=_ident,
-            _register_atexit=lambda *_given, **_named: None,
-        ),
-        time: _Module(
-            time,
-            monotonic=clock,
-            monotonic_ns=lambda: int(clock() * 1e9),
-            perf_counter=clock,
-            time=lambda: _EPOCH_SECONDS + simulation().now,
-            time_ns=lambda: int((_EPOCH_SECONDS + simulation().now) * 1e9),
-            clock_gettime=lambda _clock_id: clock(),
-            sleep=_sleep,
-        ),
-        random: _Module(random, **{name: chance(name) for name in draws}),
-        os: _Module(os, urandom=_urandom),
-        queue: SimpleNamespace(SimpleQueue=SimpleQueue, Queue=SimpleQueue, Empty=queue.Empty),
-        select: _Module(select, poll=_Poll),
-    }
-
-
-Place = tuple[ModuleType, str, object]
-"""A module, a name in it, and what that is."""
-
-
-def _places(prefixes: tuple[str, ...]) -> list[Place]:
-    """Return where modules that *prefixes* begin refer to a module that has a stand-in."""
-    replaced = {id(module) for module in _stand_ins()}
-    own = sys.modules[__name__].__package__ or ""
     return [
-        (module, name, value)
-        for module in [*_FUTURES, *_modules(prefixes)]
-        if not module.__name__.startswith(own)
-        for name, value in list(vars(module).items())
-        if id(value) in replaced
+        (threading, _threading()),
+        (time, _time()),
+        (random, _Module(random, **{name: _draw(name) for name in draws})),
+        (os, _Module(os, urandom=_random_bytes)),
+        (
+            secrets,
+            _Module(
+                secrets,
+                token_bytes=_random_bytes,
+                token_hex=lambda size=None: _random_bytes(size).hex(),
+            ),
+        ),
+        (queue, _Module(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)),
+        (select, _Module(select, poll=_Poll)),
     ]
 
 
+class Place(NamedTuple):
+    """A name in a module, what it really is, and what it is in a simulation."""
+
+    module: ModuleType
+    name: str
+    real: object
+    stand_in: object
+
+
+class _Places:
+    """Where stand-ins belong. Modules that were looked through are not looked through again."""
+
+    def __init__(self) -> None:
+        self._by_module: dict[str, tuple[ModuleType, list[Place]]] = {}
+        self._stand_ins: dict[int, object] = {}
+        for real, module in _stand_ins():
+            self._stand_ins[id(real)] = module
+            for name, stand_in in module.others.items():
+                imported = getattr(real, name)
+                self._stand_ins[id(imported)] = _for_insiders(imported, stand_in)
+
+    def of(self, prefixes: tuple[str, ...]) -> list[Place]:
+        """Return those in modules whose names *prefixes* begin, and in the standard library."""
+        modules = [*_LIBRARY, *_modules(prefixes)]
+        return [place for module in modules for place in self._known(module)]
+
+    def late(self, prefixes: tuple[str, ...]) -> list[str]:
+        """Return the names of modules that have none although they belong there."""
+        unknown = (one for one in _modules(prefixes) if not self._is_known(one))
+        return [module.__name__ for module in unknown if self._in(module)]
+
+    def _is_known(self, module: ModuleType) -> bool:
+        return self._by_module.get(module.__name__, (None, []))[0] is module
+
+    def _known(self, module: ModuleType) -> list[Place]:
+        if not self._is_known(module):
+            self._by_module[module.__name__] = module, self._in(module)
+        return self._by_module[module.__name__][1]
+
+    def _in(self, module: ModuleType) -> list[Place]:
+        return [
+            Place(module, name, value, self._stand_ins[id(value)])
+            for name, value in list(vars(module).items())
+            if id(value) in self._stand_ins
+        ]
+
+
 def _modules(prefixes: tuple[str, ...]) -> list[ModuleType]:
-    return [module for name, module in list(sys.modules.items()) if name.startswith(prefixes)]
+    own = sys.modules[__name__].__package__ or ""
+    return [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith(prefixes) and not name.startswith(own)
+    ]
+
+
+def late_modules(prefixes: tuple[str, ...]) -> list[str]:
+    """Return the modules imported since `installed` began that would need stand-ins."""
+    return _places.late(prefixes)
+
+
+_places: Final = _Places()
 
 
 @contextmanager
 def installed(entered: Simulation, prefixes: tuple[str, ...] = ("kip30",)) -> Generator[Simulation]:
     """Let modules whose names *prefixes* begin run in *entered* for the duration of a block.
 
-    What is put in place is taken out again, whatever ends the block, and the threads end.
+    What is put in place is taken out again, whatever ends the block, and the threads end. Garbage
+    is not collected meanwhile: finalizers would run at moments that no seed decides.
     """
-    stand_ins = _stand_ins()
-    places = _places(prefixes)
+    places, collects = _places.of(prefixes), gc.isenabled()
     enter(entered)
     try:
-        for module, name, real in places:
-            setattr(module, name, stand_ins[real])  # type: ignore[index]
+        gc.disable()
+        for place in places:
+            setattr(place.module, place.name, place.stand_in)
         yield entered
     finally:
         try:
             entered.end()
         finally:
-            for module, name, real in places:
-                setattr(module, name, real)
+            for place in places:
+                setattr(place.module, place.name, place.real)
             leave()
+            if collects:
+                gc.enable()

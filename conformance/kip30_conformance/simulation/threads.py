@@ -8,7 +8,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from kip30_conformance.simulation.locks import Condition, Event
-from kip30_conformance.simulation.present import simulation
+from kip30_conformance.simulation.present import running_thread, simulation
 from kip30_conformance.simulation.scheduler import SimulatedThread
 
 
@@ -33,6 +33,12 @@ class Thread:
         self.name = name or "thread"
         self.daemon = bool(daemon)
         self._thread: SimulatedThread | None = None
+        self._number = simulation().next_number()
+
+    @override
+    def __hash__(self) -> int:
+        """Order sets of threads, such as that of a pool, by age instead of by address."""
+        return self._number
 
     @classmethod
     def of(cls, thread: SimulatedThread) -> Self:
@@ -45,8 +51,12 @@ class Thread:
 
     def run(self) -> None:
         """Call the target."""
-        if self._target is not None:
-            self._target(*self._args, **self._kwargs)
+        try:
+            if self._target is not None:
+                self._target(*self._args, **self._kwargs)
+        finally:
+            # As the real one does: what they refer to may be closed when it is dropped.
+            self._target, self._args, self._kwargs = None, (), {}
 
     def start(self) -> None:
         """Start it."""
@@ -104,6 +114,31 @@ class Timer(Thread):
     def run(self) -> None:
         if not self._cancelled.wait(self._interval):
             super().run()
+
+
+class Local:
+    """Attributes that each simulated thread has for itself."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the running thread has set."""
+        try:
+            return self._own()[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @override
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set it for the running thread."""
+        self._own()[name] = value
+
+    @override
+    def __delattr__(self, name: str) -> None:
+        """Delete what the running thread has set."""
+        if self._own().pop(name, self) is self:
+            raise AttributeError(name)
+
+    def _own(self) -> dict[str, Any]:
+        return running_thread().values.setdefault(self, {})
 
 
 class SimpleQueue:

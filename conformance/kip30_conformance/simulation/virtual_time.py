@@ -1,97 +1,218 @@
 """A pytest plugin: tests run unchanged, on simulated threads and under a virtual clock.
 
-    pytest -p kip30_conformance.simulation.virtual_time --virtual-time=1 tests/unit/core
+    pytest -p kip30_conformance.simulation.virtual_time --virtual-time=all tests
 
 A test that waits for seconds takes milliseconds, and a busy machine makes none of them late. What
 does not fit: other processes, real signals, event loops, and threads of libraries in C.
 """
 
+import os
 import pkgutil
+import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from math import inf
+from types import FrameType
 from typing import NamedTuple
+from zlib import crc32
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from kip30_conformance.simulation.scheduler import Process, Simulation, StuckError
-from kip30_conformance.simulation.stand_ins import installed
+from kip30_conformance.polling import scaled_by
+from kip30_conformance.simulation.scheduler import Process, SimulatedThread, Simulation
+from kip30_conformance.simulation.stand_ins import installed, late_modules
+
+_VARIABLE = "KIP30_VIRTUAL_TIME"
+_MARKED, _ALL, _NONE = "marked", "all", "none"
+
+_MARKERS = (
+    "virtual_time: runs on simulated threads and under a virtual clock",
+    "real_time(reason): does not, although its module or --virtual-time=all says so",
+)
 
 _PACKAGES = ("kip30.runtime", "kip30.driver", "kip30.recipes", "kip30_backends.embedded")
-"""Imported whole before a test runs: a module that is imported later would get no stand-ins."""
+"""Imported whole before a test runs: the core imports some of them when it needs them first."""
 
-_PREFIXES = ("kip30", "tests", "conftest")
+_SIGNALS = (signal.SIGINT, signal.SIGALRM)
+"""Ctrl-C, and the end of the time that pytest-timeout gives a test."""
 
 
 class _Totals(NamedTuple):
-    """How long tests took: by the virtual clock, and of the processor."""
+    """What all tests took.
 
-    virtual: float
-    processor: float
+    Attributes:
+        tests: How many they were.
+        virtual: Seconds by the virtual clock.
+        processor: Seconds of the processor.
+        trace: A digest of which thread ran when: the same whenever the same tests run.
+    """
+
+    tests: int = 0
+    virtual: float = 0.0
+    processor: float = 0.0
+    trace: int = 0
 
 
 class VirtualTime:
-    """Runs each test in a simulation of its own."""
+    """Runs tests in simulations, each in one of its own."""
 
-    def __init__(self, seed: int) -> None:
-        """Decide all of them by *seed*."""
+    def __init__(self, choice: str, seed: int, prefixes: Sequence[str]) -> None:
+        """Run the tests of *choice*, all decided by *seed*, with modules that *prefixes* begin."""
+        self._choice = choice
         self._seed = seed
-        self._totals = _Totals(0.0, 0.0)
+        self._prefixes = tuple(prefixes)
+        self._totals = _Totals()
+        self._late: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run *item* on the first thread of a simulation."""
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        """Run *item* on the first thread of a simulation, if it runs in virtual time."""
+        if not self._is_virtual(item):
+            return None
+        _import_all(_PACKAGES)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         simulation = Simulation(self._seed)
         simulation.on_failure = _excepthook
         begun = time.process_time()
-        with installed(simulation, _PREFIXES):
+        # By the virtual clock no machine is slow.
+        with scaled_by(1.0), installed(simulation, self._prefixes):
             _run(simulation, item, nextitem)
-        spent = time.process_time() - begun
-        self._totals = _Totals(
-            self._totals.virtual + simulation.now, self._totals.processor + spent
-        )
+        self._count(simulation, time.process_time() - begun)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Tell how to repeat a failure; fail a test of which a part ran in real time."""
+        if not self._is_virtual(item):
+            return (yield)
+        item.add_report_section(call.when, "virtual time", f"--virtual-time-seed={self._seed}")
+        report = yield
+        late = late_modules(self._prefixes)
+        if call.when == "call" and report.passed and late:
+            report.outcome = "failed"
+            report.longrepr = (
+                f"{', '.join(late)}: imported while the test ran, so in real time; import it at"
+                " the top of the test's module"
+            )
+        return report
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Show the totals."""
-        virtual, processor = self._totals
-        terminalreporter.write_line(
-            f"virtual time: {virtual:.1f} s in {processor:.1f} s of the processor"
+        tests, virtual, processor, trace = self._totals
+        if tests:
+            terminalreporter.write_line(
+                f"virtual time: {tests} tests, {virtual:.1f} s in {processor:.1f} s of the"
+                f" processor, seed {self._seed}, trace {trace:08x}"
+            )
+
+    def _is_virtual(self, item: pytest.Item) -> bool:
+        """Return whether *item* runs in virtual time."""
+        if self._choice == _NONE or item.get_closest_marker("real_time"):
+            return False
+        return self._choice == _ALL or item.get_closest_marker("virtual_time") is not None
+
+    def _count(self, simulation: Simulation, processor: float) -> None:
+        before = self._totals
+        self._totals = _Totals(
+            before.tests + 1,
+            before.virtual + simulation.now,
+            before.processor + processor,
+            crc32(b"%d" % simulation.trace, before.trace),
         )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option."""
+    """Add the options."""
     parser.addoption(
         "--virtual-time",
-        metavar="SEED",
-        type=int,
-        help="run tests on simulated threads and under a virtual clock, decided by SEED",
+        choices=[_MARKED, _ALL, _NONE],
+        default=os.environ.get(_VARIABLE, _MARKED),
+        help="which tests run on simulated threads and under a virtual clock: those marked"
+        f" virtual_time (the default), all, or none; also ${_VARIABLE}",
+    )
+    parser.addoption(
+        "--virtual-time-seed", metavar="SEED", type=int, default=1, help="what decides such a run"
+    )
+    parser.addini(
+        "virtual_time_modules",
+        "how the names of modules begin that run in virtual time",
+        type="args",
+        default=["kip30", "tests", "test_", "conftest"],
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take over the running of tests if that is wanted."""
-    seed: int | None = config.getoption("virtual_time")
-    if seed is not None:
-        _import_all(_PACKAGES)
-        config.pluginmanager.register(VirtualTime(seed), "kip30-virtual-time")
+    """Take over the running of tests that run in virtual time."""
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
+    plugin = VirtualTime(
+        config.getoption("virtual_time"),
+        config.getoption("virtual_time_seed"),
+        config.getini("virtual_time_modules"),
+    )
+    config.pluginmanager.register(plugin, "kip30-virtual-time")
 
 
 def _run(simulation: Simulation, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    process = Process(simulation, "test")
-    main = simulation.spawn(process, "main", lambda: runtestprotocol(item, nextitem=nextitem))
-    while not main.is_done:
+    """Run *item*, and raise what ends the whole run of tests."""
+    raised: list[BaseException] = []
+
+    def protocol() -> None:
         try:
-            simulation.run(inf, lambda: main.is_done)
-        except StuckError as error:
-            simulation.interrupt(main, error)
+            runtestprotocol(item, nextitem=nextitem)
+        except BaseException as error:  # noqa: BLE001  raised again below
+            raised.append(error)
+            # pytest would do it later, when no simulation runs.
+            with suppress(Exception):
+                item.session._setupstate.teardown_exact(None)  # noqa: SLF001
+
+    main = simulation.spawn(Process(simulation, "test"), "main", protocol)
+    with _signals_reach(main, simulation):
+        while not main.is_done:
+            try:
+                simulation.run(inf, lambda: main.is_done)
+            except BaseException as error:  # noqa: BLE001  a deadlock, or raised for a signal
+                simulation.interrupt(main, error)
+    if raised:
+        raise raised[0]
+
+
+@contextmanager
+def _signals_reach(main: SimulatedThread, simulation: Simulation) -> Generator[None]:
+    """Raise on *main* too what a signal handler raises on the thread that happens to run.
+
+    That one may log it and go on, or be what blocks.
+    """
+
+    def reaching(handler: Callable[[int, FrameType | None], object]) -> Callable[..., None]:
+        def handle(number: int, frame: FrameType | None) -> None:
+            try:
+                handler(number, frame)
+            except BaseException as error:
+                if simulation.current is not main:
+                    simulation.interrupt(main, error)
+                raise
+
+        return handle
+
+    with ExitStack() as undone:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    signal.signal(number, reaching(handler))
+                    undone.callback(signal.signal, number, handler)
+        yield
 
 
 def _excepthook(error: BaseException) -> None:

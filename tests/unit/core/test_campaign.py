@@ -26,6 +26,8 @@ from kip30_conformance.polling import eventually, time_scale
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
 
+pytestmark = pytest.mark.virtual_time
+
 PATIENCE = 10
 
 

@@ -25,6 +25,8 @@ from kip30_conformance.polling import eventually, time_scale
 from .conftest import OpenClient
 from .trouble import faults
 
+pytestmark = pytest.mark.virtual_time
+
 ReleaseMany = Callable[[str, Sequence[Claim]], list[Future[None]]]
 
 

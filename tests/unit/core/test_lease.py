@@ -1,6 +1,10 @@
+import pytest
+
 from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
 from kip30.errors import UnavailableError
+
+pytestmark = pytest.mark.virtual_time
 
 
 def make(clock: ManualClock) -> Lease:

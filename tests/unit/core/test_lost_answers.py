@@ -22,6 +22,8 @@ from kip30.runtime.lost_answers import Wait, insist, settle
 
 from .trouble import faults
 
+pytestmark = pytest.mark.virtual_time
+
 T = TypeVar("T")
 
 

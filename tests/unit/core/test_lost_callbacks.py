@@ -1,5 +1,7 @@
 """on_lost comes at once, however busy the core is with a store that does not answer."""
 
+import pytest
+
 from kip30 import Leadership, Member
 from kip30.config import Written
 from kip30.runtime.dispatcher import STORE_WORKERS
@@ -7,6 +9,8 @@ from kip30_conformance.clients.callback_recorder import Recorder
 
 from .conftest import OpenClient
 from .trouble import faults
+
+pytestmark = pytest.mark.virtual_time
 
 _EACH = 3 * STORE_WORKERS
 _SILENT_SECONDS = 60

@@ -22,6 +22,8 @@ from .conftest import OpenClient
 from .loops import properties, until
 from .trouble import faults, has_arrived
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Gate:
     """Holds up a call of a method once it is armed."""
@@ -160,6 +162,7 @@ def test_an_update_that_was_acknowledged_for_a_lost_incarnation_is_shown_by_the_
     eventually(lambda: group.membership().get("m") == "v1", what="the newest data")
 
 
+@pytest.mark.real_time("an event loop waits in the selector of the system")
 def test_a_join_that_is_given_up_before_it_claims_claims_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:

@@ -27,6 +27,8 @@ from kip30_conformance.polling import eventually, throughout
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
 
+pytestmark = pytest.mark.virtual_time
+
 
 def test_a_join_whose_answer_is_lost_is_its_own_success(open_client: OpenClient) -> None:
     client, other = open_client(), open_client()
@@ -211,6 +213,7 @@ def test_updates_that_wait_for_each_other_wait_one_operation_timeout(
         assert max(first.result(), second.result()) < 1.7 * 3
 
 
+@pytest.mark.real_time("a signal interrupts the wait, between any two steps of it")
 def test_a_join_that_is_interrupted_is_undone(open_client: OpenClient) -> None:
     client, other = open_client(), open_client()
     faults(client).delay("membership.claim", 1)

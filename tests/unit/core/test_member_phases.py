@@ -7,6 +7,8 @@ import pytest
 
 from kip30.runtime.member_phases import MemberPhases, Phase, Update
 
+pytestmark = pytest.mark.virtual_time
+
 PATHS = {
     Phase.JOINING: (),
     Phase.JOINED: (Phase.JOINED,),

@@ -18,6 +18,8 @@ from kip30_conformance.polling import eventually, throughout, time_scale
 from .conftest import OpenClient
 from .trouble import faults
 
+pytestmark = pytest.mark.virtual_time
+
 
 class Operator:
     """Removes the record of the member ``m`` as another client of the same database would."""

@@ -23,6 +23,8 @@ from kip30_conformance.polling import eventually, time_scale
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
 
+pytestmark = pytest.mark.virtual_time
+
 MEMBERS = 200
 AT_ONCE = 0.5
 
