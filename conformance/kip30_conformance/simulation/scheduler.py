@@ -112,7 +112,7 @@ class Simulation:
         switches: How often a thread was switched to.
         trace: A digest of which thread ran when.
         hub: The greenlet that called `run`.
-        on_failure: Called with what a thread raised.
+        on_failure: Called with a thread that has raised, and what.
     """
 
     def __init__(self, seed: int, *, interruptions: float = 0.0) -> None:
@@ -129,7 +129,7 @@ class Simulation:
         self.switches = 0
         self.trace = 0
         self.hub = greenlet.getcurrent()
-        self.on_failure: Callable[[BaseException], object] = lambda _error: None
+        self.on_failure: Callable[[SimulatedThread, BaseException], object] = lambda *_ended: None
         self._interruptions = interruptions
         self._ready: list[SimulatedThread] = []
         self._threads: dict[SimulatedThread, None] = {}  # keys alone: those that are not done
@@ -151,7 +151,7 @@ class Simulation:
     def failed(self, thread: SimulatedThread, error: BaseException) -> None:
         """Note that *thread* ended with *error*."""
         self.failures.append(f"{thread.process.name}/{thread.name}: {error!r}")
-        self.on_failure(error)
+        self.on_failure(thread, error)
 
     # -- for threads
 

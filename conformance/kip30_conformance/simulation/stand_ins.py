@@ -182,6 +182,7 @@ class _Places:
     """Where stand-ins belong. Modules that were looked through are not looked through again."""
 
     def __init__(self) -> None:
+        self._imported = 0  # how many modules there were when stand-ins were put in place
         self._by_module: dict[str, tuple[ModuleType, list[Place]]] = {}
         self._stand_ins: dict[int, object] = {}
         for real, module in _stand_ins():
@@ -192,11 +193,14 @@ class _Places:
 
     def of(self, prefixes: tuple[str, ...]) -> list[Place]:
         """Return those in modules whose names *prefixes* begin, and in the standard library."""
+        self._imported = len(sys.modules)
         modules = [*_LIBRARY, *_modules(prefixes)]
         return [place for module in modules for place in self._known(module)]
 
     def late(self, prefixes: tuple[str, ...]) -> list[str]:
         """Return the names of modules that have none although they belong there."""
+        if len(sys.modules) == self._imported:
+            return []
         unknown = (one for one in _modules(prefixes) if not self._is_known(one))
         return [module.__name__ for module in unknown if self._in(module)]
 

@@ -8,15 +8,12 @@ does not fit: other processes, real signals, event loops, and threads of librari
 
 import os
 import pkgutil
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
-from math import inf
-from types import FrameType
 from typing import NamedTuple
 from zlib import crc32
 
@@ -24,11 +21,12 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from kip30_conformance.polling import scaled_by
-from kip30_conformance.simulation.scheduler import Process, SimulatedThread, Simulation
+from kip30_conformance.simulation.first_thread import FirstThread
+from kip30_conformance.simulation.scheduler import Simulation
 from kip30_conformance.simulation.stand_ins import installed, late_modules
 
 _VARIABLE = "KIP30_VIRTUAL_TIME"
-_MARKED, _ALL, _NONE = "marked", "all", "none"
+_CHOICES = _MARKED, _ALL, _NONE = "marked", "all", "none"
 
 _MARKERS = (
     "virtual_time: runs on simulated threads and under a virtual clock",
@@ -37,9 +35,6 @@ _MARKERS = (
 
 _PACKAGES = ("kip30.runtime", "kip30.driver", "kip30.recipes", "kip30_backends.embedded")
 """Imported whole before a test runs: the core imports some of them when it needs them first."""
-
-_SIGNALS = (signal.SIGINT, signal.SIGALRM)
-"""Ctrl-C, and the end of the time that pytest-timeout gives a test."""
 
 
 class _Totals(NamedTuple):
@@ -69,6 +64,11 @@ class VirtualTime:
         self._totals = _Totals()
         self._late: list[str] = []
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Import what tests in virtual time may need."""
+        if any(map(self._is_virtual, session.items)):
+            _import_all(_PACKAGES)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
@@ -76,14 +76,12 @@ class VirtualTime:
         """Run *item* on the first thread of a simulation, if it runs in virtual time."""
         if not self._is_virtual(item):
             return None
-        _import_all(_PACKAGES)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         simulation = Simulation(self._seed)
-        simulation.on_failure = _excepthook
         begun = time.process_time()
         # By the virtual clock no machine is slow.
         with scaled_by(1.0), installed(simulation, self._prefixes):
-            _run(simulation, item, nextitem)
+            FirstThread(simulation, partial(_protocol, item, nextitem)).run()
         self._count(simulation, time.process_time() - begun)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
@@ -95,7 +93,8 @@ class VirtualTime:
         """Tell how to repeat a failure; fail a test of which a part ran in real time."""
         if not self._is_virtual(item):
             return (yield)
-        item.add_report_section(call.when, "virtual time", f"--virtual-time-seed={self._seed}")
+        if call.when == "setup":
+            item.add_report_section("", "virtual time", f"--virtual-time-seed={self._seed}")
         report = yield
         late = late_modules(self._prefixes)
         if call.when == "call" and report.passed and late:
@@ -135,7 +134,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     parser.addoption(
         "--virtual-time",
-        choices=[_MARKED, _ALL, _NONE],
+        choices=_CHOICES,
         default=os.environ.get(_VARIABLE, _MARKED),
         help="which tests run on simulated threads and under a virtual clock: those marked"
         f" virtual_time (the default), all, or none; also ${_VARIABLE}",
@@ -155,69 +154,25 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take over the running of tests that run in virtual time."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
+    choice = config.getoption("virtual_time")
+    if choice not in _CHOICES:
+        raise pytest.UsageError(f"${_VARIABLE} is {choice!r}: it is one of {', '.join(_CHOICES)}")
     plugin = VirtualTime(
-        config.getoption("virtual_time"),
+        choice,
         config.getoption("virtual_time_seed"),
         config.getini("virtual_time_modules"),
     )
     config.pluginmanager.register(plugin, "kip30-virtual-time")
 
 
-def _run(simulation: Simulation, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Run *item*, and raise what ends the whole run of tests."""
-    raised: list[BaseException] = []
-
-    def protocol() -> None:
-        try:
-            runtestprotocol(item, nextitem=nextitem)
-        except BaseException as error:  # noqa: BLE001  raised again below
-            raised.append(error)
-            # pytest would do it later, when no simulation runs.
-            with suppress(Exception):
-                item.session._setupstate.teardown_exact(None)  # noqa: SLF001
-
-    main = simulation.spawn(Process(simulation, "test"), "main", protocol)
-    with _signals_reach(main, simulation):
-        while not main.is_done:
-            try:
-                simulation.run(inf, lambda: main.is_done)
-            except BaseException as error:  # noqa: BLE001  a deadlock, or raised for a signal
-                simulation.interrupt(main, error)
-    if raised:
-        raise raised[0]
-
-
-@contextmanager
-def _signals_reach(main: SimulatedThread, simulation: Simulation) -> Generator[None]:
-    """Raise on *main* too what a signal handler raises on the thread that happens to run.
-
-    That one may log it and go on, or be what blocks.
-    """
-
-    def reaching(handler: Callable[[int, FrameType | None], object]) -> Callable[..., None]:
-        def handle(number: int, frame: FrameType | None) -> None:
-            try:
-                handler(number, frame)
-            except BaseException as error:
-                if simulation.current is not main:
-                    simulation.interrupt(main, error)
-                raise
-
-        return handle
-
-    with ExitStack() as undone:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                handler = signal.getsignal(number)
-                if callable(handler):
-                    signal.signal(number, reaching(handler))
-                    undone.callback(signal.signal, number, handler)
-        yield
-
-
-def _excepthook(error: BaseException) -> None:
-    given = (type(error), error, error.__traceback__, None)
-    threading.excepthook(threading.ExceptHookArgs(given))
+def _protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    try:
+        runtestprotocol(item, nextitem=nextitem)
+    except BaseException:
+        # The run of tests ends. pytest would tear down later, when no simulation runs.
+        with suppress(Exception):
+            item.session._setupstate.teardown_exact(None)  # noqa: SLF001
+        raise
 
 
 def _import_all(packages: Sequence[str]) -> None:

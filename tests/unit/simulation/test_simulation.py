@@ -1,14 +1,12 @@
-"""Simulated threads: one seed decides everything, and everything is put back."""
+"""Simulated threads: one seed decides everything."""
 
 import os
-import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from math import inf
-from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,8 +15,18 @@ from kip30_conformance.simulation import locks, threads
 from kip30_conformance.simulation.scheduler import Process, Simulation, StuckError
 from kip30_conformance.simulation.stand_ins import installed
 
-CORE = "tests/unit/core/test_campaign.py"
-PLUGIN = "kip30_conformance.simulation.virtual_time"
+
+def sleep(seconds: float) -> None:
+    core: Any = dispatcher
+    core.time.sleep(seconds)
+
+
+def after(seconds: float, call: Callable[[], object]) -> Callable[[], None]:
+    def work() -> None:
+        sleep(seconds)
+        call()
+
+    return work
 
 
 def run(work: Callable[[], object], seed: int = 1, **how: float) -> Simulation:
@@ -33,7 +41,7 @@ def run(work: Callable[[], object], seed: int = 1, **how: float) -> Simulation:
 
 def test_sleeping_takes_virtual_time_alone() -> None:
     begun = time.monotonic()
-    simulation = run(lambda: dispatcher.time.sleep(3_600))
+    simulation = run(lambda: sleep(3_600))
     assert 3_600 <= simulation.now < 3_601
     assert time.monotonic() - begun < 60
 
@@ -47,7 +55,7 @@ def busy() -> None:
     def work() -> None:
         for _ in range(20):
             with gate:
-                dispatcher.time.sleep(dispatcher_random())
+                sleep(dispatcher_random())
             with changed:
                 changed.notify()
             with changed:
@@ -101,18 +109,18 @@ def test_d15_a_seed_has_one_trace_in_other_processes() -> None:
 
 def test_a_deadlock_is_an_error_and_names_the_time() -> None:
     with pytest.raises(StuckError, match=r"wait for each other at 5\.\d+ s"):
-        run(lambda: (dispatcher.time.sleep(5), locks.Event().wait()))
+        run(after(5, lambda: locks.Event().wait()))
 
 
 def test_what_a_thread_raises_is_a_failure() -> None:
-    simulation, told = Simulation(1), list[BaseException]()
-    simulation.on_failure = told.append
+    simulation, told = Simulation(1), list[tuple[str, BaseException]]()
+    simulation.on_failure = lambda ended, error: told.append((ended.name, error))
     with installed(simulation):
         thread = simulation.spawn(Process(simulation, "p"), "t", lambda: 1 / 0)
         simulation.run(1.0)
     assert thread.is_done
     assert simulation.failures == ["p/t: ZeroDivisionError('division by zero')"]
-    assert isinstance(told[0], ZeroDivisionError)
+    assert [(name, type(error)) for name, error in told] == [("t", ZeroDivisionError)]
 
 
 def test_a_paused_process_has_a_clock_and_no_turn() -> None:
@@ -120,9 +128,7 @@ def test_a_paused_process_has_a_clock_and_no_turn() -> None:
     seen: list[float] = []
     with installed(simulation):
         process = Process(simulation, "p", rate=2.0)
-        simulation.spawn(
-            process, "t", lambda: (dispatcher.time.sleep(1), seen.append(process.now()))
-        )
+        simulation.spawn(process, "t", after(1, lambda: seen.append(process.now())))
         process.is_paused = True
         simulation.at(10.0, lambda: setattr(process, "is_paused", False))
         simulation.run(20.0)
@@ -134,41 +140,10 @@ def test_a_killed_process_runs_no_more() -> None:
     seen: list[str] = []
     with installed(simulation):
         process = Process(simulation, "p")
-        simulation.spawn(process, "t", lambda: (dispatcher.time.sleep(1), seen.append("late")))
+        simulation.spawn(process, "t", after(1, lambda: seen.append("late")))
         simulation.at(0.5, lambda: simulation.kill(process))
         simulation.run(5.0)
     assert seen == []
-
-
-def modules() -> dict[str, ModuleType]:
-    return {name: getattr(dispatcher, name) for name in ("threading", "time")}
-
-
-def fail(error: type[BaseException] | None) -> None:
-    if error is not None:
-        raise error
-
-
-@pytest.mark.case("D18")
-@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt, StuckError])
-def test_d18_everything_is_put_back(error: type[BaseException] | None) -> None:
-    before = modules()
-    others: list[float] = []
-    real = threading.Thread(target=lambda: others.append(random.random()))  # noqa: S311
-    try:
-        with installed(Simulation(1)) as simulation:
-            assert modules() != before
-            simulation.spawn(Process(simulation, "p"), "t", lambda: dispatcher.time.sleep(9))
-            simulation.run(1.0)
-            real.start()
-            fail(error)
-    except BaseException as raised:  # noqa: BLE001  it is the one that was raised
-        assert type(raised) is error  # noqa: PT017
-    real.join()
-    assert modules() == before
-    assert others
-    with pytest.raises(RuntimeError, match="no simulation runs"):
-        locks.Lock().acquire()
 
 
 def test_one_simulation_at_a_time() -> None:
@@ -180,12 +155,26 @@ def test_one_simulation_at_a_time() -> None:
         pass
 
 
-@pytest.mark.medium
-def test_tests_of_the_core_run_under_virtual_time() -> None:
-    ignored = "ignore::pytest.PytestAssertRewriteWarning"
-    words = ["-W", ignored, "-p", PLUGIN, "--virtual-time=1", "-q", "-p", "no:cacheprovider", CORE]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout
-    assert "virtual time: " in done.stdout
+def test_an_interruption_strikes_where_a_thread_has_given_way() -> None:
+    simulation = Simulation(1, interruptions=1.0)
+    told: list[BaseException] = []
+    simulation.on_failure = lambda _thread, error: told.append(error)
+    with installed(simulation):
+        process = Process(simulation, "p")
+        struck = simulation.spawn(process, "struck", lambda: locks.Lock().acquire())
+        simulation.spawn(
+            process, "other", lambda: simulation.interrupt(struck, KeyboardInterrupt())
+        )
+        simulation.run(1.0)
+    assert [type(error) for error in told] == [KeyboardInterrupt]
+
+
+def test_what_is_done_is_forgotten() -> None:
+    simulation = Simulation(1)
+    with installed(simulation):
+        process = Process(simulation, "p")
+        simulation.spawn(process, "short", lambda: None)
+        stays = simulation.spawn(process, "long", lambda: sleep(9))
+        simulation.run(1.0)
+        assert simulation.threads() == [stays]
+    assert simulation.threads() == []
