@@ -7,7 +7,7 @@ keeps counting while a laptop sleeps. It never looks at the wall clock.
 import threading
 import time
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from typing_extensions import override
 
@@ -52,7 +52,8 @@ class ManualClock(Clock):
         self._now = start
         self._lock = threading.Lock()
         # The conditions to notify when the time changes. Weakly: their owners may be gone by then.
-        self._waiting: WeakSet[threading.Condition] = WeakSet()
+        # As keys alone, so that they are notified in the order in which they came.
+        self._waiting: WeakKeyDictionary[threading.Condition, None] = WeakKeyDictionary()
 
     @override
     def now(self) -> float:
@@ -61,7 +62,7 @@ class ManualClock(Clock):
     @override
     def wait(self, condition: threading.Condition, timeout: float | None) -> None:
         with self._lock:
-            self._waiting.add(condition)
+            self._waiting[condition] = None
         condition.wait(0.05 if timeout is not None else None)
 
     def advance(self, seconds: float) -> None:

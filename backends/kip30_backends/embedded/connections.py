@@ -141,7 +141,7 @@ class ThreadBinding:
 
     slot: Slot | None = None
 
-    def __init__(self, slot: Slot, slots: set[Slot]) -> None:
+    def __init__(self, slot: Slot, slots: dict[Slot, None]) -> None:
         """Tie *slot*, which is one of *slots*, to the thread that keeps this."""
         self._slots = slots
         self.slot = slot
@@ -158,7 +158,7 @@ class ThreadBinding:
         if not slot.lock.locked():
             with slot.lock:
                 slot.close()
-        self._slots.discard(slot)
+        self._slots.pop(slot, None)
 
 
 class Connections:
@@ -188,7 +188,7 @@ class Connections:
         self._local = threading.local()
         # Held to add a slot, by `close`, and during a fork. Never taken with a slot's lock held.
         self._lock = threading.Lock()
-        self._slots: set[Slot] = set()
+        self._slots: dict[Slot, None] = {}  # keys alone, in the order in which they were added
         fork_safety.add_store(self)
 
     def slot(self) -> Slot:
@@ -404,7 +404,7 @@ class Connections:
         with self._lock:
             self.refuse()
             slot = Slot()
-            self._slots.add(slot)
+            self._slots[slot] = None
             self._local.binding = ThreadBinding(slot, self._slots)
             # Last: a thread that a signal handler interrupts has no slot, or one with a binding.
             self._local.slot = slot

@@ -222,7 +222,7 @@ class EmbeddedScanner(ScanDriver):
         self._drop = weakref.finalize(self, _remove, private, self._pid)
         # The source of the newest copy, so that none is made while nothing changes.
         self._newest: tuple[object, Position] | None = None
-        self._connections: set[sqlite3.Connection] = set()
+        self._connections: dict[sqlite3.Connection, None] = {}  # keys alone
         self._closed = False
 
     @override
@@ -320,7 +320,7 @@ class EmbeddedScanner(ScanDriver):
             raise PositionLostError(f"there is no copy of revision {at.at} in {self._directory}")
         with held_off.lock:
             connection = open_copy(copy)
-        self._connections.add(connection)
+        self._connections[connection] = None
         try:
             yield connection
         except sqlite3.Error as error:
@@ -328,7 +328,7 @@ class EmbeddedScanner(ScanDriver):
         finally:
             with held_off.lock:
                 connection.close()
-            self._connections.discard(connection)
+            self._connections.pop(connection, None)
 
     def _root(self, copy: sqlite3.Connection) -> int:
         """Return the number of the namespace, or -1 for one that was never used."""

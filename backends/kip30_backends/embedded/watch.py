@@ -62,7 +62,7 @@ class Watches:
         # All watches by what they observe, and those that have received nothing yet. Both are
         # changed under the lock.
         self._by_target: dict[Target, list[WatchHandle]] = {}
-        self._undelivered: set[WatchHandle] = set()
+        self._undelivered: dict[WatchHandle, None] = {}  # keys alone, in the order of `add`
         # The state of each watched target as of `_seen`, but for those not read yet. Changed
         # under the lock: by `_deliver_to`, and by `_forget` when the last watch of one is closed.
         self._delivered: dict[Target, Snapshot] = {}
@@ -88,7 +88,7 @@ class Watches:
         with self._lock:
             self._by_target.setdefault(target, []).append(watch)
             self._on_claims += _is_claim(target)
-            self._undelivered.add(watch)
+            self._undelivered[watch] = None
         return watch
 
     def skip(self, log: ChangeLog) -> bool:
@@ -135,7 +135,7 @@ class Watches:
         self._seen = news.rev
         with self._lock:
             self._undelivered = {
-                watch for watch in self._undelivered if watch.order == NOTHING_DELIVERED
+                watch: None for watch in self._undelivered if watch.order == NOTHING_DELIVERED
             }
 
     def _deliver_to(self, target: Target, state: Snapshot) -> None:
@@ -156,7 +156,7 @@ class Watches:
             if watch not in group:
                 return
             group.remove(watch)
-            self._undelivered.discard(watch)
+            self._undelivered.pop(watch, None)
             self._on_claims -= _is_claim(watch.target)
             if not group:
                 del self._by_target[watch.target]
