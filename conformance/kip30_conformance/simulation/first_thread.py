@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from math import inf
 from types import FrameType
 
-from kip30_conformance.simulation.scheduler import Process, SimulatedThread, Simulation
+from kip30_conformance.simulation.scheduler import SimulatedProcess, SimulatedThread, Simulation
 
 _SIGNALS = (signal.SIGINT, signal.SIGALRM)
 """Ctrl-C, and the end of the time that pytest-timeout gives a test."""
@@ -26,7 +26,7 @@ class FirstThread:
         self._function = function
         self._raised: BaseException | None = None
         self._passed_on: list[BaseException] = []
-        self._thread = simulation.spawn(Process(simulation, "test"), "main", self._call)
+        self._thread = simulation.spawn(SimulatedProcess(simulation, "test"), "main", self._call)
         simulation.on_failure = self._report
 
     def run(self) -> None:

@@ -17,7 +17,7 @@ from kip30_conformance.simulation.present import (
 from kip30_conformance.simulation.scheduler import SimulatedThread
 
 
-class Lock:
+class SimulatedLock:
     """A lock whose taking is where threads may be interrupted."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Lock:
         self.release()
 
 
-class RLock(Lock):
+class SimulatedRLock(SimulatedLock):
     """The same, which its owner may take again."""
 
     def __init__(self) -> None:
@@ -125,12 +125,12 @@ class RLock(Lock):
         self._count = count
 
 
-class Condition:
-    """A condition over a `Lock` or an `RLock`."""
+class SimulatedCondition:
+    """A condition over a lock of either kind."""
 
     def __init__(self, lock: Any = None) -> None:
         """Use *lock*, or a new one."""
-        self._lock: Any = RLock() if lock is None else lock
+        self._lock: Any = SimulatedRLock() if lock is None else lock
         self.acquire: Callable[..., bool] = self._lock.acquire
         self.release: Callable[[], None] = self._lock.release
         self._waiters: deque[SimulatedThread] = deque()
@@ -148,14 +148,16 @@ class Condition:
         """Wait for a notification; false if there was none in time."""
         present, me = simulation(), running_thread()
         self._waiters.append(me)
-        count = self._lock.release_all() if isinstance(self._lock, RLock) else self._release()
+        count = (
+            self._lock.release_all() if isinstance(self._lock, SimulatedRLock) else self._release()
+        )
         was_notified = False
         try:
             was_notified = present.park(timeout)
         finally:
             if not was_notified and me in self._waiters:
                 self._waiters.remove(me)
-            if isinstance(self._lock, RLock):
+            if isinstance(self._lock, SimulatedRLock):
                 self._lock.take_again(count)
             else:
                 self._lock.acquire()
@@ -187,12 +189,12 @@ class Condition:
         return 1
 
 
-class Event:
+class SimulatedEvent:
     """An event."""
 
     def __init__(self) -> None:
         """Start cleared."""
-        self._changed = Condition(Lock())
+        self._changed = SimulatedCondition(SimulatedLock())
         self._is_set = False
 
     def is_set(self) -> bool:
@@ -216,13 +218,13 @@ class Event:
         return self._is_set
 
 
-class Semaphore:
+class SimulatedSemaphore:
     """A semaphore, bounded or not."""
 
     def __init__(self, value: int = 1) -> None:
         """Let *value* threads in."""
         self._value = value
-        self._changed = Condition()
+        self._changed = SimulatedCondition()
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002
         """Take one; false if that is not possible in time."""
@@ -247,14 +249,14 @@ class Semaphore:
         self.release()
 
 
-class Barrier:
+class SimulatedBarrier:
     """A barrier that is never broken."""
 
     def __init__(self, parties: int) -> None:
         """Wait for *parties* threads a round."""
         self._parties = parties
         self._arrived = 0
-        self._changed = Condition()
+        self._changed = SimulatedCondition()
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the others of this round."""

@@ -26,7 +26,7 @@ class StuckError(Exception):
     """No thread can run, and no timer is due: a deadlock."""
 
 
-class Process:
+class SimulatedProcess:
     """What a process is to the scheduler: it can be paused or killed, and has a clock of its own.
 
     Attributes:
@@ -68,7 +68,11 @@ class SimulatedThread:
     """
 
     def __init__(
-        self, simulation: "Simulation", process: Process, name: str, run: Callable[[], object]
+        self,
+        simulation: "Simulation",
+        process: SimulatedProcess,
+        name: str,
+        run: Callable[[], object],
     ) -> None:
         """Call *run* once this is switched to."""
         self.process = process
@@ -143,7 +147,7 @@ class Simulation:
         """Call *event* at the virtual time *moment*, or at once if that has passed."""
         heapq.heappush(self._timers, (moment, next(self._tickets), event))
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: SimulatedProcess) -> None:
         """Let no thread of *process* run any more."""
         process.is_dead = True
         self._ready = [one for one in self._ready if one.process is not process]
@@ -155,7 +159,9 @@ class Simulation:
 
     # -- for threads
 
-    def spawn(self, process: Process, name: str, run: Callable[[], object]) -> SimulatedThread:
+    def spawn(
+        self, process: SimulatedProcess, name: str, run: Callable[[], object]
+    ) -> SimulatedThread:
         """Start a thread of *process* that calls *run*."""
         thread = SimulatedThread(self, process, name, run)
         self._threads[thread] = None

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from kip30_conformance.simulation import locks
 from kip30_conformance.simulation.present import clock, enter, found, leave, simulation
 from kip30_conformance.simulation.scheduler import Simulation
-from kip30_conformance.simulation.threads import Local, SimpleQueue, Thread, Timer
+from kip30_conformance.simulation.threads import Local, SimpleQueue, SimulatedTimer, Thread
 
 _EPOCH_SECONDS = 1.7e9
 _POLL_SECONDS = 0.01
@@ -116,15 +116,15 @@ def _draw(name: str) -> Callable[..., Any]:
 def _threading() -> _Module:
     return _Module(
         threading,
-        Lock=locks.Lock,
-        RLock=locks.RLock,
-        Condition=locks.Condition,
-        Event=locks.Event,
-        Semaphore=locks.Semaphore,
-        BoundedSemaphore=locks.Semaphore,
-        Barrier=locks.Barrier,
+        Lock=locks.SimulatedLock,
+        RLock=locks.SimulatedRLock,
+        Condition=locks.SimulatedCondition,
+        Event=locks.SimulatedEvent,
+        Semaphore=locks.SimulatedSemaphore,
+        BoundedSemaphore=locks.SimulatedSemaphore,
+        Barrier=locks.SimulatedBarrier,
         Thread=Thread,
-        Timer=Timer,
+        Timer=SimulatedTimer,
         local=Local,
         current_thread=_current_thread,
         enumerate=_threads,
@@ -169,7 +169,7 @@ def _stand_ins() -> list[tuple[ModuleType, _Module]]:
     ]
 
 
-class Place(NamedTuple):
+class _Place(NamedTuple):
     """A name in a module, what it really is, and what it is in a simulation."""
 
     module: ModuleType
@@ -183,7 +183,7 @@ class _Places:
 
     def __init__(self) -> None:
         self._imported = 0  # how many modules there were when stand-ins were put in place
-        self._by_module: dict[str, tuple[ModuleType, list[Place]]] = {}
+        self._by_module: dict[str, tuple[ModuleType, list[_Place]]] = {}
         self._stand_ins: dict[int, object] = {}
         for real, module in _stand_ins():
             self._stand_ins[id(real)] = module
@@ -191,7 +191,7 @@ class _Places:
                 imported = getattr(real, name)
                 self._stand_ins[id(imported)] = _for_insiders(imported, stand_in)
 
-    def of(self, prefixes: tuple[str, ...]) -> list[Place]:
+    def of(self, prefixes: tuple[str, ...]) -> list[_Place]:
         """Return those in modules whose names *prefixes* begin, and in the standard library."""
         self._imported = len(sys.modules)
         modules = [*_LIBRARY, *_modules(prefixes)]
@@ -207,14 +207,14 @@ class _Places:
     def _is_known(self, module: ModuleType) -> bool:
         return self._by_module.get(module.__name__, (None, []))[0] is module
 
-    def _known(self, module: ModuleType) -> list[Place]:
+    def _known(self, module: ModuleType) -> list[_Place]:
         if not self._is_known(module):
             self._by_module[module.__name__] = module, self._in(module)
         return self._by_module[module.__name__][1]
 
-    def _in(self, module: ModuleType) -> list[Place]:
+    def _in(self, module: ModuleType) -> list[_Place]:
         return [
-            Place(module, name, value, self._stand_ins[id(value)])
+            _Place(module, name, value, self._stand_ins[id(value)])
             for name, value in list(vars(module).items())
             if id(value) in self._stand_ins
         ]

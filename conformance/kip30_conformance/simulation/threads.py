@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from typing_extensions import override
 
-from kip30_conformance.simulation.locks import Condition, Event
+from kip30_conformance.simulation.locks import SimulatedCondition, SimulatedEvent
 from kip30_conformance.simulation.present import running_thread, simulation
 from kip30_conformance.simulation.scheduler import SimulatedThread
 
@@ -91,7 +91,7 @@ class Thread:
     native_id = ident
 
 
-class Timer(Thread):
+class SimulatedTimer(Thread):
     """A thread that waits, and then calls a function unless it was cancelled."""
 
     def __init__(
@@ -104,7 +104,7 @@ class Timer(Thread):
         """Call *function* after *interval* seconds."""
         super().__init__(target=function, name="timer", args=args, kwargs=kwargs)
         self._interval = interval
-        self._cancelled = Event()
+        self._cancelled = SimulatedEvent()
 
     def cancel(self) -> None:
         """Do not call it."""
@@ -148,7 +148,7 @@ class SimpleQueue:
         """Start empty."""
         del maxsize
         self._items: deque[Any] = deque()
-        self._changed = Condition()
+        self._changed = SimulatedCondition()
 
     def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002
         """Add *item*."""

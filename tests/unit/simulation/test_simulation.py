@@ -12,7 +12,7 @@ import pytest
 
 from kip30.runtime import dispatcher
 from kip30_conformance.simulation import locks, threads
-from kip30_conformance.simulation.scheduler import Process, Simulation, StuckError
+from kip30_conformance.simulation.scheduler import SimulatedProcess, Simulation, StuckError
 from kip30_conformance.simulation.stand_ins import installed
 
 
@@ -33,7 +33,7 @@ def run(work: Callable[[], object], seed: int = 1, **how: float) -> Simulation:
     """Call *work* on a simulated thread, and return the simulation when that has ended."""
     simulation = Simulation(seed, **how)
     with installed(simulation):
-        main = simulation.spawn(Process(simulation, "p"), "main", work)
+        main = simulation.spawn(SimulatedProcess(simulation, "p"), "main", work)
         simulation.run(inf, lambda: main.is_done)
     assert simulation.failures == []
     return simulation
@@ -48,9 +48,9 @@ def test_sleeping_takes_virtual_time_alone() -> None:
 
 def busy() -> None:
     """Let threads wait for each other, with timeouts, chance and all kinds of locks."""
-    changed, done = locks.Condition(), locks.Barrier(4)
+    changed, done = locks.SimulatedCondition(), locks.SimulatedBarrier(4)
     items = threads.SimpleQueue()
-    gate = locks.Semaphore(2)
+    gate = locks.SimulatedSemaphore(2)
 
     def work() -> None:
         for _ in range(20):
@@ -109,14 +109,14 @@ def test_d15_a_seed_has_one_trace_in_other_processes() -> None:
 
 def test_a_deadlock_is_an_error_and_names_the_time() -> None:
     with pytest.raises(StuckError, match=r"wait for each other at 5\.\d+ s"):
-        run(after(5, lambda: locks.Event().wait()))
+        run(after(5, lambda: locks.SimulatedEvent().wait()))
 
 
 def test_what_a_thread_raises_is_a_failure() -> None:
     simulation, told = Simulation(1), list[tuple[str, BaseException]]()
     simulation.on_failure = lambda ended, error: told.append((ended.name, error))
     with installed(simulation):
-        thread = simulation.spawn(Process(simulation, "p"), "t", lambda: 1 / 0)
+        thread = simulation.spawn(SimulatedProcess(simulation, "p"), "t", lambda: 1 / 0)
         simulation.run(1.0)
     assert thread.is_done
     assert simulation.failures == ["p/t: ZeroDivisionError('division by zero')"]
@@ -127,7 +127,7 @@ def test_a_paused_process_has_a_clock_and_no_turn() -> None:
     simulation = Simulation(1)
     seen: list[float] = []
     with installed(simulation):
-        process = Process(simulation, "p", rate=2.0)
+        process = SimulatedProcess(simulation, "p", rate=2.0)
         simulation.spawn(process, "t", after(1, lambda: seen.append(process.now())))
         process.is_paused = True
         simulation.at(10.0, lambda: setattr(process, "is_paused", False))
@@ -139,7 +139,7 @@ def test_a_killed_process_runs_no_more() -> None:
     simulation = Simulation(1)
     seen: list[str] = []
     with installed(simulation):
-        process = Process(simulation, "p")
+        process = SimulatedProcess(simulation, "p")
         simulation.spawn(process, "t", after(1, lambda: seen.append("late")))
         simulation.at(0.5, lambda: simulation.kill(process))
         simulation.run(5.0)
@@ -160,8 +160,8 @@ def test_an_interruption_strikes_where_a_thread_has_given_way() -> None:
     told: list[BaseException] = []
     simulation.on_failure = lambda _thread, error: told.append(error)
     with installed(simulation):
-        process = Process(simulation, "p")
-        struck = simulation.spawn(process, "struck", lambda: locks.Lock().acquire())
+        process = SimulatedProcess(simulation, "p")
+        struck = simulation.spawn(process, "struck", lambda: locks.SimulatedLock().acquire())
         simulation.spawn(
             process, "other", lambda: simulation.interrupt(struck, KeyboardInterrupt())
         )
@@ -172,7 +172,7 @@ def test_an_interruption_strikes_where_a_thread_has_given_way() -> None:
 def test_what_is_done_is_forgotten() -> None:
     simulation = Simulation(1)
     with installed(simulation):
-        process = Process(simulation, "p")
+        process = SimulatedProcess(simulation, "p")
         simulation.spawn(process, "short", lambda: None)
         stays = simulation.spawn(process, "long", lambda: sleep(9))
         simulation.run(1.0)

@@ -17,7 +17,7 @@ from kip30.driver.records import new_nonce
 from kip30.runtime import dispatcher
 from kip30_conformance.polling import time_scale
 from kip30_conformance.simulation import locks, threads
-from kip30_conformance.simulation.scheduler import Process, Simulation, StuckError
+from kip30_conformance.simulation.scheduler import SimulatedProcess, Simulation, StuckError
 from kip30_conformance.simulation.stand_ins import installed, late_modules
 
 PREFIXES = ("kip30", __name__)
@@ -29,7 +29,7 @@ def run(*work: Callable[[], object], seed: int = 1, **how: float) -> Simulation:
     """Call each *work* on a simulated thread, and return the simulation when all have ended."""
     simulation = Simulation(seed, **how)
     with installed(simulation, PREFIXES):
-        process = Process(simulation, "p")
+        process = SimulatedProcess(simulation, "p")
         spawned = [simulation.spawn(process, str(n), one) for n, one in enumerate(work)]
         simulation.run(inf, lambda: all(one.is_done for one in spawned))
     assert simulation.failures == []
@@ -59,7 +59,7 @@ def test_d18_everything_is_put_back(error: type[BaseException] | None) -> None:
         with installed(Simulation(1), PREFIXES) as simulation:
             assert names() != before
             assert not gc.isenabled()
-            simulation.spawn(Process(simulation, "p"), "t", lambda: time.sleep(9))
+            simulation.spawn(SimulatedProcess(simulation, "p"), "t", lambda: time.sleep(9))
             simulation.run(1.0)
             fail(error)
     except BaseException as raised:  # noqa: BLE001  it is the one that was raised
@@ -93,7 +93,7 @@ def test_d18_other_threads_go_on() -> None:
 
 
 def test_an_object_of_a_simulation_refuses_other_threads() -> None:
-    taken = locks.Lock()
+    taken = locks.SimulatedLock()
     taken.acquire()
     errors: list[str] = []
 
@@ -111,10 +111,10 @@ def test_an_object_of_a_simulation_refuses_other_threads() -> None:
 
 
 def test_an_object_that_outlives_its_simulation_can_be_dropped_but_not_waited_for() -> None:
-    lock = locks.RLock()
+    lock = locks.SimulatedRLock()
     with lock, lock:  # as a finalizer does
         pass
-    taken = locks.Lock()
+    taken = locks.SimulatedLock()
     assert taken.acquire()
     with pytest.raises(RuntimeError, match="no simulation runs"):
         taken.acquire()
@@ -154,7 +154,7 @@ def test_locals_end_with_their_thread() -> None:
         local.kept = Closing()
         time.sleep(1)
 
-    closed, lock, local = list[float](), locks.Lock(), threads.Local()
+    closed, lock, local = list[float](), locks.SimulatedLock(), threads.Local()
     run(work, lambda: time.sleep(5))
     assert [round(moment - 1_000) for moment in closed] == [1]
 
@@ -163,9 +163,9 @@ def test_who_is_interrupted_while_a_lock_is_handed_over_passes_it_on() -> None:
     got: list[str] = []
     simulation = Simulation(1)
     with installed(simulation, PREFIXES):
-        lock = locks.Lock()
+        lock = locks.SimulatedLock()
         lock.acquire()
-        process = Process(simulation, "p")
+        process = SimulatedProcess(simulation, "p")
         simulation.spawn(process, "sleeper", lambda: time.sleep(9))  # so that none is stuck
         first = simulation.spawn(process, "first", lock.acquire)
         simulation.run(0.1)
