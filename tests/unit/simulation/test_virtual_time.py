@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,16 @@ def test_the_files_of_the_core_are_marked() -> None:
         if "mark.virtual_time" in path.read_text()
     }
     assert marked == {*FILES}
+
+
+def test_the_full_set_runs_them_in_real_time_in_one_environment() -> None:
+    tox = ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini")
+    choice = "KIP30_VIRTUAL_TIME = none"
+    real = [name for name in tox.sections() if choice in tox[name].get("set_env", "").splitlines()]
+    assert real == ["testenv:core"]
+    full = next(line for line in tox["tox"]["labels"].splitlines() if line.startswith("full = "))
+    assert {"core", "py312", "py313"} <= {*full.removeprefix("full = ").split(", ")}
 
 
 @pytest.fixture(scope="module")
