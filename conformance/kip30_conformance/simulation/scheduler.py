@@ -133,7 +133,7 @@ class Simulation:
         self.switches = 0
         self.trace = 0
         self.hub = greenlet.getcurrent()
-        self.on_failure: Callable[[SimulatedThread, BaseException], object] = lambda *_ended: None
+        self.on_failure: Callable[[SimulatedThread, BaseException], object] | None = None
         self._interruptions = interruptions
         self._ready: list[SimulatedThread] = []
         self._threads: dict[SimulatedThread, None] = {}  # keys alone: those that are not done
@@ -155,7 +155,8 @@ class Simulation:
     def failed(self, thread: SimulatedThread, error: BaseException) -> None:
         """Note that *thread* ended with *error*."""
         self.failures.append(f"{thread.process.name}/{thread.name}: {error!r}")
-        self.on_failure(thread, error)
+        if self.on_failure is not None:
+            self.on_failure(thread, error)
 
     # -- for threads
 

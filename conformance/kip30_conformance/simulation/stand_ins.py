@@ -106,6 +106,18 @@ def _random_bytes(size: int | None = None) -> bytes:
     return simulation().chance.randbytes(32 if size is None else size)
 
 
+def _random_hex(size: int | None = None) -> str:
+    return _random_bytes(size).hex()
+
+
+def _clock_gettime(_clock_id: int) -> float:
+    return clock()
+
+
+def _do_nothing(*_given: object, **_named: object) -> None:
+    """Register no function for the end of the interpreter: it would keep a pool for ever."""
+
+
 def _draw(name: str) -> Callable[..., Any]:
     def draw(*given: Any, **named: Any) -> Any:
         return getattr(simulation().chance, name)(*given, **named)
@@ -131,7 +143,7 @@ def _threading() -> _Module:
         active_count=lambda: len(_threads()),
         get_ident=_ident,
         get_native_id=_ident,
-        _register_atexit=lambda *_given, **_named: None,
+        _register_atexit=_do_nothing,
     )
 
 
@@ -144,7 +156,7 @@ def _time() -> _Module:
         perf_counter_ns=lambda: int(clock() * 1e9),
         time=_now,
         time_ns=lambda: int(_now() * 1e9),
-        clock_gettime=lambda _clock_id: clock(),
+        clock_gettime=_clock_gettime,
         sleep=_sleep,
     )
 
@@ -156,14 +168,7 @@ def _stand_ins() -> list[tuple[ModuleType, _Module]]:
         (time, _time()),
         (random, _Module(random, **{name: _draw(name) for name in draws})),
         (os, _Module(os, urandom=_random_bytes)),
-        (
-            secrets,
-            _Module(
-                secrets,
-                token_bytes=_random_bytes,
-                token_hex=lambda size=None: _random_bytes(size).hex(),
-            ),
-        ),
+        (secrets, _Module(secrets, token_bytes=_random_bytes, token_hex=_random_hex)),
         (queue, _Module(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)),
         (select, _Module(select, poll=_Poll)),
     ]
@@ -205,7 +210,8 @@ class _Places:
         return [module.__name__ for module in unknown if self._in(module)]
 
     def _is_known(self, module: ModuleType) -> bool:
-        return self._by_module.get(module.__name__, (None, []))[0] is module
+        known = self._by_module.get(module.__name__)
+        return known is not None and known[0] is module
 
     def _known(self, module: ModuleType) -> list[_Place]:
         if not self._is_known(module):

