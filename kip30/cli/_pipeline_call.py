@@ -21,6 +21,7 @@ from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.run_directory import check_usable, read_manifest
+from kip30.pipeline.spark_settings import MASTER, settings_in, settings_of
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.worker_config import is_shared, shipped
 
@@ -60,6 +61,7 @@ class JobCall:
     request_seconds: float | None
     span_rows: int | None
     conf: tuple[str, ...]
+    properties_file: Path | None
 
     def endpoint(self, text: str) -> Endpoint:
         """Return what *text* names, ready for the workers of the master.
@@ -131,11 +133,13 @@ class JobCall:
         return _ENDINGS[report.ending]
 
     def _run(self, job: Any, options: Any) -> Report:
-        session = self.job("session").running_session
-        with (
-            session(self.master, remote=self.remote, conf=self._conf()) as spark,
-            shown(as_json=self.as_json) as progress,
-        ):
+        session = self.job("session").running_session(
+            self.master,
+            remote=self.remote,
+            conf=settings_of(self.conf),
+            properties_file=self.properties_file,
+        )
+        with session as spark, shown(as_json=self.as_json) as progress:
             try:
                 report: Report = job.run(spark, options, progress)
             except Exception as error:
@@ -159,20 +163,8 @@ class JobCall:
         manifest = read_manifest(self.out)
         return Report.of(manifest, JobEnding.INCOMPLETE, reason=reason)
 
-    def _conf(self) -> dict[str, str]:
-        """Return the settings of Spark's that were given.
-
-        Raises:
-            UsageError: One is not written KEY=VALUE.
-        """
-        for one in self.conf:
-            if not all(one.partition("=")):
-                raise UsageError(f"--conf {one}: write it as KEY=VALUE")
-        return {key: value for key, _, value in (one.partition("=") for one in self.conf)}
-
     def _check(self, options: Any) -> None:
         """Check the options and the run directory before Spark starts, which takes seconds."""
-        self._conf()
         if hasattr(options, "check"):
             options.check()
         if self.out is not None:
@@ -218,7 +210,13 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
         "--conf",
         metavar="KEY=VALUE",
         multiple=True,
-        help="A setting of Spark's, such as spark.driver.memory=2g.",
+        help="A setting of Spark's, such as spark.driver.memory=2g, over those of the file.",
+    )
+    @click.option(
+        "--properties-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Settings of Spark's, in the format of spark-submit's --properties-file.",
     )
     @_output.as_json
     @opens_store
@@ -235,9 +233,21 @@ def _checked(call: JobCall) -> JobCall:
         raise click.UsageError("--master and --remote contradict each other: give one of them")
     if call.request_seconds == 0:
         raise click.UsageError("--request-seconds 0 is too short")
+    call = _with_master(call)
     if _SUBMITTED in os.environ and not (call.master or call.remote):
         return replace(call, master=call.job("session").submitted_master())
     return call
+
+
+def _with_master(call: JobCall) -> JobCall:
+    """Return *call* with the master that the settings of Spark's name, if it names none itself."""
+    settings = {} if call.properties_file is None else settings_in(call.properties_file)
+    settings |= settings_of(call.conf)
+    if call.remote and settings:
+        raise click.UsageError(
+            "--remote takes no --conf and no --properties-file: its server has settings of its own"
+        )
+    return replace(call, master=call.master or settings.get(MASTER))
 
 
 def _show(report: Report, *, as_json: bool) -> None:

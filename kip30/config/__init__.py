@@ -7,7 +7,7 @@ environment or another file, appears in an error or a repr.
 """
 
 from kip30.config.home import home
-from kip30.config.loading import default_file, load
+from kip30.config.loading import default_file, entries, load
 from kip30.config.parsers import (
     Address,
     Parser,
@@ -49,6 +49,7 @@ __all__ = [
     "distrust_chain",
     "distrust_tree",
     "effective",
+    "entries",
     "folders",
     "home",
     "integer",

@@ -66,6 +66,19 @@ def load(
     return _load_file(file, is_named=bool(os.environ.get(CONFIG_VARIABLE)))
 
 
+def entries(file: Path) -> Properties:
+    """Return what is in a properties file of another program: no key has a meaning here.
+
+    Values are as they are written, and hold no references. The file may be read again by the
+    program, so it is no pipe.
+
+    Raises:
+        ConfigError: It cannot be read, is no regular file, or is not a properties file.
+    """
+    raw, _ = _contents(file, is_named=True, may_wait=False)
+    return Properties(_parse(_decoded(raw, file), str(file)))
+
+
 def default_file() -> Path | None:
     """Return ``$KIP30_CONFIG``, else ``kip30.properties`` in the working directory, else None."""
     named = os.environ.get(CONFIG_VARIABLE)
@@ -121,7 +134,7 @@ def _with_kafkas_timeouts(properties: Properties) -> Properties:
 
 
 def _read_file(file: Path, *, is_named: bool) -> dict[str, Value]:
-    raw, distrust = _contents(file, is_named=is_named)
+    raw, distrust = _contents(file, is_named=is_named, may_wait=is_named)
     values = _parse(_decoded(raw, file), str(file))
     kept = _out_of_kafka(values) if _is_kafka(values) else values
     folder = _folder(file)
@@ -140,10 +153,10 @@ def _folder(file: Path) -> Path | None:
     return path.parent
 
 
-def _contents(file: Path, *, is_named: bool) -> Contents:
+def _contents(file: Path, *, is_named: bool, may_wait: bool) -> Contents:
     """Read *file*; one that was not named is refused if another user could have written it."""
     try:
-        contents = read(file, FILE_LIMIT, may_wait=is_named)
+        contents = read(file, FILE_LIMIT, may_wait=may_wait)
         distrust = contents.distrust or ("" if is_named else distrust_here(file))
     except ValueError as error:  # a NUL character in the path
         raise ConfigError(f"cannot read the configuration file {str(file)!r}: {error}") from error

@@ -1,6 +1,7 @@
 """The one place that builds a session of Spark."""
 
 import os
+import shlex
 import signal
 import threading
 from collections.abc import Generator, Mapping
@@ -15,11 +16,17 @@ from pyspark.sql import SparkSession
 from kip30.driver.kit.interpreter import interpreter
 from kip30.pipeline.connect_session import open_remote
 from kip30.pipeline.source import Kip30DataSource
+from kip30.pipeline.spark_settings import MASTER, settings_in
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which then has decided on the master."""
 
+_NAME = "kip30"
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+"""What PySpark adds to its call of spark-submit, which starts the JVM."""
+
 _DEFAULTS = {
+    "spark.app.name": _NAME,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.eventLog.enabled": "false",
@@ -57,6 +64,7 @@ def running_session(
     *,
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
+    properties_file: Path | None = None,
 ) -> Generator[SparkSession]:
     """Open a session for the duration of a with-block, for a program of one job.
 
@@ -69,7 +77,7 @@ def running_session(
         yield existing
         return
     before = signal.getsignal(signal.SIGINT) if _is_main_thread() else None
-    session = open_session(master, remote=remote, conf=conf)
+    session = open_session(master, remote=remote, conf=conf, properties_file=properties_file)
     if before is not None:
         # Spark's own handler calls the JVM in the middle of the code that it has interrupted.
         signal.signal(signal.SIGINT, before)
@@ -142,35 +150,84 @@ def open_session(
     *,
     remote: str | None = None,
     conf: Mapping[str, str] | None = None,
+    properties_file: Path | None = None,
 ) -> SparkSession:
     """Return a session with the data source ``kip30``; the caller stops it.
 
     Args:
-        master: Spark's master; all cores of this machine if it is not given, unless spark-submit
-            has chosen one.
-        remote: The address of a Spark Connect server in place of a master.
-        conf: Settings of Spark's over those that kip30 chooses.
+        master: Spark's master, else that of *conf* or of the file; all cores of this machine if
+            none is given, unless spark-submit has chosen one.
+        remote: The address of a Spark Connect server in place of a master, which has settings of
+            its own.
+        conf: Settings of Spark's over those of the file.
+        properties_file: A file with settings, as spark-submit reads it, over those that kip30
+            chooses, and in place of ``spark-defaults.conf``.
 
     Raises:
-        UsageError: *remote* is no address, or a package that it needs is missing.
+        UsageError: *remote* is no address, a package that it needs is missing, or the file has a
+            line that is no setting of Spark's.
+        ConfigError: The file cannot be read. As with all others of these, no session was opened.
         UnavailableError: There is no server at *remote*.
         UnsupportedError: There is no Python to start workers with.
     """
-    builder = SparkSession.builder.appName("kip30")
     if remote is not None:
-        session = open_remote(builder, remote)
+        session = open_remote(SparkSession.builder.appName(_NAME), remote)
     else:
-        for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-            if variable not in os.environ:
-                os.environ[variable] = interpreter()
-        master = master or (None if _SUBMITTED in os.environ else "local[*]")
-        settings = {**_DEFAULTS, **_for_master(master), **(conf or {})}
-        for key, value in settings.items():
-            builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        session = _open_here(master, conf or {}, properties_file)
         session.sparkContext.setLogLevel("ERROR")
     register(session)
     return session
+
+
+def _open_here(master: str | None, conf: Mapping[str, str], file: Path | None) -> SparkSession:
+    in_file = {} if file is None else settings_in(file)
+    for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        if variable not in os.environ:
+            os.environ[variable] = interpreter()
+    master = master or conf.get(MASTER) or in_file.get(MASTER)
+    if master is None and _SUBMITTED not in os.environ:
+        master = "local[*]"
+    chosen = {**_DEFAULTS, **_for_master(master)}
+    settings = {key: value for key, value in chosen.items() if key not in in_file} | conf
+    if master is not None:
+        settings[MASTER] = _with_retries(master)
+    if file is None:
+        return _built(settings)
+    if _has_jvm():
+        return _built({**in_file, **settings})
+    with _read_by_spark(file):
+        return _built(settings)
+
+
+def _built(settings: Mapping[str, str]) -> SparkSession:
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+@contextmanager
+def _read_by_spark(file: Path) -> Generator[None]:
+    """Let a JVM that starts in the block read *file*.
+
+    Settings that are handed to the JVM are arguments of its process, which other users can see; a
+    file may have a password of Spark's.
+    """
+    before = os.environ.get(_SUBMIT_ARGUMENTS)
+    words = f"--properties-file {shlex.quote(str(file.absolute()))}"
+    os.environ[_SUBMIT_ARGUMENTS] = f"{words} {before or 'pyspark-shell'}"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SUBMIT_ARGUMENTS]
+        else:
+            os.environ[_SUBMIT_ARGUMENTS] = before
+
+
+def _has_jvm() -> bool:
+    """Return whether this process has a JVM, which has read its files of settings."""
+    return _SUBMITTED in os.environ or getattr(SparkContext, "_gateway", None) is not None
 
 
 def submitted_master() -> str | None:
@@ -216,9 +273,9 @@ def _for_master(master: str | None) -> dict[str, str]:
         return {}
     quiet = {_JAVA_OPTIONS: f"-Dlog4j2.configurationFile={_LOGGING}"} if _LOGGING.exists() else {}
     if not is_local(master):
-        return {"spark.master": master, **quiet}
+        return quiet
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    return {"spark.master": _with_retries(master), **_LOCAL, **quiet}
+    return {**_LOCAL, **quiet}
 
 
 def _is_main_thread() -> bool:

@@ -138,6 +138,12 @@ def _fake_java(home: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> Pat
         (("repair", "nowhere", "--out", "run"), "nowhere"),
         (("snapshot", "{mine}", "--out", "run", "--master", "spark://h:1"), "on this machine"),
         (("snapshot", "{mine}", "--out", "run", "--remote", "sc://h"), "on this machine"),
+        (("snapshot", "{mine}", "--out", "run", "--conf", "spark.master=spark://h:1"), "on this"),
+        (("snapshot", "{mine}", "--out", "run", "--properties-file", "{cluster}"), "on this mach"),
+        (("snapshot", "{mine}", "--out", "run", "--properties-file", "nowhere"), "No such file"),
+        (("snapshot", "{mine}", "--out", "run", "--properties-file", "{mine}"), "setting of Spark"),
+        (("preflight", "{mine}", "--remote", "sc://h", "--conf", "spark.a=1"), "takes no --conf"),
+        (("preflight", "{mine}", "--remote", "sc://h", "--properties-file", "{cluster}"), "takes"),
         (("snapshit",), "snapshot"),
         (("restore", "raw-done", "{other}", "--out", "run"), "--into"),
         (("restore", "kip30-done", "{other}", "--out", "run", "--into", "n"), "is not raw"),
@@ -162,7 +168,8 @@ def test_usage_errors(shell: Shell, words: tuple[str, ...], told: str) -> None:
     for layout in ("raw", "kip30"):
         source = {"layout": layout, "under": "", "prefix": "", "is_tree": True}
         _run(shell.folder / f"{layout}-done", done=True, facts=source)
-    names = {"mine": str(shell.properties), "other": other}
+    cluster = _file(shell, "spark.conf", "spark.master spark://h:1\n")
+    names = {"mine": str(shell.properties), "other": other, "cluster": cluster}
     assert told in _fails(shell, Status.USAGE, *(word.format(**names) for word in words))
 
 

@@ -18,8 +18,9 @@ from .store import embedded
 
 pytestmark = pytest.mark.usefixtures("spark")
 
-ELSEWHERE = {"remote", "master", "help"}
-"""Tried with servers of their own, in test_connect_server.py and test_command_checks.py."""
+ELSEWHERE = {"remote", "master", "properties_file", "help"}
+"""Tried with servers or a Spark of their own, in test_connect_server.py, test_command_checks.py and
+test_properties_file.py."""
 
 
 @pytest.fixture(autouse=True)
