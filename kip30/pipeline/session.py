@@ -188,7 +188,8 @@ def _open_here(master: str | None, conf: Mapping[str, str], file: Path | None) -
     if master is None and _SUBMITTED not in os.environ:
         master = "local[*]"
     chosen = {**_DEFAULTS, **_for_master(master)}
-    settings = {key: value for key, value in chosen.items() if key not in in_file} | conf
+    kept = {key: value for key, value in chosen.items() if key not in in_file}
+    settings = {**kept, **conf}
     if master is not None:
         settings[MASTER] = _with_retries(master)
     if file is None:

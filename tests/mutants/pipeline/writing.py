@@ -92,7 +92,7 @@ WRITING: dict[str, Mutant] = {
     ),
     "P11-what-was-rejected-is-written": mutant(
         f"{_WRITES}::test_what_the_target_does_not_take_is_a_finding",
-        ("bulk_write.py", '*(rejected and "rejected", rejected)', "*(None, rejected)"),
+        ("bulk_write.py", 'outcome=rejected and "rejected",', "outcome=None,"),
     ),
     "P12-what-is-equal-is-never-its-own": mutant(
         f"{_STORES}::test_a_task_that_is_killed_is_counted_right_when_repeated[embedded]",
