@@ -5,7 +5,8 @@ each batch the number of keys of each outcome. They are files, so that a wave ca
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -103,19 +104,26 @@ class BulkWrite:
         """How many writes a second one task may do."""
         return None if self.rate is None else self.rate / sharers(self.rate, self.slots)
 
-    def _apply(self, found: Iterator[pa.RecordBatch], write: Write) -> Iterator[pa.RecordBatch]:
+    @contextmanager
+    def applier(self) -> Generator[Applier]:
+        """Open the target for what one task writes in a with-block.
+
+        Raises:
+            Kip30Error: It cannot be opened. Nothing was written.
+        """
         with naming_worker():
             resolved = self.target.resolve()
             backend = resolved.open()
         try:
             seconds = resolved.context.operation_timeout_seconds
-            applier = Applier(
-                backend, self.run, seconds=seconds, fence=self.fence, rate=self._share
-            )
-            for batch in found:
-                yield from map(_batch, write(applier, batch))
+            yield Applier(backend, self.run, seconds=seconds, fence=self.fence, rate=self._share)
         finally:
             backend.close()
+
+    def _apply(self, found: Iterator[pa.RecordBatch], write: Write) -> Iterator[pa.RecordBatch]:
+        with self.applier() as applier:
+            for batch in found:
+                yield from map(_batch, write(applier, batch))
 
 
 def write_records(
@@ -126,10 +134,15 @@ def write_records(
     Its columns are the fields of `Row`.
     """
     columns = (column.to_pylist() for column in batch.columns)
-    yield _written(applier, [Row(*one) for one in zip(*columns, strict=True)], replaces=replaces)
+    yield write_rows(applier, [Row(*one) for one in zip(*columns, strict=True)], replaces=replaces)
 
 
-def _written(applier: Applier, rows: Sequence[Row], *, replaces: bool) -> list[Decided]:
+def write_rows(applier: Applier, rows: Sequence[Row], *, replaces: bool) -> list[Decided]:
+    """Create *rows*, or with *replaces* write them over any state of the key.
+
+    Raises:
+        AuthenticationError, StoreError, ClosedError, LifecycleError: See `Applier`.
+    """
     records = [NewRecord(row.key, row.value, row.source) for row in rows if not row.outcome]
     if replaces:
         found = applier.replace([Replacement(*one, Condition.ANY) for one in records])
@@ -162,7 +175,7 @@ class SnapshotRecords:
         """Write the records of the tasks with *numbers*; *replaces* as in `write_records`."""
         for file in chain.from_iterable(self.files[number] for number in task_numbers([numbers])):
             for part in slices(read_whole(self.folder, file), _PART_BYTES):
-                yield _written(applier, self._rows(part), replaces=replaces)
+                yield write_rows(applier, self._rows(part), replaces=replaces)
 
     def _rows(self, part: pa.Table) -> list[Row]:
         names = ("key", "value", "version", "rejected")

@@ -7,3 +7,7 @@ class JobFailedError(Exception):
 
 class IncompleteRunError(Exception):
     """The run stopped before its end; what is done is entered in the manifest."""
+
+
+class KeysNotWrittenError(Exception):
+    """Some keys of a DataFrame were not written; the message names them and counts the others."""

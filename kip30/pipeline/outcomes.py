@@ -36,6 +36,17 @@ class WriteOutcome(Enum):
     UNKNOWN = "unknown"
 
 
+class OnConflict(Enum):
+    """What happens to a key that has another value at the target."""
+
+    KEEP = "keep"
+    """It stays, and is named."""
+    REPLACE = "replace"
+    """It is overwritten, even if another program wrote it."""
+    FAIL = "fail"
+    """It stays, and the job stops there. What was written before stays, too."""
+
+
 class NewRecord(NamedTuple):
     """A record to be created.
 

@@ -24,9 +24,10 @@ from kip30.pipeline.endpoints import SnapshotEndpoint
 from kip30.pipeline.job_errors import IncompleteRunError
 from kip30.pipeline.manifest import MANIFEST_NAME, SNAPSHOT_FOLDER, DataFile, Digest
 from kip30.pipeline.mapped_view import PathMapping, mapped
+from kip30.pipeline.outcomes import OnConflict
 from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.restore_options import MIGRATE, RESTORE, OnConflict, RestoreOptions
+from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30.pipeline.run_leader import RunLeader, drive
 from kip30.pipeline.session import slots

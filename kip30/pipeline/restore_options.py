@@ -1,7 +1,6 @@
 """The options of the jobs ``restore`` and ``migrate``."""
 
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -10,22 +9,12 @@ from kip30.driver.scanning import Layout
 from kip30.errors import UnsupportedError, UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.endpoints import SnapshotEndpoint, StoreEndpoint, require
+from kip30.pipeline.outcomes import OnConflict
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.source import SPAN_ROWS
 
 RESTORE = "restore"
 MIGRATE = "migrate"
-
-
-class OnConflict(Enum):
-    """What happens to a key that has another value at the target."""
-
-    KEEP = "keep"
-    """It stays, and is named."""
-    REPLACE = "replace"
-    """It is overwritten, even if another program wrote it."""
-    FAIL = "fail"
-    """It stays, and the run ends as incomplete. What it wrote before stays, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

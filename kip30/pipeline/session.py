@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from kip30.driver.kit.interpreter import interpreter
 from kip30.pipeline.connect_session import open_remote
-from kip30.pipeline.source import Kip30DataSource
+from kip30.pipeline.data_source import Kip30DataSource
 from kip30.pipeline.spark_settings import MASTER, settings_in
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"

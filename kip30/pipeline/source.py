@@ -1,4 +1,4 @@
-"""The data source ``kip30``: ``spark.read.format("kip30").option("config", FILE).load()``.
+"""Reading in bulk: ``spark.read.format("kip30").option("config", FILE).load()``.
 
 Options: *config*, a properties file (else *store*, a configuration in the words of `StoreConfig`);
 *layout* (kip30, raw, claims); *under*; *rows*, the size of a span; *request.seconds*.
@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from typing_extensions import override
 
 from kip30.driver.scanning import Layout, Position, ScanDriver, Span, View
 from kip30.errors import UsageError
 from kip30.pipeline.arrow_pages import batches
-from kip30.pipeline.schemas import spark_schema
 from kip30.pipeline.store_config import StoreConfig
 from kip30.pipeline.worker_host import naming_worker
 from kip30.runtime.resolution import scanner
@@ -27,6 +25,19 @@ from kip30.runtime.resolution import scanner
 FORMAT = "kip30"
 SPAN_ROWS = 20_000
 _OPTIONS = {"config", "store", "layout", "under", "rows", "request.seconds", "scratch"}
+
+
+def store_of(options: Mapping[str, str]) -> StoreConfig:
+    """Return the store that *options* of a read or a write name.
+
+    Raises:
+        UsageError: They name none.
+    """
+    if "store" in options:
+        return StoreConfig.parse(options["store"])
+    if "config" in options:
+        return StoreConfig.of_file(Path(options["config"]))
+    raise UsageError(f"the format {FORMAT} takes the option 'config', a properties file")
 
 
 @dataclass(frozen=True)
@@ -76,7 +87,7 @@ class ScanOptions:
         except ValueError as error:
             raise UsageError(f"an option of the source {FORMAT} is wrong: {error}") from error
         return cls(
-            _config(options),
+            store_of(options),
             View(
                 layout=layout,
                 under=options.get("under", ""),
@@ -104,24 +115,6 @@ class ScanOptions:
             for span in wanted:
                 for page in store.scan(span, at):
                     yield from batches(page, store.changed_since(page, at), self.view.layout)
-
-
-class Kip30DataSource(DataSource):
-    """Reads a store in bulk."""
-
-    @classmethod
-    @override
-    def name(cls) -> str:
-        return FORMAT
-
-    @override
-    def schema(self) -> StructType:
-        return spark_schema(Layout(self.options.get("layout", Layout.KIP30.value)))
-
-    @override
-    def reader(self, schema: StructType) -> "Kip30Reader":
-        del schema
-        return Kip30Reader(ScanOptions.parse(self.options))
 
 
 class _Partition(InputPartition):
@@ -156,11 +149,3 @@ class Kip30Reader(DataSourceReader):
         """Yield the records of *partition*, a page at a time."""
         assert isinstance(partition, _Partition)  # noqa: S101  what `partitions` returned
         return self._options.batches(partition.at, partition.spans)
-
-
-def _config(options: Mapping[str, str]) -> StoreConfig:
-    if "store" in options:
-        return StoreConfig.parse(options["store"])
-    if "config" in options:
-        return StoreConfig.of_file(Path(options["config"]))
-    raise UsageError(f"the source {FORMAT} takes the option 'config', a properties file")

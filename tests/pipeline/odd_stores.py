@@ -1,9 +1,9 @@
-"""Embedded stores of the tests' own: one that declares less, and one that takes times down."""
+"""Embedded stores of the tests' own: they declare less, take times down, or end their process."""
 
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 from kip30.driver import Capability, Context
@@ -35,6 +35,24 @@ class Timed(EmbeddedBackend):
         with self._file.open("a") as file:
             file.write(f"{time.monotonic()}\n" * len(writes))
         return self._write_many(writes)
+
+
+class EndsOnce(EmbeddedBackend):
+    """Ends its process after the first writes, once for all processes."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        self._mark = settings.directory.parent / "ended"
+        self._write_many = self.storage.write_many
+        vars(self.storage).update(write_many=self._ending)
+
+    def _ending(self, writes: Sequence[Write]) -> list[Future[Version]]:
+        futures = self._write_many(writes)
+        if not self._mark.exists():
+            wait(futures)
+            self._mark.touch()
+            os._exit(9)
+        return futures
 
 
 def times_beside(directory: Path) -> list[float]:

@@ -32,8 +32,8 @@ from kip30.pipeline.endpoints import (
     target_endpoint,
 )
 from kip30.pipeline.manifest import SNAPSHOT_FOLDER
+from kip30.pipeline.outcomes import OnConflict
 from kip30.pipeline.report import JobEnding, Report
-from kip30.pipeline.restore_options import OnConflict
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
 from kip30_conformance.polling import eventually, time_scale
 

@@ -10,6 +10,7 @@ _WRITES = "tests/pipeline/test_restore_writes.py"
 _FENCES = "tests/pipeline/test_fences.py::test_tasks_of_a_former_driver_write_nothing"
 _RATE = "tests/pipeline/test_rate.py::test_no_second_has_more_than_the_rate[4]"
 _REPAIR = "tests/pipeline/test_repair.py"
+_FRAMES = "tests/pipeline/test_frame_writer.py"
 
 _IN_CONFLICT = 'Decision(WriteOutcome.CONFLICT, None, "it is there")'
 
@@ -82,6 +83,10 @@ WRITING: dict[str, Mutant] = {
         f"{_APPLIER}::test_data_over_the_limit_is_rejected_alone",
         ("admission.py", "len(data) > limit:", "len(data) >= limit:"),
     ),
+    "P10-a-conflict-of-a-write-is-lost-in-silence": mutant(
+        f"{_FRAMES}::test_another_value_stays_and_is_named_when_all_else_is_written",
+        ("frame_writer.py", "_TO_LOOK_AT = (WriteOutcome.CONFLICT.value, ", "_TO_LOOK_AT = ("),
+    ),
     "P11-what-was-rejected-is-no-finding": mutant(
         f"{_WRITES}::test_what_the_target_does_not_take_is_a_finding",
         (
@@ -97,6 +102,10 @@ WRITING: dict[str, Mutant] = {
     "P12-what-is-equal-is-never-its-own": mutant(
         f"{_STORES}::test_a_task_that_is_killed_is_counted_right_when_repeated[embedded]",
         ("write_decisions.py", "is_own = found.nonce == write.nonce", "is_own = False"),
+    ),
+    "P12-each-attempt-of-a-write-is-a-run-of-its-own": mutant(
+        f"{_FRAMES}::test_a_task_that_is_repeated_writes_the_same",
+        ("frame_writer.py", "run=self._run, fence", "run=uuid4().hex, fence"),
     ),
     "P12-a-nonce-without-the-version": mutant(
         f"{_APPLIER}::test_nonces_are_of_run_key_and_source",

@@ -1,0 +1,36 @@
+"""The data source ``kip30``: what ``spark.read.format("kip30")`` and ``df.write`` begin with."""
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from kip30.driver.scanning import Layout
+from kip30.pipeline.frame_writer import Kip30Writer, WriteOptions, check_columns, refuse_overwrite
+from kip30.pipeline.schemas import spark_schema
+from kip30.pipeline.source import FORMAT, Kip30Reader, ScanOptions
+
+
+class Kip30DataSource(DataSource):
+    """Reads a store in bulk, and writes keys into one."""
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return FORMAT
+
+    @override
+    def schema(self) -> StructType:
+        return spark_schema(Layout(self.options.get("layout", Layout.KIP30.value)))
+
+    @override
+    def reader(self, schema: StructType) -> Kip30Reader:
+        del schema
+        return Kip30Reader(ScanOptions.parse(self.options))
+
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> Kip30Writer:
+        if overwrite:
+            refuse_overwrite()
+        options = WriteOptions.parse(self.options)
+        check_columns(schema)
+        return Kip30Writer(options)
