@@ -16,6 +16,15 @@ from kip30.pipeline.source import SPAN_ROWS
 RESTORE = "restore"
 MIGRATE = "migrate"
 
+_BACKUPS = {
+    "zookeeper": "the commands `snapshot` and `restore` of ZooKeeper's admin server",
+    "etcd": "`etcdctl snapshot save` and `etcdutl snapshot restore`",
+    "consul": "`consul snapshot save` and `consul snapshot restore`, or `consul kv export` and"
+    " `consul kv import`",
+    "cassandra": "`nodetool snapshot` and `nodetool import`",
+}
+"""What puts records of any program back, by store: see docs/pipeline.md."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
@@ -81,7 +90,7 @@ class RestoreOptions:
         if self.rate is not None and not self.rate > 0:
             raise UsageError(f"a rate of {self.rate} writes a second: give more than 0")
         if _layout(self.source) is Layout.RAW and self.into is None:
-            raise UsageError(f"{self.source.text} is raw: --into NAMESPACE says where it goes")
+            raise UsageError(_needs_mapping(self.source))
         if _layout(self.source) is not Layout.RAW and self.into is not None:
             raise UsageError(f"{self.source.text} is not raw: its keys keep their namespaces")
         if self.moves and self.into is not None:
@@ -99,6 +108,16 @@ class RestoreOptions:
             require(self.target, Capability.FENCING)
         except UnsupportedError as error:
             raise UnsupportedError(f"{error}. With --no-fence it can be written to") from None
+
+
+def _needs_mapping(source: SnapshotEndpoint | StoreEndpoint) -> str:
+    """Return what to do with *source*, whose records are raw."""
+    advice = f"{source.text} is raw: --into NAMESPACE says which keys its records become"
+    if isinstance(source, StoreEndpoint):
+        return advice
+    store = read_manifest(source.folder).source.get("store", "")
+    tools = _BACKUPS.get(store, "the backup of the store itself")
+    return f"{advice}; nothing writes them back as they were: for that use {tools}"
 
 
 def _layout(source: SnapshotEndpoint | StoreEndpoint) -> Layout:

@@ -195,6 +195,25 @@ def test_what_a_store_does_not_offer(shell: Shell, words: tuple[str, ...], told:
     assert "`kip30 backends` lists" in result
 
 
+@pytest.mark.parametrize(
+    ("store", "tool"),
+    [
+        ("zookeeper", "`snapshot` and `restore` of ZooKeeper's admin server"),
+        ("etcd", "`etcdutl snapshot restore`"),
+        ("consul", "`consul snapshot restore`"),
+        ("cassandra", "`nodetool import`"),
+        ("of another package", "the backup of the store itself"),
+    ],
+)
+def test_the_backup_of_a_store_puts_raw_records_back(shell: Shell, store: str, tool: str) -> None:
+    source = {"layout": "raw", "under": "", "prefix": "", "is_tree": False, "store": store}
+    _run(shell.folder / "raw", done=True, facts=source)
+    told = _fails(shell, Status.USAGE, "restore", "raw", str(shell.properties), "--out", "run")
+    assert "raw is raw: --into NAMESPACE says which keys its records become" in told
+    assert "nothing writes them back as they were: for that use" in told
+    assert tool in told
+
+
 def test_raw_targets_are_not_supported(shell: Shell) -> None:
     other = _file(shell, "other.properties", "plugin.backend = embedded\n")
     told = _fails(
