@@ -5,6 +5,7 @@ whenever they use them. `installed` puts stand-ins into the namespaces of the mo
 and takes them out again, so nothing in the product changes.
 """
 
+import asyncio.selector_events
 import concurrent.futures._base
 import concurrent.futures.thread
 import gc
@@ -13,6 +14,7 @@ import queue
 import random
 import secrets
 import select
+import selectors
 import sys
 import threading
 import time
@@ -21,6 +23,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final, NamedTuple
+
+from typing_extensions import override
 
 from kip30_conformance.simulation import locks
 from kip30_conformance.simulation.present import clock, enter, found, leave, simulation
@@ -31,7 +35,12 @@ _EPOCH_SECONDS = 1.7e9
 _POLL_SECONDS = 0.01
 """How often real descriptors are looked at, by the virtual clock."""
 
-_LIBRARY: Final = (concurrent.futures._base, concurrent.futures.thread, uuid)  # noqa: SLF001
+_LIBRARY: Final = (
+    asyncio.selector_events,
+    concurrent.futures._base,  # noqa: SLF001
+    concurrent.futures.thread,
+    uuid,
+)
 """Modules of the standard library that run in the simulation too."""
 
 
@@ -51,6 +60,17 @@ class _Poll:
             if left <= 0:
                 return []
             simulation().park(left)
+        return ready
+
+
+class _Selector(selectors.DefaultSelector):
+    """Refuses to block, as an event loop does: all simulated threads would wait with it."""
+
+    @override
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout != 0:
+            raise RuntimeError("an event loop blocks all simulated threads: mark this real_time")
         return ready
 
 
@@ -171,6 +191,7 @@ def _stand_ins() -> list[tuple[ModuleType, _Module]]:
         (secrets, _Module(secrets, token_bytes=_random_bytes, token_hex=_random_hex)),
         (queue, _Module(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)),
         (select, _Module(select, poll=_Poll)),
+        (selectors, _Module(selectors, DefaultSelector=_Selector)),
     ]
 
 

@@ -1,5 +1,6 @@
 """Stand-ins: they do what the real ones do, for the threads of a simulation alone, and go away."""
 
+import asyncio
 import gc
 import queue
 import random
@@ -210,6 +211,21 @@ def test_futures_and_pools_of_the_standard_library_are_simulated() -> None:
     assert 1_100 <= run(work).now < 1_101
     assert results == [1]
     assert time.monotonic() - begun < 100
+
+
+def test_an_event_loop_is_refused_instead_of_blocking_all_threads() -> None:
+    refused: list[str] = []
+
+    async def waits() -> None:
+        await asyncio.sleep(3_600)
+
+    def work() -> None:
+        with pytest.raises(RuntimeError) as error:
+            asyncio.run(waits())
+        refused.append(str(error.value))
+
+    run(work)
+    assert "mark this real_time" in refused[0]
 
 
 def test_chance_is_that_of_the_seed() -> None:
