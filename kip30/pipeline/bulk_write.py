@@ -49,7 +49,7 @@ DELETED = "deleted"
 _UNREMARKABLE = frozenset({WriteOutcome.WRITTEN.value, WriteOutcome.SAME.value, DELETED, *SKIPPED})
 
 
-class Row(NamedTuple):
+class SourceRow(NamedTuple):
     """A record to create. One that has an outcome already is not written, and may lack the rest."""
 
     key: str
@@ -131,13 +131,15 @@ def write_records(
 ) -> Iterator[list[Decided]]:
     """Create the records of *batch*, or with *replaces* write them over any state of the key.
 
-    Its columns are the fields of `Row`.
+    Its columns are the fields of `SourceRow`.
     """
     columns = (column.to_pylist() for column in batch.columns)
-    yield write_rows(applier, [Row(*one) for one in zip(*columns, strict=True)], replaces=replaces)
+    yield write_rows(
+        applier, [SourceRow(*one) for one in zip(*columns, strict=True)], replaces=replaces
+    )
 
 
-def write_rows(applier: Applier, rows: Sequence[Row], *, replaces: bool) -> list[Decided]:
+def write_rows(applier: Applier, rows: Sequence[SourceRow], *, replaces: bool) -> list[Decided]:
     """Create *rows*, or with *replaces* write them over any state of the key.
 
     Raises:
@@ -177,11 +179,11 @@ class SnapshotRecords:
             for part in slices(read_whole(self.folder, file), _PART_BYTES):
                 yield write_rows(applier, self._rows(part), replaces=replaces)
 
-    def _rows(self, part: pa.Table) -> list[Row]:
+    def _rows(self, part: pa.Table) -> list[SourceRow]:
         names = ("key", "value", "version", "rejected")
         columns: list[list[Any]] = [part.column(name).to_pylist() for name in names]
         return [
-            Row(
+            SourceRow(
                 key=self._moved(key),
                 value=value,
                 source=f"{version['major']}.{version['minor']}",

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from typing_extensions import override
 
 from kip30.errors import UnavailableError, UsageError
-from kip30.pipeline.bulk_write import BulkWrite, Decided, Row, write_rows
+from kip30.pipeline.bulk_write import BulkWrite, Decided, SourceRow, write_rows
 from kip30.pipeline.job_errors import KeysNotWrittenError
 from kip30.pipeline.outcomes import OnConflict, WriteOutcome
 from kip30.pipeline.report import MOST_FINDINGS
@@ -192,17 +192,17 @@ def _require_certain(decided: Sequence[Decided]) -> None:
         )
 
 
-def _rows(batch: pa.RecordBatch) -> list[Row]:
+def _rows(batch: pa.RecordBatch) -> list[SourceRow]:
     columns: list[list[Any]] = [batch.column(name).to_pylist() for name in ("key", "value")]
     return [_row(key, value) for key, value in zip(*columns, strict=True)]
 
 
-def _row(key: str | None, value: bytes | str | None) -> Row:
+def _row(key: str | None, value: bytes | str | None) -> SourceRow:
     rejected = WriteOutcome.REJECTED.value
     if key is None:
-        return Row("", b"", "", rejected, "the key is null")
+        return SourceRow("", b"", "", rejected, "the key is null")
     if value is None:
-        return Row(key, b"", "", rejected, "the value is null, and no key is deleted")
+        return SourceRow(key, b"", "", rejected, "the value is null, and no key is deleted")
     data = value.encode() if isinstance(value, str) else value
     # A DataFrame has no versions. The data tells two states of a key apart.
-    return Row(key, data, blake2b(data, digest_size=_STATE_BYTES).hexdigest(), None, "")
+    return SourceRow(key, data, blake2b(data, digest_size=_STATE_BYTES).hexdigest(), None, "")

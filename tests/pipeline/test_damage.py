@@ -3,7 +3,7 @@
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from kip30 import StoreError
 from kip30.pipeline import diff, feed, repair, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
 from kip30.pipeline.feed_journal import Journal
+from kip30.pipeline.journal_rows import JournalPosition, JournalRow
 from kip30.pipeline.manifest import MANIFEST_NAME
 from kip30.pipeline.report import JobEnding
 from kip30.pipeline.run_checks import verify
@@ -158,8 +159,8 @@ def test_a_segment_of_a_feed_is_not_applied_if_it_is_damaged(
     fill(source, {f"n/k{number}": b"v" * 4000 for number in range(20)})
     append = Journal.append
 
-    def damaged(self: Journal, *words: object) -> None:
-        append(self, *words)  # type: ignore[arg-type]  as it was called
+    def damaged(self: Journal, entries: Sequence[JournalRow], mark: JournalPosition) -> None:
+        append(self, entries, mark)
         file = self.file_of(self.segment)
         data = file.read_bytes()
         file.write_bytes(with_flipped_bit(data, len(data) // 3))

@@ -9,14 +9,14 @@ LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 
 
 def test_the_page_links_to_addresses_alone() -> None:
-    page = metadata("kip30").get_payload()
+    page = metadata("kip30")["Description"]
     targets = [target for _, target in LINK.findall(page)]
     assert targets
     assert all(target.startswith("https://") for target in targets)
 
 
 def test_the_page_names_each_file_to_which_the_readme_links() -> None:
-    page = metadata("kip30").get_payload()
+    page = metadata("kip30")["Description"]
     links = [target.partition("#") for _, target in LINK.findall(README.read_text())]
     files = {file for file, _, _ in links if file and "://" not in file}
     assert files
@@ -25,6 +25,6 @@ def test_the_page_names_each_file_to_which_the_readme_links() -> None:
 
 
 def test_extras_are_installed_by_name() -> None:
-    page = metadata("kip30").get_payload()
+    page = metadata("kip30")["Description"]
     assert "pip install 'kip30[etcd]'" in page
     assert "'.[" not in page
