@@ -210,13 +210,13 @@ def job_options(command: Callable[..., R]) -> Callable[..., R]:
         "--conf",
         metavar="KEY=VALUE",
         multiple=True,
-        help="A setting of Spark's, such as spark.driver.memory=2g, over those of the file.",
+        help="A setting of Spark's, such as spark.driver.memory=2g; it wins over the file.",
     )
     @click.option(
         "--properties-file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Settings of Spark's, in the format of spark-submit's --properties-file.",
+        help="File with settings of Spark's, in the format of spark-submit's --properties-file.",
     )
     @_output.as_json
     @opens_store
