@@ -5,7 +5,6 @@ the seed draws, where it takes a lock. When no thread can run the clock jumps to
 the same seed gives the same run, however busy the machine is.
 """
 
-import heapq
 import itertools
 import random
 import zlib
@@ -14,6 +13,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import greenlet
+
+from kip30_conformance.simulation.timers import Timers
 
 _STEP_SECONDS = 20e-6
 """A thread takes up to so long, by the virtual clock, each time that it runs."""
@@ -52,7 +53,7 @@ class SimulatedProcess:
 
     def next_ident(self) -> int:
         """Return a number for a thread, which no other thread of any process has had."""
-        return zlib.crc32(self.name.encode()) << 16 | next(self._numbers)
+        return zlib.crc32(self.name.encode()) << 32 | next(self._numbers)
 
 
 class SimulatedThread:
@@ -137,7 +138,7 @@ class Simulation:
         self._interruptions = interruptions
         self._ready: list[SimulatedThread] = []
         self._threads: dict[SimulatedThread, None] = {}  # keys alone: those that are not done
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers = Timers()
         self._tickets = itertools.count()
         self._has_ended = False
 
@@ -145,7 +146,7 @@ class Simulation:
 
     def at(self, moment: float, event: Callable[[], None]) -> None:
         """Call *event* at the virtual time *moment*, or at once if that has passed."""
-        heapq.heappush(self._timers, (moment, next(self._tickets), event))
+        self._timers.add(moment, event)
 
     def kill(self, process: SimulatedProcess) -> None:
         """Let no thread of *process* run any more."""
@@ -178,7 +179,7 @@ class Simulation:
         return list(self._threads)
 
     def forget(self, thread: SimulatedThread) -> None:
-        """Let those go on who wait for the end of *thread*, which is done."""
+        """Wake the threads that join *thread*, which is done."""
         self._threads.pop(thread, None)
         for joiner in thread.joiners:
             self.unpark(joiner)
@@ -228,7 +229,7 @@ class Simulation:
     def give_way(self) -> None:
         """Let another thread run here, if chance wants it."""
         thread = self.current
-        if thread is None or not self._interruptions:
+        if thread is None or not self._interruptions or self._has_ended:
             return
         if self.chance.random() < self._interruptions:
             self._ready.append(thread)
@@ -237,31 +238,35 @@ class Simulation:
     def _time_out(self, thread: SimulatedThread, seconds: float) -> None:
         parking = thread.parkings
 
+        def is_parked() -> bool:
+            return thread.is_parked and thread.parkings == parking
+
         def wake() -> None:
-            if thread.is_parked and thread.parkings == parking:
+            if is_parked():
                 thread.has_timed_out = True
                 self.unpark(thread)
 
-        self.at(self.now + seconds, wake)
+        self._timers.add(self.now + seconds, wake, is_parked)
 
     # -- the loop
 
     def run(self, until: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Run threads and events until that virtual time, or until *is_over* says so.
+        """Run threads and events until that virtual time, or until *is_over* returns true.
 
         Raises:
             StuckError: No thread can run any more.
         """
         while True:
-            while self._timers and self._timers[0][0] <= self.now:
-                heapq.heappop(self._timers)[2]()
+            self._timers.call_due(self.now)
             if self.now >= until or is_over():
                 return
             thread = self._next()
             if thread is not None:
                 self._switch_to(thread)
-            elif self._timers:
-                self.now = max(self.now, min(self._timers[0][0], until))
+                continue
+            moment = self._timers.next_moment()
+            if moment is not None:
+                self.now = max(self.now, min(moment, until))
             elif any(not one.process.is_dead for one in self._threads):
                 raise StuckError(f"all threads wait for each other at {self.now:.3f} s")
             else:
@@ -281,17 +286,25 @@ class Simulation:
         self.switches += 1
         self.now += _STEP_SECONDS * self.chance.random()
         self.trace = zlib.crc32(b"%d %d" % (thread.ident, int(self.now * 1e9)), self.trace)
-        self.current = thread
-        thread.greenlet.switch()
-        self.current = None
+        try:
+            self._ready.remove(thread)
+            self.current = thread
+            thread.greenlet.switch()
+        except BaseException:  # of a signal's handler, here or before the switch
+            self._keep(thread)
+            raise
+        finally:
+            self.current = None
+
+    def _keep(self, thread: SimulatedThread) -> None:
+        """Let *thread* run again if it would be lost, neither ready nor parked."""
+        if not (thread.is_done or thread.is_parked or thread in self._ready):
+            self._ready.append(thread)
 
     def _next(self) -> SimulatedThread | None:
-        """Take one of the threads that can run."""
-        runnable = [number for number, one in enumerate(self._ready) if not one.process.is_paused]
-        while runnable:
-            number = runnable[self.chance.randrange(len(runnable))] if runnable[1:] else runnable[0]
-            thread = self._ready.pop(number)
-            if not (thread.is_done or thread.process.is_dead):
-                return thread
-            runnable = [n for n, one in enumerate(self._ready) if not one.process.is_paused]
-        return None
+        """Return one of the threads that can run."""
+        self._ready = [one for one in self._ready if not (one.is_done or one.process.is_dead)]
+        runnable = [one for one in self._ready if not one.process.is_paused]
+        if not runnable:
+            return None
+        return runnable[self.chance.randrange(len(runnable))] if runnable[1:] else runnable[0]

@@ -80,8 +80,12 @@ class Thread:
         if thread is present.current:
             raise RuntimeError("cannot join current thread")
         if not thread.is_done and present.current is not None:
-            thread.joiners.append(present.current)
-            present.park(timeout)
+            joiner = present.current
+            thread.joiners.append(joiner)
+            try:
+                present.park(timeout)
+            finally:  # lest the end of the thread wakes it out of a later wait
+                thread.joiners.remove(joiner)
 
     @property
     def ident(self) -> int | None:

@@ -9,9 +9,10 @@ from math import inf
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from kip30.runtime import dispatcher
-from kip30_conformance.simulation import locks, threads
+from kip30_conformance.simulation import locks, present, threads
 from kip30_conformance.simulation.scheduler import SimulatedProcess, Simulation, StuckError
 from kip30_conformance.simulation.stand_ins import installed
 
@@ -19,6 +20,10 @@ from kip30_conformance.simulation.stand_ins import installed
 def sleep(seconds: float) -> None:
     core: Any = dispatcher
     core.time.sleep(seconds)
+
+
+def simulation_now() -> float:
+    return present.simulation().now
 
 
 def after(seconds: float, call: Callable[[], object]) -> Callable[[], None]:
@@ -167,6 +172,87 @@ def test_an_interruption_strikes_where_a_thread_has_given_way() -> None:
         )
         simulation.run(1.0)
     assert [type(error) for error in told] == [KeyboardInterrupt]
+
+
+class HandlerError(Exception):
+    """Raised by a handler of a signal."""
+
+
+@pytest.mark.parametrize("place", ["_ready", "current", "chance"])
+def test_a_signal_in_the_scheduler_loses_no_thread(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """It raises where the scheduler sets, or looks for, what it needs for a switch."""
+    simulation, done = Simulation(1), list[str]()
+    with installed(simulation):
+        process = SimulatedProcess(simulation, "p")
+        for name in "abc":
+            simulation.spawn(process, name, after(1, lambda name=name: done.append(name)))
+        strikes = iter([False] * 4 + [True] + [False] * 1_000)
+
+        def strike(_simulation: Simulation, name: str) -> None:
+            if name == place and next(strikes):
+                raise HandlerError
+
+        watched = watching(strike)
+        monkeypatch.setattr(simulation, "__class__", watched)
+        with pytest.raises(HandlerError):
+            simulation.run(10.0)
+        simulation.run(10.0)
+    assert sorted(done) == ["a", "b", "c"]
+
+
+def watching(look: Callable[[Simulation, str], None]) -> type[Simulation]:
+    """Return a kind of simulation that calls *look* whenever the scheduler uses an attribute."""
+
+    class Watched(Simulation):
+        @override
+        def __getattribute__(self, name: str) -> Any:
+            if object.__getattribute__(self, "current") is None:
+                look(self, name)
+            return super().__getattribute__(name)
+
+        @override
+        def __setattr__(self, name: str, value: object) -> None:
+            if object.__getattribute__(self, "current") is None:
+                look(self, name)
+            super().__setattr__(name, value)
+
+    return Watched
+
+
+def test_a_join_that_times_out_wakes_nobody_later() -> None:
+    woken: list[float] = []
+
+    def main() -> None:
+        thread = threads.Thread(target=sleep, args=(50.0,))
+        thread.start()
+        thread.join(1.0)
+        sleep(100.0)
+        woken.append(simulation_now())
+
+    run(main)
+    assert 101 <= woken[0] < 102
+
+
+def test_a_wait_that_was_notified_delays_no_deadlock() -> None:
+    changed = locks.SimulatedCondition()
+
+    def wait() -> None:
+        with changed:
+            changed.wait(3_600)
+        locks.SimulatedEvent().wait()
+
+    def main() -> None:
+        waiter = threads.Thread(target=wait)
+        waiter.start()
+        sleep(1.0)
+        with changed:
+            changed.notify()
+        waiter.join()
+
+    with pytest.raises(StuckError, match=r"wait for each other at 1\.\d+ s"):
+        run(main)
 
 
 def test_what_is_done_is_forgotten() -> None:
