@@ -10,9 +10,9 @@ from kip30.driver.scanning import Layout
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.bulk_write import OUTCOMES
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint
-from kip30.pipeline.feed_options import JOB
 from kip30.pipeline.feed_sinks import OUT
 from kip30.pipeline.journal_rows import journal_schema
+from kip30.pipeline.manifest import FEED_JOB
 from kip30.pipeline.run_directory import read_manifest
 from kip30.pipeline.session import register
 from kip30.pipeline.snapshot_files import SnapshotFiles
@@ -49,7 +49,7 @@ def changes(spark: SparkSession, folder: str | Path) -> DataFrame:
         UsageError: It is one of another job, or of a feed into a store.
     """
     manifest = read_manifest(Path(folder))
-    if manifest.job != JOB or manifest.arguments["target"] is not None:
+    if manifest.job != FEED_JOB or manifest.arguments["target"] is not None:
         raise UsageError(f"{folder} is no run of a feed into files")
     is_mapped = manifest.arguments["into"] is not None
     layout = Layout.KIP30 if is_mapped else Layout(manifest.source["layout"])

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from typing_extensions import override
 
 from kip30.driver.scanning import Layout, Span
-from kip30.errors import UsageError
+from kip30.errors import StoreError, UsageError
 from kip30.pipeline.comparison import comparable, compared_columns
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest
@@ -218,7 +218,7 @@ class LiveSide(DiffSide):
     def read(self, progress: Progress) -> None:
         manifest = self._run.manifest
         if manifest.counts:
-            verify_files(self._run.path, manifest)
+            self._verify()
             return
         progress.begin(manifest)
         run_waves(self._run, self._wave, slots(self._spark), progress)
@@ -229,6 +229,17 @@ class LiveSide(DiffSide):
     @override
     def close(self) -> None:
         self._run.close()
+
+    def _verify(self) -> None:
+        """Verify a side that was read before. Its position may be lost, so no part is read again.
+
+        Raises:
+            StoreError: A file is missing or was changed.
+        """
+        try:
+            verify_files(self._run.path, self._run.manifest)
+        except StoreError as error:
+            raise StoreError(f"{error}: compare again, with another --out") from error
 
     def _wave(self, number: int, spans: Sequence[Span]) -> WaveResult:
         is_raw = self.layout is Layout.RAW

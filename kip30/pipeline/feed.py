@@ -10,13 +10,14 @@ from pyspark.sql import SparkSession
 from kip30.driver.scanning import ScanDriver
 from kip30.errors import ConfigError, Kip30Error, UnavailableError
 from kip30.pipeline.feed_journal import Journal
-from kip30.pipeline.feed_options import JOB, FeedOptions, resumed
+from kip30.pipeline.feed_options import FeedOptions, resumed
 from kip30.pipeline.feed_sinks import OUT, FilesSink, Sink, StoreSink
 from kip30.pipeline.feed_start import Baseline
 from kip30.pipeline.job_errors import JobFailedError
 from kip30.pipeline.journal_consumer import MOST_SEGMENTS, POSITIONS, JournalConsumer
 from kip30.pipeline.journal_rows import JournalPosition
 from kip30.pipeline.known_keys import KnownKeys
+from kip30.pipeline.manifest import FEED_JOB
 from kip30.pipeline.mapped_scanner import MappedScanner
 from kip30.pipeline.progress import FeedProgress, NoProgress, Progress
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
@@ -28,7 +29,7 @@ from kip30.pipeline.target_store import note_target
 from kip30.pipeline.wakeup import Wakeup, set_by_interrupt
 from kip30.runtime.resolution import scanner
 
-__all__ = ["JOB", "FeedOptions", "run"]
+__all__ = ["FeedOptions", "run"]
 
 _FILES_SECONDS = 60.0
 _LEAST_DELETIONS, _DELETED_PART = 100, 10
@@ -71,7 +72,7 @@ def run(
             options.after, options.source, options.into
         )  # which raises before the folder is made
     with (
-        RunDirectory(options.out, JOB, arguments, resume=options.resume) as directory,
+        RunDirectory(options.out, FEED_JOB, arguments, resume=options.resume) as directory,
         set_by_interrupt(stop),
     ):
         return _Feed(spark, options, directory, progress or NoProgress(), stop).run()

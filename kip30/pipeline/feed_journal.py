@@ -40,7 +40,7 @@ class Journal:
         """Open the journal in *folder*, or begin one.
 
         Raises:
-            StoreError: The last segment is damaged.
+            StoreError: The last segment is damaged, and nothing was noted after it.
         """
         self._folder = folder
         self.schema: pa.Schema = journal_schema(layout)
@@ -67,12 +67,13 @@ class Journal:
             raise StoreError(f"segment {segment} is missing in {self._folder}") from None
 
     def rows_of(self, segment: int) -> int:
-        """Return how many rows *segment* has, once all are read: Spark would not notice damage.
+        """Return how many rows *segment* has. Its checksum is verified: Spark notices no damage.
 
         Raises:
             StoreError: It is not there, or damaged.
         """
-        return len(self._read(segment))
+        rows: int = pq.read_metadata(pa.BufferReader(self._whole(segment))).num_rows
+        return rows
 
     def append(self, entries: Sequence[JournalRow], mark: JournalPosition) -> None:
         """Make *entries* and the mark behind them last; the numbers of *mark* are filled in."""
@@ -119,25 +120,29 @@ class Journal:
         """Delete all segments before *segment* but the last one, which has the mark."""
         end = min(segment, self.segment)
         for number in range(self._first, end):
-            if (file := self._files.pop(number, None)) is not None:
+            if (file := self._files.get(number)) is not None:
                 file.unlink(missing_ok=True)
+                del self._files[number]
         self._first = max(self._first, end)
 
     def _read(self, segment: int, columns: list[str] | None = None) -> pa.Table:
+        return pq.read_table(pa.BufferReader(self._whole(segment)), columns=columns)
+
+    def _whole(self, segment: int) -> bytes:
         file = self.file_of(segment)
         try:
             data = file.read_bytes()
-            if checksum(data) == file.stem.partition("-")[2]:
-                return pq.read_table(pa.BufferReader(data), columns=columns)
-        except (OSError, pa.ArrowException) as error:
+        except OSError as error:
             raise StoreError(f"segment {file} cannot be read: {error}") from error
-        raise StoreError(f"segment {file} is damaged: its checksum differs")
+        if checksum(data) != file.stem.partition("-")[2]:
+            raise StoreError(f"segment {file} is damaged: its checksum differs")
+        return data
 
     def _noted(self) -> JournalPosition | None:
         """Return what was noted after the last segment; None if that is damaged, too."""
         with suppress(FileNotFoundError):
-            seal, _, text = (self._folder / _REACHED).read_bytes().partition(b"\n")
-            if seal == checksum(text).encode():
+            written, _, text = (self._folder / _REACHED).read_bytes().partition(b"\n")
+            if written == checksum(text).encode():
                 found = json.loads(text)
                 if found["segment"] == self.segment:
                     return JournalPosition.of_json(found["mark"])

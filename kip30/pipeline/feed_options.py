@@ -9,11 +9,10 @@ from kip30.driver.scanning import Layout
 from kip30.errors import UsageError
 from kip30.names import check_namespace
 from kip30.pipeline.endpoints import StoreEndpoint, require
-from kip30.pipeline.manifest import MANIFEST_NAME
+from kip30.pipeline.manifest import FEED_JOB, MANIFEST_NAME
 from kip30.pipeline.run_directory import read_manifest
 from kip30.runtime.resolution import Resolved
 
-JOB = "feed"
 INTERVAL_SECONDS = 10.0
 _SHORTEST_INTERVAL = 1.0
 
@@ -62,7 +61,7 @@ class FeedOptions:
     rate: float | None = None
     accept_stores: tuple[str, ...] = ()
 
-    job: ClassVar[str] = JOB
+    job: ClassVar[str] = FEED_JOB
 
     def arguments(self) -> dict[str, Any]:
         """Return what decides the result; `after` as it was when the run began."""

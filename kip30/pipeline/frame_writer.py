@@ -121,7 +121,7 @@ class WriteResult(WriterCommitMessage):
 
     @classmethod
     def of(cls, decided: Sequence[Decided]) -> "WriteResult":
-        """Return what *decided* come to."""
+        """Return the result of *decided*."""
         findings = [one for one in decided if one.outcome in _TO_LOOK_AT]
         return cls(Counter(one.outcome for one in decided), tuple(findings[:MOST_FINDINGS]))
 

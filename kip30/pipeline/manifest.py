@@ -16,10 +16,14 @@ from kip30.pipeline.checksums import checksum
 MANIFEST_NAME = "manifest.json"
 FORMAT = 3
 """1 had no checksums, 2 had none of the plan and of the manifest."""
+_HEAD_LINES = 3
+_END = "\n}"
 SNAPSHOT_JOB = "snapshot"
 """The job whose run is a snapshot."""
 SNAPSHOT_FOLDER = "snapshot"
 """Where the run of another job has the run of a snapshot that it takes itself."""
+FEED_JOB = "feed"
+"""The job whose run is never done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,8 @@ class Manifest:
             found = json.loads(text)
             number = found.pop("format")
             if number == FORMAT:
-                _check_sum(found)
+                del found["checksum"]
+                _verify_checksum(text)
                 _check_kinds(found)
                 waves: Any = [_wave(one) for one in found["waves"]]
                 return cls(**(found | {"waves": waves}))
@@ -157,16 +162,19 @@ class Manifest:
 
 
 def with_checksum(fields: Mapping[str, Any]) -> str:
-    """Return the text of a manifest with *fields*."""
-    return json.dumps({"format": FORMAT, "checksum": _checksum(fields), **fields}, indent=1)
+    """Return the text of a manifest with *fields*.
+
+    Its first lines are the format and the checksum of all lines after them.
+    """
+    _, rest = json.dumps(fields, indent=1).split("\n", 1)
+    head = json.dumps({"format": FORMAT, "checksum": checksum(rest.encode())}, indent=1)
+    return f"{head[: -len(_END)]},\n{rest}"
 
 
-def _checksum(fields: Mapping[str, Any]) -> str:
-    return checksum(json.dumps(fields, sort_keys=True).encode())
-
-
-def _check_sum(found: dict[str, Any]) -> None:
-    if found.pop("checksum") != _checksum(found):
+def _verify_checksum(text: str) -> None:
+    """Compare the text, because a digit may change and the number stay the same."""
+    *head, rest = text.split("\n", _HEAD_LINES)
+    if len(head) != _HEAD_LINES or head[-1] != f' "checksum": "{checksum(rest.encode())}",':
         raise ValueError("its checksum differs")
 
 
@@ -179,7 +187,7 @@ def _wave(found: dict[str, Any]) -> Wave:
     return Wave(**(found | parts))
 
 
-def _file(name: str, size: int, checksum: str) -> DataFile:
+def _file(name: str, size: int, checksum: str) -> DataFile:  # as the fields are named
     """Return a file, which must be below the run directory: manifests may come from others."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts:

@@ -5,9 +5,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kip30.errors import UsageError
-from kip30.pipeline.manifest import MANIFEST_NAME, SNAPSHOT_FOLDER
-from kip30.pipeline.run_directory import file_damage, process_in, read_manifest, read_spans
+from kip30.errors import StoreError, UsageError
+from kip30.pipeline.manifest import (
+    FEED_JOB,
+    MANIFEST_NAME,
+    SNAPSHOT_FOLDER,
+    Manifest,
+)
+from kip30.pipeline.run_directory import (
+    PLAN_NAME,
+    file_damage,
+    process_in,
+    read_manifest,
+    read_spans,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +40,37 @@ def verify(folder: Path) -> Iterator[CheckedFile]:
     """Yield each file of the run in *folder*, and of runs that are parts of it, once it is read.
 
     Raises:
-        UsageError: It is not complete.
-        StoreError: A manifest or a plan is missing or damaged.
+        UsageError: It is not complete, or of a feed, which verifies its journal as it applies it.
+        StoreError: The manifest of the run is missing or damaged.
     """
     manifest = read_manifest(folder)
+    if manifest.job == FEED_JOB:
+        raise UsageError(f"{folder} is a run of {FEED_JOB}: it verifies its files as it goes on")
     if not manifest.done:
         raise UsageError(f"{folder} is not done: finish it with --resume")
-    parts = sorted(one.parent for one in folder.glob(f"*/{MANIFEST_NAME}"))
-    runs = [(folder, manifest), *((part, read_manifest(part)) for part in parts)]
-    for place, one in runs:
-        if one.planned is not None:
-            read_spans(place, one)
-        for wave in one.waves:
-            for file in wave.files:
-                path = place / file.name
-                yield CheckedFile(path, file.size, file_damage(place, wave, file))
+    yield from _files_of(folder, manifest)
+    for part in sorted(folder.glob(f"*/{MANIFEST_NAME}")):
+        yield from _part(part.parent)
+
+
+def _part(folder: Path) -> Iterator[CheckedFile]:
+    try:
+        manifest = read_manifest(folder)
+    except StoreError as error:
+        yield CheckedFile(folder / MANIFEST_NAME, 0, str(error))
+    else:
+        yield from _files_of(folder, manifest)
+
+
+def _files_of(folder: Path, manifest: Manifest) -> Iterator[CheckedFile]:
+    try:
+        if manifest.planned is not None:
+            read_spans(folder, manifest)
+    except StoreError as error:
+        yield CheckedFile(folder / PLAN_NAME, 0, str(error))
+    for wave in manifest.waves:
+        for file in wave.files:
+            yield CheckedFile(folder / file.name, file.size, file_damage(folder, wave, file))
 
 
 def status(folder: Path) -> dict[str, Any]:

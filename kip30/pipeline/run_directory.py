@@ -23,7 +23,7 @@ from kip30.pipeline.checksums import checksum, checksum_of
 from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest, Wave
 
 _LOCK_NAME = "lock"
-_PLAN_NAME = "plan.jsonl"
+PLAN_NAME = "plan.jsonl"
 _LEFT_BY_A_BEGINNING = {_LOCK_NAME, f"{MANIFEST_NAME}.new"}
 _UUID_TIME_BITS = 80
 
@@ -91,7 +91,7 @@ class RunDirectory(Closeable):
         """Keep the plan for waves to come and for resumes."""
         lines = [json.dumps([b64encode(span.token).decode(), span.rows]) for span in spans]
         text = "".join(f"{line}\n" for line in lines)
-        write_whole(self.path / _PLAN_NAME, text)
+        write_whole(self.path / PLAN_NAME, text)
         self.manifest.planned = len(lines)
         self.manifest.plan_checksum = checksum(text.encode())
         self.save()
@@ -159,7 +159,7 @@ def read_spans(folder: Path, manifest: Manifest) -> list[Span]:
     Raises:
         StoreError: It cannot be read, or is not as it was.
     """
-    file = folder / _PLAN_NAME
+    file = folder / PLAN_NAME
     try:
         text = file.read_bytes()
     except OSError as error:

@@ -230,8 +230,9 @@ class Candidacy:
         A cancelled future is dropped. The caller holds the lock of the campaign.
         """
         future: Future[Leadership | None] = Future()
-        self.waiting[future] = None
-        future.add_done_callback(lambda done: self.waiting.pop(done, None))
+        waiting = self.waiting  # alone: a future may outlive the candidacy
+        waiting[future] = None
+        future.add_done_callback(lambda done: waiting.pop(done, None))
         return future
 
     def answer_waiting(self, term: Leadership | None) -> None:

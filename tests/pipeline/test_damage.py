@@ -1,6 +1,5 @@
 """A bit that changes anywhere in a run is found by whatever reads it next, and named."""
 
-import os
 import random
 import shutil
 from collections.abc import Callable, Sequence
@@ -9,15 +8,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kip30 import StoreError
+from kip30 import StoreError, UsageError
+from kip30.driver.scanning import Layout, Position
 from kip30.pipeline import diff, feed, repair, restore_and_migrate, snapshot
 from kip30.pipeline.endpoints import SnapshotEndpoint, parse_endpoint, target_endpoint
 from kip30.pipeline.feed_journal import Journal
 from kip30.pipeline.journal_rows import JournalPosition, JournalRow
-from kip30.pipeline.manifest import MANIFEST_NAME
+from kip30.pipeline.manifest import MANIFEST_NAME, DataFile
 from kip30.pipeline.report import JobEnding
 from kip30.pipeline.run_checks import verify
-from kip30.pipeline.run_directory import read_manifest
+from kip30.pipeline.run_directory import RunDirectory, read_manifest
 
 from .manifests import edit_manifest
 from .stores import contents, fill
@@ -25,7 +25,7 @@ from .test_restore import embedded, endpoint
 
 PLACES = 200
 CHANCE = random.Random(1)  # noqa: S311  where bits change
-LEFT = {f"n/k{number:03}": os.urandom(40) for number in range(60)}
+LEFT = {f"n/k{number:03}": CHANCE.randbytes(40) for number in range(60)}
 RIGHT = {f"n/k{number:03}": b"other" for number in range(50, 70)}
 
 
@@ -150,6 +150,52 @@ def test_a_diff_that_goes_on_compares_no_damaged_side(
     report = diff.run(spark, options)
     assert report.ending is JobEnding.INCOMPLETE
     assert str(file) in report.reason
+
+
+def test_what_spark_has_written_is_read_back(
+    spark: SparkSession, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files_in = RunDirectory.files_in
+
+    def damaged(self: RunDirectory, folder: Path) -> tuple[DataFile, ...]:
+        for file in folder.glob("*.parquet"):
+            file.write_bytes(with_flipped_bit(file.read_bytes(), 40))
+        return files_in(self, folder)
+
+    monkeypatch.setattr(RunDirectory, "files_in", damaged)
+    options = repair.RepairOptions(diff=runs / "diff.run", out=tmp_path / "out")
+    with pytest.raises(StoreError, match="cannot be read back"):
+        repair.run(spark, options)
+
+
+def test_a_damaged_note_of_a_journal_is_forgotten(tmp_path: Path) -> None:
+    """The position of the last segment counts then, and changes are read once more."""
+    journal = Journal(tmp_path, Layout.KIP30)
+    first, later = (JournalPosition(at=Position("s", at)) for at in ("100", "108"))
+    journal.append([], first)
+    journal.note(later)
+    noted = Journal(tmp_path, Layout.KIP30).mark
+    assert noted is not None
+    assert noted.at == later.at
+    file = tmp_path / "reached.json"
+    file.write_text(file.read_text().replace("108", "109"))
+    known = Journal(tmp_path, Layout.KIP30).mark
+    assert known is not None
+    assert known.at == first.at
+
+
+def test_a_run_without_files_of_its_own_is_not_verified(
+    spark: SparkSession, runs: Path, tmp_path: Path
+) -> None:
+    options = feed.FeedOptions(
+        source=endpoint(runs / "left.properties"),
+        target=None,
+        out=tmp_path / "out",
+        once=True,
+    )
+    feed.run(spark, options)
+    with pytest.raises(UsageError, match="a run of feed"):
+        list(verify(tmp_path / "out"))
 
 
 def test_a_segment_of_a_feed_is_not_applied_if_it_is_damaged(

@@ -31,7 +31,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -188,8 +188,11 @@ class Transaction:
     def remove_files(self) -> None:
         """Remove the files, after the commit. One that cannot be removed stays."""
         for file in self._obsolete:
-            with suppress(OSError):
+            try:
                 Path(file).unlink()
+            except OSError as error:
+                if raised_by_program(error):
+                    raise
 
 
 class Database:

@@ -112,11 +112,12 @@ class SessionLiveness:
 
     def sweep(self, transaction: Transaction) -> None:
         """End all dead sessions, and remove the files of those that died while being opened."""
-        sessions = {row[0] for row in transaction.execute(_SESSIONS)}
+        sessions = [row[0] for row in transaction.execute(_SESSIONS)]
         self.end_dead(transaction, sessions)
+        known = set(sessions)
         for file in self._folder.glob("*.lock"):
             # Within the transaction, because the process that makes it may open a session next.
-            if file.stem not in sessions and not self._locks.is_held(str(file)):
+            if file.stem not in known and not self._locks.is_held(str(file)):
                 file.unlink(missing_ok=True)
 
 

@@ -122,6 +122,8 @@ class Sessions:
     def renew(self) -> None:
         """Renew the session if that is due. Takes `_RENEWAL_PATIENCE` seconds at the most.
 
+        It takes up to an operation timeout, once, to end a session whose lock file was removed.
+
         Raises:
             sqlite3.OperationalError: Another process was writing (`is_busy`). Retry soon.
             UnavailableError: Another thread was waiting for that process. Retry soon.
@@ -326,7 +328,7 @@ class Sessions:
         self.end(session, self._why_without_file(session), backoff)
 
     def _why_without_file(self, session: Session) -> str:
-        """Return why *session* has no lock file: whoever ends a session removes it last."""
+        """Return why *session* has no lock file, which is removed after the row of a session."""
         with suppress(Kip30Error, sqlite3.Error, OSError):
             held = partial(self.holds, ident=session.ident)
             if not self._database.read(held, LockBackoff(_RENEWAL_PATIENCE)):

@@ -16,8 +16,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGALRM)
 class FirstThread:
     """Runs one function to its end, with all threads that it starts.
 
-    A signal strikes whichever simulated thread runs. What its handler raises, that thread may log
-    before it goes on; or it may be the one that blocks. So it is raised there and on this one.
+    A signal strikes any simulated thread. That thread may log the exception of the handler and
+    continue, or it may be the one that blocks. So the exception is raised there and on this one.
     """
 
     def __init__(self, simulation: Simulation, function: Callable[[], object]) -> None:

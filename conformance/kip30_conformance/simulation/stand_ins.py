@@ -268,8 +268,8 @@ _places: Final = _Places()
 def installed(entered: Simulation, prefixes: tuple[str, ...] = ("kip30",)) -> Generator[Simulation]:
     """Let modules whose names *prefixes* begin run in *entered* for the duration of a block.
 
-    What is put in place is taken out again, whatever ends the block, and the threads end. Garbage
-    is not collected meanwhile: finalizers would run at moments that no seed decides.
+    All stand-ins are removed at the end of the block, also after an exception, and the threads end.
+    Garbage is not collected meanwhile: finalizers would run at moments that no seed decides.
     """
     places, collects = _places.of(prefixes), gc.isenabled()
     enter(entered)

@@ -38,10 +38,10 @@ _PACKAGES = ("kip30.runtime", "kip30.driver", "kip30.recipes", "kip30_backends.e
 
 
 class _Totals(NamedTuple):
-    """What all tests took.
+    """The time of all tests.
 
     Attributes:
-        tests: How many they were.
+        tests: How many there were.
         virtual: Seconds by the virtual clock.
         processor: Seconds of the processor.
         trace: A digest of which thread ran when: the same whenever the same tests run.
@@ -62,7 +62,6 @@ class VirtualTime:
         self._seed = seed
         self._prefixes = tuple(prefixes)
         self._totals = _Totals()
-        self._late: list[str] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Import what tests in virtual time may need."""
@@ -90,7 +89,7 @@ class VirtualTime:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Tell how to repeat a failure; fail a test of which a part ran in real time."""
+        """Report how to repeat a failure; fail a test of which a part ran in real time."""
         if not self._is_virtual(item):
             return (yield)
         if call.when == "setup":

@@ -134,7 +134,7 @@ READING: dict[str, Mutant] = {
     ),
     "P38-a-changed-manifest-is-read": mutant(
         "tests/unit/pipeline/test_manifest.py::test_any_change_of_a_manifest_is_found",
-        ("manifest.py", "!= _checksum(found):", "is None:"),
+        ("manifest.py", "                _verify_checksum(text)\n", ""),
     ),
     "P38-a-changed-plan-is-followed": mutant(
         "tests/unit/pipeline/test_run_directory.py::test_a_damaged_plan",
@@ -146,7 +146,7 @@ READING: dict[str, Mutant] = {
     ),
     "P38-a-changed-segment-is-applied": mutant(
         "tests/pipeline/test_damage.py::test_a_segment_of_a_feed_is_not_applied_if_it_is_damaged",
-        ("feed_journal.py", 'if checksum(data) == file.stem.partition("-")[2]:', "if data:"),
+        ("feed_journal.py", 'if checksum(data) != file.stem.partition("-")[2]:', "if not data:"),
     ),
     "P38-newer-manifests-are-read": mutant(
         "tests/unit/pipeline/test_manifest.py::test_a_newer_format",

@@ -20,6 +20,7 @@ from kip30.names import Key
 from kip30_backends.embedded import EmbeddedBackend, database_file
 from kip30_backends.embedded.database import Transaction
 from kip30_backends.embedded.liveness_locks import choose
+from kip30_conformance.polling import throughout, time_scale
 from tests.embedded_faults import faults_of
 
 SERVICE = Target(Kind.SERVICE, "s")
@@ -164,6 +165,19 @@ def test_the_reason_tells_an_end_in_the_store_from_a_removed_lock_file(
     for file in (directory / "sessions").glob("*.lock"):
         file.unlink()
     eventually(lambda: second.lease.ended == "its lock file was removed")
+
+
+def test_a_session_without_its_lock_file_is_deleted_once_the_store_is_unlocked(
+    open_backend: Any, locked: Any, eventually: Any
+) -> None:
+    """Otherwise others wait for its deadline."""
+    one, other = open_backend(session=60, operation=20), open_backend(session=60)
+    claim = led(one, "me")
+    with locked():
+        Path(one._resources.sessions.session.file).unlink()
+        eventually(lambda: claim.lease.ended == "its lock file was removed")
+        throughout(lambda: leader(other) == ["me"], seconds=0.5 * time_scale())
+    eventually(lambda: leader(other) == [])
 
 
 def test_a_write_that_fails_leaves_the_lock_file_of_the_session_that_it_ended(

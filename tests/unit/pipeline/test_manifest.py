@@ -82,11 +82,8 @@ def test_any_change_of_a_manifest_is_found() -> None:
     text = manifest().to_json().encode()
     for place in range(len(text)):
         damaged = text[:place] + bytes([text[place] ^ 1]) + text[place + 1 :]
-        try:
-            found = Manifest.of_json(damaged.decode(), "m")
-        except (UnicodeDecodeError, StoreError):
-            continue
-        assert found == manifest()  # white space
+        with pytest.raises((UnicodeDecodeError, StoreError)):
+            Manifest.of_json(damaged.decode(), "m")
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '"format"', "1", f'{{"format": {FORMAT}}}', "{}"])
