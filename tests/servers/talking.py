@@ -23,8 +23,8 @@ class Talk:
     def ask(self) -> None:
         self._socket.sendall(QUESTION)
 
-    def hear(self, seconds: float = PATIENCE * time_scale()) -> bytes:
-        self._socket.settimeout(seconds)
+    def hear(self, seconds: float | None = None) -> bytes:
+        self._socket.settimeout(PATIENCE * time_scale() if seconds is None else seconds)
         return self._socket.recv(65_536)
 
     def is_answered(self) -> bool:

@@ -37,8 +37,9 @@ class Store:
         )
         self._number = 0
 
-    def get(self, seconds: float = 10 * time_scale()) -> Session:
-        return self.sessions.get(time.monotonic() + seconds)
+    def get(self, seconds: float | None = None) -> Session:
+        patience = 10 * time_scale() if seconds is None else seconds
+        return self.sessions.get(time.monotonic() + patience)
 
     def _open(self, _until: float) -> Session:
         self._number += 1

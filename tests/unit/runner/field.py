@@ -61,7 +61,8 @@ class Tick:
     time: float
 
 
-def eventually(find: Callable[[], T | None], seconds: float = PATIENCE * time_scale()) -> T:
+def eventually(find: Callable[[], T | None]) -> T:
+    seconds = PATIENCE * time_scale()  # by now: a machine may have become busy
     end = time.monotonic() + seconds
     while not (found := find()):
         assert time.monotonic() < end, f"not within {seconds} s: {find}"
