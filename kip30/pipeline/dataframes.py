@@ -67,7 +67,7 @@ def outcomes(spark: SparkSession, folder: str | Path) -> DataFrame:
         StoreError: There is no such run.
     """
     manifest = read_manifest(Path(folder))
-    files = [file for wave in manifest.waves for file in wave.files]
+    files = manifest.files
     if not files:
         raise StoreError(f"{folder} is a run of {manifest.job} that has no outcomes")
     found = read_parquet(spark, Path(folder), files, OUTCOMES)

@@ -18,7 +18,7 @@ from kip30.driver.scanning import Layout, Span
 from kip30.errors import StoreError, UsageError
 from kip30.pipeline.comparison import comparable, compared_columns
 from kip30.pipeline.endpoints import Endpoint, SnapshotEndpoint, StoreEndpoint
-from kip30.pipeline.manifest import MANIFEST_NAME, DataFile, Manifest
+from kip30.pipeline.manifest import MANIFEST_NAME, Manifest
 from kip30.pipeline.mapped_view import PathMapping, mapped
 from kip30.pipeline.progress import Progress
 from kip30.pipeline.record_digests import with_digest
@@ -253,7 +253,7 @@ class LiveSide(DiffSide):
 
     @override
     def _rows(self) -> DataFrame:
-        files: list[DataFile] = [file for wave in self._run.manifest.waves for file in wave.files]
+        files = self._run.manifest.files
         empty = with_digest(self._spark.createDataFrame([], spark_schema(self.layout)))
         return read_parquet(self._spark, self._run.path, files, self._kept(empty).schema)
 

@@ -77,10 +77,9 @@ class Baseline:
                     yield Known(key.encode(), stamp(*numbers, row.modified))
 
     def _batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for wave in self._manifest.waves:
-            for file in wave.files:
-                with pq.ParquetFile(self._folder / file.name) as opened:
-                    yield from opened.iter_batches(columns=list(columns))
+        for file in self._manifest.files:
+            with pq.ParquetFile(self._folder / file.name) as opened:
+                yield from opened.iter_batches(columns=list(columns))
 
     def _states(self, batch: pa.RecordBatch) -> Iterator[Known]:
         keys = batch.column(self._key).cast(pa.binary()).to_pylist()

@@ -123,6 +123,11 @@ class Manifest:
         return sum((wave.digest for wave in self.waves), Digest())
 
     @property
+    def files(self) -> list[DataFile]:
+        """The files of all waves."""
+        return [file for wave in self.waves for file in wave.files]
+
+    @property
     def finished_spans(self) -> frozenset[int]:
         """The numbers of the spans that are done."""
         return frozenset(span for wave in self.waves for span in wave.spans)

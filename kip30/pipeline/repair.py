@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,7 +34,7 @@ from kip30.pipeline.repair_writes import (
 )
 from kip30.pipeline.report import MOST_FINDINGS, JobEnding, Report
 from kip30.pipeline.run_directory import RunDirectory
-from kip30.pipeline.run_leader import RunLeader, drive
+from kip30.pipeline.run_leader import RunLeader, drive_fenced
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
@@ -168,7 +167,8 @@ class _Repair:
             actions = count_actions(planned)
             extra = 0 if self._options.delete_extra else actions.pop(DELETE)
         counts = actions | {"extra": extra}
-        with self._driving() as leader:
+        config, run = self._diff.right.config, self._run.manifest.run
+        with drive_fenced(config, run, fence=self._options.fence) as leader:
             try:
                 files, outcomes, found = self._written(planned, leader)
             except (Kip30Error, JobFailedError) as error:
@@ -183,10 +183,6 @@ class _Repair:
         if self._options.plan is None:
             return plan_of(self._diff.differences(self._spark))
         return read_plan(self._spark, self._options.plan, self._diff)
-
-    def _driving(self) -> AbstractContextManager[RunLeader | None]:
-        run = self._run.manifest.run
-        return drive(self._diff.right.config, run) if self._options.fence else nullcontext()
 
     def _written(
         self, planned: DataFrame, leader: RunLeader | None

@@ -67,8 +67,7 @@ class DiffFound(NamedTuple):
 
     def differences(self, spark: SparkSession) -> DataFrame:
         """Return its differences."""
-        files = [file for wave in self.manifest.waves for file in wave.files]
-        return read_differences(spark, self.folder, files)
+        return read_differences(spark, self.folder, self.manifest.files)
 
     def check_stores(self) -> None:
         """Return if the stores are those that the diff compared.
@@ -153,8 +152,7 @@ def read_plan(spark: SparkSession, folder: Path, of: DiffFound) -> DataFrame:
     if source["diff"] != of.manifest.run:
         raise UsageError(f"{folder} has the plan for the diff {source['diff']}, another one")
     verify_files(folder, manifest)
-    files = [file for wave in manifest.waves for file in wave.files]
-    return read_parquet(spark, folder, files, _PLAN)
+    return read_parquet(spark, folder, manifest.files, _PLAN)
 
 
 def count_actions(plan: DataFrame) -> dict[str, int]:

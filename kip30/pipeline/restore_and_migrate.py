@@ -1,7 +1,6 @@
 """The jobs ``restore`` and ``migrate``: records of a snapshot, or of a store, into a store."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +28,7 @@ from kip30.pipeline.progress import NoProgress, Progress
 from kip30.pipeline.report import JobEnding, Report
 from kip30.pipeline.restore_options import MIGRATE, RESTORE, RestoreOptions
 from kip30.pipeline.run_directory import RunDirectory, read_manifest
-from kip30.pipeline.run_leader import RunLeader, drive
+from kip30.pipeline.run_leader import RunLeader, drive_fenced
 from kip30.pipeline.session import slots
 from kip30.pipeline.snapshot_files import SnapshotFiles
 from kip30.pipeline.spark_errors import translating
@@ -97,8 +96,9 @@ class _Restore:
                 f" {before}: name another folder with --out"
             )
         self._progress.begin(manifest)
+        config = self._options.target.config
         try:
-            with self._driving() as leader:
+            with drive_fenced(config, manifest.run, fence=self._options.fence) as leader:
                 self._write_waves(source, leader)
         except IncompleteRunError as error:
             return self._report(JobEnding.INCOMPLETE, str(error))
@@ -127,11 +127,6 @@ class _Restore:
             self._progress,
         )
         return endpoint, report.reason if report.ending is JobEnding.INCOMPLETE else None
-
-    def _driving(self) -> AbstractContextManager[RunLeader | None]:
-        options = self._options
-        run = self._run.manifest.run
-        return drive(options.target.config, run) if options.fence else nullcontext()
 
     def _write_waves(self, source: SnapshotFiles, leader: RunLeader | None) -> None:
         def wave(number: int, spans: Sequence[Span]) -> WaveResult:
@@ -212,5 +207,5 @@ class _Restore:
 
     def _report(self, ending: JobEnding, reason: str = "") -> Report:
         manifest = self._run.manifest
-        files = [file for wave in manifest.waves for file in wave.files]
+        files = manifest.files
         return Report.of(manifest, ending, outcome_findings(self._read(files)), reason)

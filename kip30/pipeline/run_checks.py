@@ -92,7 +92,7 @@ def status(folder: Path) -> dict[str, Any]:
         "spans": len(manifest.finished_spans),
         "planned": manifest.planned,
         "rows": manifest.digest.rows,
-        "bytes": sum(file.size for wave in manifest.waves for file in wave.files),
+        "bytes": sum(file.size for file in manifest.files),
         "counts": manifest.counts,
         "parts": [] if snapshot is None else [status(snapshot)],
     }

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from typing_extensions import override
 
@@ -24,6 +24,13 @@ _SESSIONS = 1.5
 def service_of(run: str) -> str:
     """Return the service that the driver of *run* leads."""
     return f"pipeline/{run}"
+
+
+def drive_fenced(
+    config: StoreConfig, run: str, *, fence: bool
+) -> AbstractContextManager["RunLeader | None"]:
+    """Drive *run* as `drive` does if *fence* is true; otherwise there is no leader."""
+    return drive(config, run) if fence else nullcontext()
 
 
 @contextmanager

@@ -130,7 +130,7 @@ class _Snapshot:
 
     def _report(self, ending: JobEnding, reason: str = "") -> Report:
         manifest = self._run.manifest
-        files = [file for wave in manifest.waves for file in wave.files]
+        files = manifest.files
         # Of an incomplete run the reason counts, and there may no longer be a session.
         is_found = ending is JobEnding.FINDINGS
         findings = rejected_rows(self._read(files)) if is_found else ()

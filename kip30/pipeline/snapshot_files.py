@@ -48,7 +48,7 @@ class SnapshotFiles:
         self.layout: Layout = Layout(self.manifest.source["layout"])
         self.prefix: str = endpoint.under or self.manifest.source["prefix"]
         self._spark = spark
-        self._files = {file.name: file for wave in self.manifest.waves for file in wave.files}
+        self._files = {file.name: file for file in self.manifest.files}
 
     def verify(self) -> None:
         """Read all of it, and compare each file with its checksum in the manifest.
