@@ -17,7 +17,6 @@ from kip30_conformance.servers.needing import needed
 from tests.unit.clients import unused_namespace
 
 _FOR_TESTS = {
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
 }
 

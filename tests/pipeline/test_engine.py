@@ -84,6 +84,12 @@ def test_no_jar_is_resolved(spark: SparkSession) -> None:
     assert context._jsc.sc().listJars().isEmpty()
 
 
+def test_a_local_master_has_a_jvm_for_short_jobs(spark: SparkSession) -> None:
+    options = spark.sparkContext.getConf().get("spark.driver.extraJavaOptions") or ""
+    assert {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"} <= set(options.split())
+    assert "log4j2.properties" in options
+
+
 @pytest.mark.large
 @slow
 def test_ctrl_c_ends_every_process_and_leaves_a_run_to_resume(tmp_path: Path) -> None:
