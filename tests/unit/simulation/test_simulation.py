@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -187,7 +188,7 @@ def test_a_signal_in_the_scheduler_loses_no_thread(
     with installed(simulation):
         process = SimulatedProcess(simulation, "p")
         for name in "abc":
-            simulation.spawn(process, name, after(1, lambda name=name: done.append(name)))
+            simulation.spawn(process, name, after(1, partial(done.append, name)))
         strikes = iter([False] * 4 + [True] + [False] * 1_000)
 
         def strike(_simulation: Simulation, name: str) -> None:
