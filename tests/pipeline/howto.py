@@ -13,7 +13,18 @@ from pathlib import Path
 from kip30 import Storage
 from kip30_conformance.polling import time_scale
 
+from .stores import stores_in
+
 PAGES = Path(__file__).parents[2] / "docs" / "howto"
+
+
+@contextmanager
+def old_and_new(folder: Path) -> Iterator[None]:
+    """Serve the stores of the two properties files that the pages name, and write these files."""
+    with stores_in(folder) as stores:
+        for name, store in (("old", "zookeeper"), ("new", "etcd")):
+            stores.config(store, "app").rename(folder / f"{name}.properties")
+        yield
 
 
 def commands(page: Path) -> list[list[str]]:

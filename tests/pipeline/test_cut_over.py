@@ -8,8 +8,8 @@ import pytest
 from kip30 import BYTES, PluginLocator
 from kip30_conformance.polling import eventually, time_scale
 
-from .howto import PAGES, call, change, commands, running
-from .stores import contents, fill, stores_in, writing
+from .howto import PAGES, call, change, commands, old_and_new, running
+from .stores import contents, fill, writing
 
 PAGE = PAGES / "change-store.md"
 VALUES = {f"app/k{number:03}": b"%d" % number for number in range(200)}
@@ -19,10 +19,7 @@ pytestmark = [pytest.mark.large, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder with the two properties files that the page names."""
-    with stores_in(tmp_path) as stores:
-        for name, store in (("old", "zookeeper"), ("new", "etcd")):
-            stores.config(store, "app").rename(tmp_path / f"{name}.properties")
+    with old_and_new(tmp_path):
         yield tmp_path
 
 

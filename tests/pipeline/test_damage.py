@@ -1,4 +1,4 @@
-"""A bit that changes anywhere in a run is found by whatever reads it next, and named."""
+"""The next reader of a run finds a bit that changed anywhere in it, and names the file."""
 
 import random
 import shutil

@@ -13,9 +13,9 @@ from kip30.cli.program import program
 from kip30_conformance.clients.default_signals import heeded
 from kip30_conformance.polling import eventually, time_scale
 
-from .howto import PAGES, call, change, commands, running
+from .howto import PAGES, call, change, commands, old_and_new, running
 from .store import write_properties
-from .stores import fill, stores_in, writing
+from .stores import fill, writing
 
 PAGE = PAGES / "going-back.md"
 VALUES = {f"app/k{number:03}": b"%d" % number for number in range(200)}
@@ -25,10 +25,7 @@ WRITERS = 1
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Path]:
-    """Yield a folder with the two properties files that the page names."""
-    with stores_in(tmp_path) as stores:
-        for name, store in (("old", "zookeeper"), ("new", "etcd")):
-            stores.config(store, "app").rename(tmp_path / f"{name}.properties")
+    with old_and_new(tmp_path):
         yield tmp_path
 
 
