@@ -38,7 +38,7 @@ from kip30_backends.cassandra.client.connections import (
     Statements,
     failure_of,
 )
-from kip30_backends.cassandra.errors import is_missing, translate
+from kip30_backends.cassandra.errors import NEVER_SENT, Failure, is_missing, translate
 from kip30_backends.cassandra.settings import CassandraSettings
 from kip30_backends.cassandra.target_states import ResurrectedRows, States
 from kip30_backends.cassandra.tombstone_folding import Folds
@@ -107,7 +107,9 @@ class ConnectedCluster:
         try:
             return done.result(seconds)
         except TimeoutError as error:
-            raise UnavailableError(f"no answer from {self._addresses()} in time") from error
+            if self.connections.is_connected():
+                raise UnavailableError(f"no answer from {self._addresses()} in time") from error
+            raise self._translated(Failure(NEVER_SENT, "no answer in time")) from error
 
     def request_context(self, repair: Callable[[Callable[[], None]], None]) -> RequestContext:
         """Return the context of requests; *repair* is as in `RequestContext`."""
@@ -123,7 +125,7 @@ class ConnectedCluster:
         self.connections.close(seconds)
 
     def _open(self, prepare: Callable[[], T]) -> T:
-        self.connections.connect()
+        self.connections.connect(self._context.connect_timeout_seconds)
         schema.check_versions(self.connections.known())
         return prepare()
 
@@ -133,10 +135,10 @@ class ConnectedCluster:
         except Kip30Error:
             raise
         except Exception as error:
-            raise self._translated(error) from error
+            raise self._translated(failure_of(error)) from error
 
-    def _translated(self, error: Exception) -> Kip30Error:
-        """Return the error for *error*; nothing is written, so no outcome is unknown."""
+    def _translated(self, failure: Failure) -> Kip30Error:
+        """Return the error for *failure*; nothing is written, so no outcome is unknown."""
         elsewhere = {node.datacenter for node in self.connections.known() if node.datacenter}
         if elsewhere and self._settings.datacenter not in {None, *elsewhere}:
             return StoreError(
@@ -144,10 +146,7 @@ class ConnectedCluster:
                 f" {', '.join(sorted(elsewhere))} only"
             )
         return translate(
-            failure_of(error),
-            wrote=False,
-            subject=self._settings.keyspace,
-            server=self._addresses(),
+            failure, wrote=False, subject=self._settings.keyspace, server=self._addresses()
         )
 
     def _addresses(self) -> str:

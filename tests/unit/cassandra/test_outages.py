@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,29 @@ def test_a_silent_node_holds_nobody_up(link: Link, open_client: Open) -> None:
     started = time.monotonic()
     client.close()
     assert time.monotonic() - started < OPERATION_SECONDS + A_MOMENT * time_scale()
+
+
+def test_startup_connects_again_while_there_is_time(link: Link, open_client: Open) -> None:
+    """One connection may take longer than the driver waits for it: 2.5 s at first."""
+    connect = {"plugin.connect.timeout.ms": round(30_000 * time_scale())}
+    before = link.counted().connections
+    link.half_open("client")  # the node accepts, and its answers arrive late
+    with ThreadPoolExecutor(1) as executor:
+        opening = executor.submit(open_client, **link.settings(), **connect)
+        eventually(lambda: link.counted().connections - before >= 2, within=20)
+        link.heal()
+        opening.result().storage().put("k", "v")
+
+
+def test_startup_ends_in_time_at_a_node_that_stays_silent(link: Link, open_client: Open) -> None:
+    threads = set(threading.enumerate())
+    link.half_open("client")
+    seconds = 6.0
+    started = time.monotonic()
+    with pytest.raises(UnavailableError, match="no answer in time: does a node serve there"):
+        open_client(**link.settings(), **{"plugin.connect.timeout.ms": round(seconds * 1000)})
+    assert time.monotonic() - started < seconds + 2 * A_MOMENT * time_scale()
+    eventually(lambda: set(threading.enumerate()) <= threads, within=20)
 
 
 def test_closed_while_a_node_is_silent_leaves_no_thread(link: Link, open_client: Open) -> None:

@@ -19,6 +19,7 @@ may have added or removed a name gives it a new nonce.
 import re
 import ssl
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from string import Template
 from typing import Any
@@ -48,6 +49,7 @@ _policies: Any = cassandra.policies
 _query: Any = cassandra.query
 _levels: Any = _query.ConsistencyLevel
 _rejected: Any = _connection.AuthenticationFailed
+_OperationTimedOut: Any = _cluster.OperationTimedOut
 
 _LAST = "Last error: "
 _LATE = "Timed out creating connection"
@@ -71,23 +73,73 @@ class ClusterConnections:
         Raises:
             ConfigError: A file of the settings cannot be read.
         """
+        self._settings = settings
         self._patience = patience
-        self._policy = _policies.DCAwareRoundRobinPolicy(local_dc=settings.datacenter or "")
-        self._cluster = cluster(settings, patience, self._policy)
+        # Which cluster is in use, and whether it has been closed.
+        self._replacing = threading.Lock()
+        self._is_closed = False
+        self._use_new_cluster(patience.connect)
         self._session: Any = None
         self._log_filter = LogFilter(self.known)
         self.on_up: Callable[[Node], None] = do_nothing
         fork_safety.register(self)
 
-    def connect(self) -> None:
-        """Connect to the nodes that can be reached; the driver decides how long that takes."""
+    def connect(self, seconds: float) -> None:
+        """Connect to the nodes that can be reached.
+
+        The driver tries each node once, for a short time, so that one that is silent does not use
+        up the time of the others. If none accepts in time, this tries again for *seconds*, each
+        time with twice the patience: a busy node takes long to check a password.
+        """
+        until, patience = time.monotonic() + seconds, self._patience.connect
         self._log_filter.begin()
+        while True:
+            try:
+                self._connect()
+            except _cluster.NoHostAvailable as error:
+                patience = min(2 * patience, until - time.monotonic())
+                if patience <= 0 or not self._is_late(error):
+                    raise
+                if not self._replace_cluster(patience):
+                    raise
+            else:
+                return
+
+    def is_connected(self) -> bool:
+        """Return whether `connect` has succeeded."""
+        return self._session is not None
+
+    def _connect(self) -> None:
         start_workers(self._cluster, EXECUTOR_THREADS)
         self._cluster.register_listener(_Listener(self))
         with self._log_filter.connecting():
             self._session = self._cluster.connect()
         # Nodes set the timestamps, on which folding relies: clocks of clients differ by more.
         self._session.use_client_timestamp = False
+
+    def _is_late(self, error: Any) -> bool:
+        """Return whether a node did not accept in time, and none has refused the credentials."""
+        if not hasattr(error.errors, "values"):
+            # A node has accepted one connection, but none of the data centre those for requests.
+            return any(node.datacenter == self.datacenter for node in self.known())
+        causes = list(error.errors.values())
+        is_late = any(isinstance(cause, _OperationTimedOut) for cause in causes)
+        return is_late and not any(isinstance(cause, _rejected) for cause in causes)
+
+    def _replace_cluster(self, connect_seconds: float) -> bool:
+        """Replace the cluster, which connects once only; false if it has been closed."""
+        with self._replacing:
+            if self._is_closed:
+                return False
+            self._cluster.shutdown()
+            self._use_new_cluster(connect_seconds)
+            return True
+
+    def _use_new_cluster(self, connect_seconds: float) -> None:
+        datacenter = self._settings.datacenter or ""
+        self._policy = _policies.DCAwareRoundRobinPolicy(local_dc=datacenter)
+        patience = self._patience._replace(connect=connect_seconds)
+        self._cluster = cluster(self._settings, patience, self._policy)
 
     def prepare(self, cql: str, *, serial: bool = False) -> Prepared:
         """Return *cql* ready to be bound; *serial*, if it reads and must miss no decided write."""
@@ -156,6 +208,8 @@ class ClusterConnections:
         abandon(self._cluster)
 
     def _end(self) -> None:
+        with self._replacing:
+            self._is_closed = True
         self._cluster.shutdown()
         self._log_filter.end()
 
