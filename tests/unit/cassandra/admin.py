@@ -36,4 +36,8 @@ class Admin:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session."""
         self._cluster.shutdown()

@@ -45,8 +45,10 @@ def namespace() -> str:
 @pytest.fixture
 def open_client(ensemble: Ensemble, namespace: str) -> Iterator[Open]:
     operation_ms = round(1000 * OPERATION_SECONDS)
+    # A node that has just started takes long for a login, and for the tables.
+    connect = {"plugin.connect.timeout.ms": PATIENT["plugin.operation.timeout.ms"]}
     with opening(ensemble, namespace, session_ms=3000, operation_ms=operation_ms) as open_one:
-        yield open_one
+        yield lambda **more: open_one(**{**connect, **more})
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from kip30.driver.scanning import Layout, View
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, Link
 from kip30_conformance.servers.needing import needed
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 from tests.unit.rotation_cases import Rotation, RotationCases
 
 from .admin import Admin
@@ -37,20 +38,17 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 @pytest.fixture(scope="module", autouse=True)
 def admin(ensemble: Ensemble) -> Iterator[Admin]:
-    with eventually(lambda: _logged_in(ensemble), within=60, what="there is a superuser") as one:
+    superuser = partial(_logged_in, ensemble, "cassandra", "cassandra")  # every new server has it
+    with eventually(superuser, within=60, what="there is a superuser") as one:
         for name in ("maker", "user", "reader", "nobody"):
             one.tell(f"CREATE ROLE {name} WITH PASSWORD = '{SECRET}' AND LOGIN = true")
         one.tell("GRANT CREATE ON ALL KEYSPACES TO maker")
         yield one
 
 
-def _logged_in(ensemble: Ensemble) -> Admin | None:
+def _logged_in(ensemble: Ensemble, name: str, password: str) -> Admin | None:
     try:
-        return Admin(
-            ensemble.nodes[0].address,
-            username="cassandra",
-            password="cassandra",  # noqa: S106  what every new server has
-        )
+        return Admin(ensemble.nodes[0].address, username=name, password=password)
     except Exception:  # noqa: BLE001  whatever the driver has to say
         return None
 
@@ -65,7 +63,7 @@ def prepared(open_client: Open, admin: Admin) -> None:
 
 
 def test_who_makes_the_tables_may_use_them(open_client: Open) -> None:
-    client = open_client(**_as("maker"))
+    client = open_client(**_as("maker"), **PATIENT)
     client.storage().put("maker/k", "v")
     assert client.leader_election("maker").nominate("c", "")
 
@@ -180,8 +178,8 @@ class ChangedPassword(Rotation):
 
     first = SECRET
 
-    def __init__(self, admin: Admin, link: Link) -> None:
-        self._admin, self._link = admin, link
+    def __init__(self, admin: Admin, ensemble: Ensemble, link: Link) -> None:
+        self._admin, self._ensemble, self._link = admin, ensemble, link
 
     @override
     def credentials(self, reference: str) -> dict[str, Written]:
@@ -190,7 +188,15 @@ class ChangedPassword(Rotation):
     @override
     def apply(self, secret: str) -> None:
         self._admin.tell(f"ALTER ROLE maker WITH PASSWORD = '{secret}'")
+        # A node keeps the password of a login for 2 s (credentials_validity).
+        eventually(lambda: not self._is_accepted(self.first), what="the old password is refused")
         self._link.reset()  # nodes log in new connections only
+
+    def _is_accepted(self, secret: str) -> bool:
+        login = _logged_in(self._ensemble, "maker", secret)
+        if login is not None:
+            login.close()
+        return login is not None
 
 
 @pytest.mark.usefixtures("prepared")
@@ -200,5 +206,5 @@ class TestRotation(RotationCases):
     @pytest.fixture
     def rotation(self, admin: Admin, ensemble: Ensemble) -> Iterator[Rotation]:
         with ensemble.link() as link:
-            yield ChangedPassword(admin, link)
+            yield ChangedPassword(admin, ensemble, link)
         admin.tell(f"ALTER ROLE maker WITH PASSWORD = '{SECRET}'")
