@@ -109,10 +109,14 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
     async def resign(self, candidate: str) -> None:
         """See `kip30.LeaderElection.resign`. It takes effect locally even if this is cancelled."""
         self._bridge.check()
+        term = self._handle.leadership(candidate)
         with acting_as(task_runner()):
             resigned = self._handle.resigned(candidate)
-        if resigned is not None:
-            await self._bridge.shared(resigned, OutcomeUnknownError)
+        try:
+            if resigned is not None:
+                await self._bridge.shared(resigned, OutcomeUnknownError)
+        finally:  # not before: this may cancel the block that calls
+            self._faces.note_end(term)
 
     async def wait_elected(
         self, candidate: str, timeout_seconds: float | None = None
@@ -174,6 +178,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
                     yield leadership
         finally:
             await self._withdrawn(candidacy)
+            leadership.note_end()
 
     def share_lease(self, leadership: AsyncLeadership) -> int:
         """See `kip30.LeaderElection.share_lease`: answered at once, nothing to await."""

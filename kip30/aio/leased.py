@@ -106,6 +106,11 @@ class AsyncLeaseBound(Generic[H]):
         else:
             self.end()
 
+    def note_end(self) -> None:
+        """Set `lost` if this has ended; the event of `over` may reach the loop later."""
+        if not self._held.is_valid():
+            self.end()
+
     def end(self) -> None:
         """Note that it has ended."""
         if self._timer is not None:
@@ -183,9 +188,14 @@ class Faces(Generic[H, A]):
         face = self._made.get(held)
         if face is None:
             face = self._made[held] = self._make(self._bridge, held)
-        if not held.is_valid():
-            face.end()  # on_lost may arrive before what `over` posts
+        face.note_end()  # on_lost may arrive before what `over` posts
         return face
+
+    def note_end(self, held: H | None) -> None:
+        """Set `lost` of the face of *held*, if there is one and *held* has ended."""
+        face = self._made.get(held) if held is not None else None
+        if face is not None:
+            face.note_end()
 
 
 class CancelledOnLoss:

@@ -124,7 +124,9 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
         Locally it takes effect at once, and it goes on to its end even if this is cancelled.
         """
         self._bridge.check()
-        await self._bridge.shared(self._handle.leaving(member_id), OutcomeUnknownError)
+        member, left = self._handle.member(member_id), self._handle.leaving(member_id)
+        self._faces.note_end(member)
+        await self._bridge.shared(left, OutcomeUnknownError)
 
     def member(self, member_id: str) -> AsyncMember | None:
         """See `kip30.GroupMembership.member`: answered at once, nothing to await."""

@@ -75,6 +75,7 @@ class AsyncGrip(Generic[G]):
         """See `kip30.recipes.Grip.release`. It takes effect locally even if this is cancelled."""
         with acting_as(task_runner()):
             released = self._grip.begin_release()
+        self._held.note_end()
         with suppress(ClosedError, NotMemberError):  # it has ended, and all that it held with it
             await self._bridge.shared(released, OutcomeUnknownError)
 

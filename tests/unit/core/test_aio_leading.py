@@ -16,7 +16,7 @@ from kip30 import (
     UsageError,
     Version,
 )
-from kip30.aio import AsyncLeadership, AsyncMember, AsyncPluginLocator
+from kip30.aio import AsyncLeadership, AsyncMember, AsyncPluginLocator, leased
 from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
 from kip30.driver.records import Claim, Entry
@@ -202,6 +202,30 @@ def test_a_lost_leadership_shows_it_to_its_callback(tmp_path: Path) -> None:
                 assert not leadership.lost.is_set()  # the loop has had no turn yet
                 assert election._faces.of(leadership._held) is leadership
                 assert leadership.lost.is_set()
+
+    asyncio.run(main())
+
+
+def test_lost_is_set_when_a_candidate_has_resigned_and_a_member_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late the event arrives that says so."""
+    monkeypatch.setattr(leased, "_end", lambda _: None)
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election, group = locator.leader_election("s"), locator.group_membership("g")
+            async with election.lead("a", "") as term:
+                pass
+            assert term.lost.is_set()
+            await election.nominate("a", "")
+            nominated = await election.wait_elected("a")
+            assert nominated is not None
+            await election.resign("a")
+            assert nominated.lost.is_set()
+            member = await group.join("m", "")
+            await group.leave("m")
+            assert member.lost.is_set()
 
     asyncio.run(main())
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from kip30 import NotAcquiredError
-from kip30.aio import AsyncPluginLocator
+from kip30.aio import AsyncPluginLocator, leased
 from kip30.recipes import aio
 from kip30.recipes.aio import (
     AsyncBarrier,
     AsyncCounter,
     AsyncGrip,
+    AsyncLock,
     AsyncReadWriteLock,
     AsyncSemaphore,
 )
@@ -61,6 +62,22 @@ def test_a_task_that_is_cancelled_at_any_moment_leaves_nothing(
             async with await acquire(timeout_seconds=10) as grip:
                 grip.check()
             assert grip.lost.is_set()
+
+    asyncio.run(main())
+
+
+def test_a_release_sets_lost_before_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However late the event arrives that says so."""
+    monkeypatch.setattr(leased, "_end", lambda _: None)
+
+    async def main() -> None:
+        async with _opened(tmp_path) as locator:
+            for lock in (AsyncLock(locator, "l"), AsyncSemaphore(locator, "s", 1)):
+                async with await lock.acquire() as grip:
+                    assert not grip.lost.is_set()
+                assert grip.lost.is_set()
 
     asyncio.run(main())
 
