@@ -25,7 +25,7 @@ from kip30_conformance.clients.crowd import together
 from kip30_conformance.clients.every_call import EVERY_CALL, Try, forgotten
 from kip30_conformance.clients.fork_calls import in_forked_child
 from kip30_conformance.harness import Harness
-from kip30_conformance.polling import eventually, time_scale
+from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
 from kip30_conformance.suite import OpenClient, Suite
 
@@ -166,6 +166,7 @@ class LifecycleTests(Suite):
         ended: list[object] = []
         thread = threading.Thread(target=lambda: ended.append(election.wait_elected("second", 60)))
         thread.start()
+        throughout(thread.is_alive, seconds=0.2)  # it has begun to wait by then
         waiter.close()
         thread.join(5 * time_scale())
         assert ended == [None]

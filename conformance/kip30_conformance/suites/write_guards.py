@@ -75,9 +75,9 @@ class GuardTests(Suite):
     """
 
     @pytest.fixture
-    def kept(self, open_client: OpenClient) -> Versioned[str]:
+    def kept(self, open_client: OpenClient, harness: Harness) -> Versioned[str]:
         """Return the value at ``n/key``, which another client has put there."""
-        return Versioned("kept", open_client().storage().put("n/key", "kept"))
+        return Versioned("kept", open_client(**harness.steady).storage().put("n/key", "kept"))
 
     @pytest.mark.parametrize("count", [1, MOST_GUARDS])
     @pytest.mark.parametrize("verb", _VERBS)
