@@ -80,5 +80,6 @@ def holder(present: Simulation | None) -> object:
 def clock() -> float:
     """Return what the clock of the running process shows; for events, the virtual time."""
     present = simulation()
+    present.count_step()
     thread = present.current
     return present.now if thread is None else thread.process.now()

@@ -6,6 +6,7 @@ the same seed gives the same run, however busy the machine is.
 """
 
 import itertools
+import os
 import random
 import zlib
 from collections.abc import Callable
@@ -18,6 +19,15 @@ from kip30_conformance.simulation.timers import Timers
 
 _STEP_SECONDS = 20e-6
 """A thread takes up to so long, by the virtual clock, each time that it runs."""
+
+_LONG_TURN = 1_000
+"""A thread that takes so many locks, or reads the clock so often, without blocking gives way.
+
+It may wait for other threads, or for a moment, in a loop.
+"""
+
+_LONG_TURN_SECONDS = 1e-3
+"""How long such a turn takes, by the virtual clock."""
 
 _BOOT_SECONDS = 1_000.0
 """What the clock of a process shows when it begins."""
@@ -35,21 +45,40 @@ class SimulatedProcess:
         rate: How fast its clock runs: 1 is exact.
         is_paused: Whether its threads do not run. Its clock does.
         is_dead: Whether its threads never run again.
+        pid: What `os.getpid` returns there.
     """
 
-    def __init__(self, simulation: "Simulation", name: str, rate: float = 1.0) -> None:
-        """Begin now, without threads."""
+    def __init__(
+        self,
+        simulation: "Simulation",
+        name: str,
+        *,
+        rate: float = 1.0,
+        booted_at: float | None = None,
+        pid: int | None = None,
+    ) -> None:
+        """Begin now, without threads.
+
+        Args:
+            simulation: Where it runs.
+            name: See above.
+            rate: See above.
+            booted_at: The virtual time from which its clock counts; now, if it is not given.
+                Processes of one machine have the same.
+            pid: What `os.getpid` returns there; the real one, if it is not given.
+        """
         self.name = name
         self.rate = rate
         self.is_paused = False
         self.is_dead = False
+        self.pid: int = os.getpid() if pid is None else pid
         self._simulation = simulation
-        self._begun = simulation.now
+        self._booted_at = simulation.now if booted_at is None else booted_at
         self._numbers = itertools.count(1)
 
     def now(self) -> float:
         """Return what its clock shows, in seconds."""
-        return _BOOT_SECONDS + (self._simulation.now - self._begun) * self.rate
+        return _BOOT_SECONDS + (self._simulation.now - self._booted_at) * self.rate
 
     def next_ident(self) -> int:
         """Return a number for a thread, which no other thread of any process has had."""
@@ -136,6 +165,7 @@ class Simulation:
         self.hub = greenlet.getcurrent()
         self.on_failure: Callable[[SimulatedThread, BaseException], object] | None = None
         self._interruptions = interruptions
+        self._steps = 0  # of the present turn
         self._ready: list[SimulatedThread] = []
         self._threads: dict[SimulatedThread, None] = {}  # keys alone: those that are not done
         self._timers = Timers()
@@ -144,7 +174,7 @@ class Simulation:
 
     # -- for events, which never block
 
-    def at(self, moment: float, event: Callable[[], None]) -> None:
+    def at(self, moment: float, event: Callable[[], object]) -> None:
         """Call *event* at the virtual time *moment*, or at once if that has passed."""
         self._timers.add(moment, event)
 
@@ -227,11 +257,24 @@ class Simulation:
             self._ready.append(thread)
 
     def give_way(self) -> None:
-        """Let another thread run here, if chance wants it."""
+        """Let another thread run here if chance wants it, or after many steps of this one."""
         thread = self.current
-        if thread is None or not self._interruptions or self._has_ended:
+        if thread is None or self._has_ended:
             return
-        if self.chance.random() < self._interruptions:
+        if self._interruptions and self.chance.random() < self._interruptions:
+            self._ready.append(thread)
+            self._leave(thread)
+        else:
+            self.count_step()
+
+    def count_step(self) -> None:
+        """Let other threads run if the running one has done much since it blocked."""
+        thread = self.current
+        if thread is None or self._has_ended:
+            return
+        self._steps += 1
+        if self._steps >= _LONG_TURN:
+            self.now += _LONG_TURN_SECONDS
             self._ready.append(thread)
             self._leave(thread)
 
@@ -288,7 +331,7 @@ class Simulation:
         self.trace = zlib.crc32(b"%d %d" % (thread.ident, int(self.now * 1e9)), self.trace)
         try:
             self._ready.remove(thread)
-            self.current = thread
+            self.current, self._steps = thread, 0
             thread.greenlet.switch()
         except BaseException:  # of a signal's handler, here or before the switch
             self._keep(thread)

@@ -114,6 +114,11 @@ def _ident() -> int:
     return 0 if thread is None else thread.ident
 
 
+def _pid() -> int:
+    thread = simulation().current
+    return os.getpid() if thread is None else thread.process.pid
+
+
 def _now() -> float:
     return _EPOCH_SECONDS + simulation().now
 
@@ -177,6 +182,7 @@ def _time() -> _Module:
         time=_now,
         time_ns=lambda: int(_now() * 1e9),
         clock_gettime=_clock_gettime,
+        clock_gettime_ns=lambda clock_id: int(_clock_gettime(clock_id) * 1e9),
         sleep=_sleep,
     )
 
@@ -187,7 +193,7 @@ def _stand_ins() -> list[tuple[ModuleType, _Module]]:
         (threading, _threading()),
         (time, _time()),
         (random, _Module(random, **{name: _draw(name) for name in draws})),
-        (os, _Module(os, urandom=_random_bytes)),
+        (os, _Module(os, urandom=_random_bytes, getpid=_pid)),
         (secrets, _Module(secrets, token_bytes=_random_bytes, token_hex=_random_hex)),
         (queue, _Module(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)),
         (select, _Module(select, poll=_Poll)),

@@ -8,7 +8,7 @@ from typing import Any, Self
 from typing_extensions import override
 
 from kip30_conformance.simulation.locks import SimulatedCondition, SimulatedEvent
-from kip30_conformance.simulation.present import running_thread, simulation
+from kip30_conformance.simulation.present import found, running_thread, simulation
 from kip30_conformance.simulation.scheduler import SimulatedThread
 
 
@@ -73,10 +73,12 @@ class Thread:
         return self._thread is not None and not self._thread.is_done
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end."""
-        present, thread = simulation(), self._thread
+        """Wait for its end. After the simulation nothing is left to wait for."""
+        present, thread = found(), self._thread
         if thread is None:
             raise RuntimeError("cannot join thread before it is started")
+        if present is None:
+            return
         if thread is present.current:
             raise RuntimeError("cannot join current thread")
         if not thread.is_done and present.current is not None:

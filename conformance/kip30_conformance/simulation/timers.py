@@ -9,7 +9,7 @@ from typing import NamedTuple
 class _Timer(NamedTuple):
     moment: float
     ticket: int
-    event: Callable[[], None]
+    event: Callable[[], object]
     is_needed: Callable[[], bool]
 
 
@@ -26,7 +26,7 @@ class Timers:
         self._tickets = itertools.count()
 
     def add(
-        self, moment: float, event: Callable[[], None], is_needed: Callable[[], bool] = _always
+        self, moment: float, event: Callable[[], object], is_needed: Callable[[], bool] = _always
     ) -> None:
         """Call *event* at *moment*.
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import queue
 import random
 import sys
@@ -253,3 +254,51 @@ def test_a_module_that_is_imported_too_late_is_named(
         assert late_modules(("kip30",)) == ["kip30_late"]
     for name in ("kip30_late", "kip30_timeless"):
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_thread_that_waits_in_a_loop_lets_others_run_and_time_pass() -> None:
+    flag: list[bool] = []
+
+    def wait_for_flag() -> None:
+        while not flag:
+            Future[None]().done()  # takes a lock, and never blocks
+
+    def wait_for_time() -> None:
+        until = CORE.time.monotonic() + 0.05
+        while CORE.time.monotonic() < until:
+            pass
+        flag.append(True)
+
+    assert run(wait_for_flag, wait_for_time).now < 1
+
+
+def test_all_clocks_of_a_process_agree() -> None:
+    def compare() -> None:
+        clock = time.CLOCK_MONOTONIC
+        before = CORE.time.monotonic_ns()
+        CORE.time.sleep(1)
+        assert 1e9 <= CORE.time.clock_gettime_ns(clock) - before < 1.1e9
+
+    run(compare)
+
+
+def test_what_a_simulation_leaves_waits_for_no_thread() -> None:
+    left: list[Any] = []
+
+    def start() -> None:
+        thread = CORE.threading.Thread(target=CORE.time.sleep, args=[9])
+        thread.start()
+        left.append(thread)
+
+    run(start)
+    left[0].join()
+
+
+def test_each_process_has_its_own_id() -> None:
+    simulation, seen = Simulation(1), list[int]()
+    with installed(simulation, PREFIXES):
+        for pid in (None, 10_000_001):
+            process = SimulatedProcess(simulation, f"p{pid}", pid=pid)
+            simulation.spawn(process, "t", lambda: seen.append(os.getpid()))
+        simulation.run(1.0)
+    assert sorted(seen) == [os.getpid(), 10_000_001]
