@@ -126,7 +126,8 @@ def is_in_gate(item: pytest.Item) -> bool:
     if is_crowd(item) or _name(item) in LEFT_OUT:
         return False
     store = store_of(item)
-    return item.path.stem == "test_embedded" if store is None else _is_for(store, item)
+    is_free = item.path.stem in {"test_embedded", "test_model"}  # no server is started for these
+    return is_free if store is None else _is_for(store, item)
 
 
 def _is_for(store: str, item: pytest.Item) -> bool:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -290,13 +290,18 @@ def _answer(client: _Client, request: dict[str, Any]) -> dict[str, Any]:
         return {"error": type(error).__name__, "text": str(error)}
 
 
-def main() -> None:
-    """Serve requests until the input ends, then close the locator."""
+def serve(requests: Iterable[str], answered: Callable[[str], object]) -> None:
+    """Do each of *requests*, lines of JSON, and pass the answer on; then close the locator."""
     client = _Client()
     with client.signals, client.clients:
-        for line in sys.stdin:
-            print(json.dumps(_answer(client, json.loads(line))), flush=True)  # noqa: T201  protocol
+        for line in requests:
+            answered(json.dumps(_answer(client, json.loads(line))))
     client.close()
+
+
+def main() -> None:
+    """Serve requests until the input ends, then close the locator."""
+    serve(sys.stdin, partial(print, flush=True))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,380 @@
+"""The client of a modelled store: a backend like any other, whose server and network are simulated.
+
+It is built of the parts that kip30's own drivers have: sessions, renewals and watches of the kit.
+
+    plugin.locator.classname = kip30_conformance.simulation.model_client:ModelBackend
+    plugin.model.store = NAME    # of `offered`
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final, NamedTuple
+
+from typing_extensions import override
+
+from kip30.config import setting, text
+from kip30.driver import (
+    Backend,
+    Capability,
+    Context,
+    ElectionDriver,
+    MembershipDriver,
+    StorageDriver,
+    Watch,
+)
+from kip30.driver.kit.futures import failed, mapped
+from kip30.driver.kit.session import CurrentSession, Renewal
+from kip30.driver.kit.watch import Observe, Sink, WatchHandle
+from kip30.driver.lease import Lease
+from kip30.driver.records import (
+    Claim,
+    Entry,
+    Held,
+    Kind,
+    NamePage,
+    Snapshot,
+    Target,
+    Version,
+    Write,
+)
+from kip30.errors import ConfigError, UnavailableError
+from kip30.names import Key
+from kip30_conformance.simulation.model_requests import Requests
+from kip30_conformance.simulation.model_store import ModelGrant, ModelStore, Table
+from kip30_conformance.simulation.network import Network, StoreLink
+from kip30_conformance.simulation.present import clock, found, running_thread
+
+
+class ModelService(NamedTuple):
+    """A modelled store, and the network before it."""
+
+    store: ModelStore
+    network: Network
+
+
+_offered: Final[dict[str, ModelService]] = {}
+
+
+@contextmanager
+def offered(name: str, service: ModelService) -> Generator[None]:
+    """Let clients with ``plugin.model.store`` = *name* reach *service* in the block."""
+    _offered[name] = service
+    try:
+        yield
+    finally:
+        del _offered[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """Settings of a modelled store, ``plugin.model.*``."""
+
+    store: str = setting("plugin.model.store", text, doc="The store to reach, by its name")
+
+
+class ModelBackend(Backend):
+    """A client of a modelled store, in the process of the simulated thread that opens it."""
+
+    name = "model"
+    settings_class: ClassVar[type[ModelSettings]] = ModelSettings
+    capabilities = frozenset(
+        {Capability.COMPARE_AND_SET, Capability.FENCING, Capability.GUARDS, Capability.LISTING}
+    )
+
+    @override
+    def __init__(self, context: Context, settings: ModelSettings) -> None:
+        service = _offered.get(settings.store)
+        if service is None:
+            raise ConfigError(f"plugin.model.store = {settings.store}: no such store is offered")
+        self._simulation = service.store.simulation
+        process = running_thread().process
+        self.link: StoreLink = service.network.link(process)
+        requests = self._requests = Requests(self.link, context.operation_timeout_seconds)
+        sessions = self._sessions = _Sessions(context, requests, service.store)
+        root, store = context.namespace, service.store
+        self._watches = _Watches(root, store, requests, self.link)
+        self.membership = _Membership(root, store, requests, sessions)
+        self.election = _Election(root, store, requests, sessions)
+        self.storage = _Storage(root, store, requests)
+        self.observe = Observe(self._watches.read, self._watches.add)
+        self.faults = _Faults(root, store, sessions)
+        self._reach(context)
+
+    @override
+    def describe(self) -> Mapping[str, str]:
+        return {
+            "version": "1",
+            "revision": str(self._requests.read(self._watches.revision).result()),
+        }
+
+    @override
+    def close(self) -> None:
+        if found() is not self._simulation:
+            return  # collected after its end: nothing is left to be closed
+        self._requests.gate.close()
+        self._watches.close()
+        self._sessions.close()
+        self._requests.close()
+
+    def _reach(self, context: Context) -> None:
+        """Ask the server something, by the connect timeout."""
+        try:
+            self._requests.repeatable(int, context.connect_timeout_seconds).result()
+        except UnavailableError:
+            self._requests.close()
+            raise
+
+
+class _Session(NamedTuple):
+    """A session of the store, by its number, and its lease."""
+
+    number: int
+    lease: Lease
+
+
+class _Sessions:
+    """The session of one client."""
+
+    def __init__(self, context: Context, requests: Requests, store: ModelStore) -> None:
+        self._context = context
+        self._requests = requests
+        self._store = store
+        self._are_renewals_paused = False
+        renewal: Renewal[_Session] = Renewal(context.clock, requests.timer, self._renew)
+        self._current: CurrentSession[_Session] = CurrentSession(
+            open_one=self._open,
+            end=self._end,
+            adopted=lambda session: renewal.begin(session, self._current),
+            closing_seconds=context.operation_timeout_seconds,
+        )
+
+    def get(self) -> _Session:
+        """Return the session for a claim that is being made; opens one if need be."""
+        return self._current.get(clock() + self._context.operation_timeout_seconds)
+
+    def known(self) -> _Session | None:
+        """Return the session, valid or not, if there is one."""
+        return self._current.known()
+
+    @contextmanager
+    def paused_renewals(self) -> Generator[None]:
+        """Renew nothing in the block."""
+        self._are_renewals_paused = True
+        try:
+            yield
+        finally:
+            self._are_renewals_paused = False
+
+    def close(self) -> None:
+        """End the session, here and in the store."""
+        self._current.close()
+
+    def _open(self, until: float) -> _Session:
+        seconds, sent_at = self._context.session_timeout_seconds, self._context.clock.now()
+        opened = self._requests.repeatable(
+            partial(self._store.open_session, seconds), max(0.0, until - clock())
+        )
+        return _Session(opened.result(), self._context.lease(sent_at=sent_at))
+
+    def _end(self, session: _Session, until: float) -> None:
+        end = partial(self._store.end_session, session.number)
+        self._requests.repeatable(end, max(0.0, until - clock())).result()
+
+    def _renew(self, session: _Session, seconds: float) -> Future[bool]:
+        if self._are_renewals_paused:
+            return failed(UnavailableError("renewals are paused"))
+        return self._requests.repeatable(partial(self._store.renew, session.number), seconds)
+
+
+def _claim(name: str, lease: Lease, granted: ModelGrant) -> Claim:
+    return Claim(name, granted.entry, lease, granted.order)
+
+
+class _Membership(MembershipDriver):
+    def __init__(
+        self, root: str, store: ModelStore, requests: Requests, sessions: _Sessions
+    ) -> None:
+        self._root, self._store = root, store
+        self._requests, self._sessions = requests, sessions
+
+    @override
+    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        session = self._sessions.get()
+        serve = partial(
+            self._store.claim_member, self._table(group), member_id, session.number, nonce, data
+        )
+        return mapped(self._requests.write(serve), partial(_claim, member_id, session.lease))
+
+    @override
+    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
+        entry = claim.entry._replace(nonce=nonce, data=data)
+        serve = partial(self._store.replace, self._table(group), claim.name, claim.entry, entry)
+        return mapped(self._requests.write(serve), partial(_claim, claim.name, claim.lease))
+
+    @override
+    def release(self, group: str, claim: Claim) -> Future[None]:
+        return self._requests.write(
+            partial(self._store.release, self._table(group), claim.name, claim.entry)
+        )
+
+    def _table(self, group: str) -> Table:
+        return Table(self._root, Kind.GROUP, group)
+
+
+class _Election(ElectionDriver):
+    def __init__(
+        self, root: str, store: ModelStore, requests: Requests, sessions: _Sessions
+    ) -> None:
+        self._root, self._store = root, store
+        self._requests, self._sessions = requests, sessions
+
+    @override
+    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
+        session = self._sessions.get()
+        serve = partial(
+            self._store.claim_service, self._table(service), candidate, session.number, nonce, data
+        )
+
+        def answer(granted: ModelGrant | Held) -> Claim | Held:
+            if isinstance(granted, Held):
+                return granted
+            return _claim(candidate, session.lease, granted)
+
+        return mapped(self._requests.write(serve), answer)
+
+    @override
+    def release(self, service: str, claim: Claim) -> Future[None]:
+        return self._requests.write(
+            partial(self._store.release, self._table(service), claim.name, claim.entry)
+        )
+
+    def _table(self, service: str) -> Table:
+        return Table(self._root, Kind.SERVICE, service)
+
+
+class _Storage(StorageDriver):
+    def __init__(self, root: str, store: ModelStore, requests: Requests) -> None:
+        self._root, self._store, self._requests = root, store, requests
+
+    @override
+    def read(self, keys: Sequence[Key]) -> Future[list[Entry | None]]:
+        return self._requests.read(partial(self._store.read, self._root, list(keys)))
+
+    @override
+    def write(self, write: Write) -> Future[Version]:
+        return self._requests.write(partial(self._store.write, self._root, write))
+
+    @override
+    def write_many(self, writes: Sequence[Write]) -> list[Future[Version]]:
+        return [self.write(write) for write in writes]
+
+    @override
+    def list_names(self, namespace: str, after: str, limit: int) -> Future[NamePage]:
+        table = Table(self._root, Kind.NAMESPACE, namespace)
+        return self._requests.read(partial(self._store.names, table, after, limit))
+
+
+class _Watches:
+    """All watches of one client."""
+
+    def __init__(self, root: str, store: ModelStore, requests: Requests, link: StoreLink) -> None:
+        self._root, self._store, self._requests, self._link = root, store, requests, link
+        self._open: dict[WatchHandle, _Subscription] = {}
+
+    def revision(self) -> int:
+        """Return how many changes the store has had."""
+        return self._store.revision
+
+    def read(self, target: Target) -> Future[Snapshot]:
+        """Return the state of *target*."""
+        return self._requests.read(partial(self._store.look, self._root, target))
+
+    def add(self, target: Target, sink: Sink) -> Watch:
+        """Notify *sink* of the states of *target* from now on."""
+        watch = WatchHandle(target, sink, self._forget)
+        arrive = self._requests.reader.arrive
+        self._open[watch] = _Subscription(
+            self._store,
+            self._root,
+            target,
+            self._link,
+            lambda state: arrive(partial(watch.deliver, state)),
+        )
+        return watch
+
+    def close(self) -> None:
+        """End all watches."""
+        for watch in list(self._open):
+            watch.close()
+
+    def _forget(self, watch: WatchHandle) -> None:
+        self._open.pop(watch).close()
+
+
+class _Subscription:
+    """What the server does for one watch: it notifies of each change, as long as connected.
+
+    Once a notification is lost the connection counts as broken. When it is replaced, the state is
+    read again: a watch may leave states out, but not the last one.
+    """
+
+    def __init__(
+        self,
+        store: ModelStore,
+        root: str,
+        target: Target,
+        link: StoreLink,
+        deliver: Callable[[Snapshot], object],
+    ) -> None:
+        self._store, self._root, self._target = store, root, target
+        self._link, self._deliver = link, deliver
+        self._is_closed = False
+        link.connect(self._connected)
+
+    def close(self) -> None:
+        """Notify no more."""
+        self._is_closed = True
+        self._store.unwatch(self._root, self._target, self._changed)
+
+    def _connected(self) -> None:
+        if self._is_closed:
+            return
+        # Subscribe, then read: a change in between is notified.
+        self._store.watch(self._root, self._target, self._changed)
+        self._changed()
+
+    def _changed(self) -> None:
+        state = self._store.look(self._root, self._target)
+        if not self._link.notify(partial(self._deliver, state)):
+            self._store.unwatch(self._root, self._target, self._changed)
+            self._link.reconnect(self._connected)
+
+
+class _Faults:
+    """What the suite does to a client; see `kip30_conformance.client_faults.ClientFaults`."""
+
+    def __init__(self, root: str, store: ModelStore, sessions: _Sessions) -> None:
+        self._root, self._store, self._sessions = root, store, sessions
+
+    def expire_session(self) -> None:
+        """End the session in the store, without any notice."""
+        session = self._sessions.known()
+        if session is not None:
+            self._store.end_session(session.number)
+
+    def pause_renewals(self) -> AbstractContextManager[None]:
+        """Renew nothing in a block."""
+        return self._sessions.paused_renewals()
+
+    def delete_leader(self, service: str) -> None:
+        """Remove the record of a leader."""
+        table = Table(self._root, Kind.SERVICE, service)
+        for name in self._store.look(self._root, Target(Kind.SERVICE, service)).entries:
+            self._store.delete(table, name)
+
+    def delete_member(self, group: str, member_id: str) -> None:
+        """Remove the record of a member."""
+        self._store.delete(Table(self._root, Kind.GROUP, group), member_id)

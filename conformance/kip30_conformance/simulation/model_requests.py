@@ -1,0 +1,145 @@
+"""How the client of a modelled store asks it: requests, timeouts, and the reader of answers.
+
+What arrives is handled by a thread of the client's process: a process that is paused reads late.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from kip30.driver.kit.futures import fail, failed, succeed
+from kip30.driver.kit.gate import CLOSED, Gate
+from kip30.driver.kit.timer import Timer
+from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
+from kip30_conformance.simulation.network import StoreLink
+from kip30_conformance.simulation.present import running_thread, simulation
+from kip30_conformance.simulation.scheduler import SimulatedThread
+from kip30_conformance.simulation.threads import Thread
+
+T = TypeVar("T")
+
+_LATE = "no answer in time"
+
+
+class AnswerReader:
+    """The thread that handles what arrives."""
+
+    def __init__(self) -> None:
+        """Start it, in the process of the running thread."""
+        self._arrived: deque[Callable[[], object]] = deque()
+        self._is_closed = False
+        self._waiting: SimulatedThread | None = None
+        self._thread = Thread(target=self._run, name="kip30-model-reader", daemon=True)
+        self._thread.start()
+
+    def arrive(self, action: Callable[[], object]) -> None:
+        """Let the thread call *action*; for events."""
+        self._arrived.append(action)
+        self._wake()
+
+    def close(self) -> None:
+        """End the thread, and wait for that unless this is called on it."""
+        self._is_closed = True
+        self._wake()
+        if self._thread.ident != running_thread().ident:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        if self._waiting is not None:
+            simulation().unpark(self._waiting)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            if self._arrived:
+                self._arrived.popleft()()
+                continue
+            self._waiting = running_thread()
+            simulation().park()
+            self._waiting = None
+
+
+class _Outcome(NamedTuple):
+    """What a request came to: its result, or an error."""
+
+    result: Any
+    error: Kip30Error | None
+
+
+def _outcome(serve: Callable[[], object]) -> _Outcome:
+    try:
+        return _Outcome(serve(), None)
+    except Kip30Error as error:
+        return _Outcome(None, error)
+
+
+class Requests:
+    """Requests to the server, each answered once or given up in time. Thread-safe.
+
+    Attributes:
+        gate: Refuses requests once the client is closed.
+        timer: Gives them up.
+        reader: Handles their answers.
+    """
+
+    def __init__(self, link: StoreLink, seconds: float) -> None:
+        """Send requests over *link*, and give each up after *seconds* unless it says otherwise."""
+        self.gate: Gate = Gate()
+        self.timer: Timer = Timer("kip30-model-timer")
+        self.reader: AnswerReader = AnswerReader()
+        self._link = link
+        self._seconds = seconds
+        # Of each request without an answer, the error that it ends with if none comes.
+        self._pending: dict[Future[Any], type[Kip30Error]] = {}
+
+    def read(self, serve: Callable[[], T]) -> Future[T]:
+        """Return the answer to a request that changes nothing."""
+        return self._checked(serve, UnavailableError)
+
+    def write(self, serve: Callable[[], T]) -> Future[T]:
+        """Return the answer to a request that may change something."""
+        return self._checked(serve, OutcomeUnknownError)
+
+    def repeatable(self, serve: Callable[[], T], seconds: float | None = None) -> Future[T]:
+        """Return the answer to a request that may be sent again, also while the client closes."""
+        return self._send(serve, UnavailableError, self._seconds if seconds is None else seconds)
+
+    def close(self) -> None:
+        """End all requests, and the threads."""
+        self.gate.close()
+        for future in list(self._pending):
+            late = self._pending.pop(future, None)
+            fail(
+                future,
+                ClosedError(CLOSED) if late is UnavailableError else OutcomeUnknownError(CLOSED),
+            )
+        self.timer.stop()
+        self.reader.close()
+
+    def _checked(self, serve: Callable[[], T], late: type[Kip30Error]) -> Future[T]:
+        refusal = self.gate.refusal()
+        return failed(refusal) if refusal else self._send(serve, late, self._seconds)
+
+    def _send(self, serve: Callable[[], T], late: type[Kip30Error], seconds: float) -> Future[T]:
+        future: Future[T] = Future()
+        self._pending[future] = late
+        self.timer.after(seconds, partial(self._give_up, future))
+        self._link.request(
+            partial(_outcome, serve),
+            lambda outcome: self.reader.arrive(partial(self._answered, future, outcome)),
+        )
+        return future
+
+    def _answered(self, future: Future[Any], outcome: _Outcome) -> None:
+        if self._pending.pop(future, None) is None:
+            return
+        if outcome.error is not None:
+            fail(future, outcome.error)
+        else:
+            succeed(future, outcome.result)
+
+    def _give_up(self, future: Future[Any]) -> None:
+        late = self._pending.pop(future, None)
+        if late is not None:
+            fail(future, late(_LATE))
