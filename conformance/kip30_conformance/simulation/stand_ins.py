@@ -139,6 +139,10 @@ def _clock_gettime(_clock_id: int) -> float:
     return clock()
 
 
+def _clock_gettime_ns(clock_id: int) -> int:
+    return int(_clock_gettime(clock_id) * 1e9)
+
+
 def _do_nothing(*_given: object, **_named: object) -> None:
     """Register no function for the end of the interpreter: it would keep a pool for ever."""
 
@@ -182,7 +186,7 @@ def _time() -> _Module:
         time=_now,
         time_ns=lambda: int(_now() * 1e9),
         clock_gettime=_clock_gettime,
-        clock_gettime_ns=lambda clock_id: int(_clock_gettime(clock_id) * 1e9),
+        clock_gettime_ns=_clock_gettime_ns,
         sleep=_sleep,
     )
 
