@@ -26,6 +26,7 @@ from kip30_backends.cassandra.client.connections import (
     Statements,
 )
 from kip30_backends.cassandra.errors import (
+    LATE,
     NEVER_SENT,
     DeletionsError,
     Failure,
@@ -89,7 +90,7 @@ _PAUSE = 0.05
 _MIN_RETRY_SHARE = 0.1
 """What part of its time a request must have left to be sent again: without an answer to the last
 attempt, what was refused until then becomes unknown."""
-_NO_ANSWER = Failure("Silence", "no answer in time")
+_NO_ANSWER = Failure("Silence", LATE)
 _NO_NODE = Failure(NEVER_SENT, "no node can be reached")
 _OVERLOADED = {"WriteTimeout", "ReadTimeout"}
 

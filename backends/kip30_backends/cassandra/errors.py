@@ -21,6 +21,9 @@ from kip30.errors import (
 NEVER_SENT = "NeverSent"
 """The kind of a failure before anything left."""
 
+LATE = "no answer in time"
+"""The message of a failure that is only known by its timeout."""
+
 
 class Advice(NamedTuple):
     """Advice for a *kind* of failure whose message has *part*; ``{keyspace}`` is replaced."""

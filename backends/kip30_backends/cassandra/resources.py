@@ -38,7 +38,7 @@ from kip30_backends.cassandra.client.connections import (
     Statements,
     failure_of,
 )
-from kip30_backends.cassandra.errors import NEVER_SENT, Failure, is_missing, translate
+from kip30_backends.cassandra.errors import LATE, NEVER_SENT, Failure, is_missing, translate
 from kip30_backends.cassandra.settings import CassandraSettings
 from kip30_backends.cassandra.target_states import ResurrectedRows, States
 from kip30_backends.cassandra.tombstone_folding import Folds
@@ -109,7 +109,7 @@ class ConnectedCluster:
         except TimeoutError as error:
             if self.connections.is_connected():
                 raise UnavailableError(f"no answer from {self._addresses()} in time") from error
-            raise self._translated(Failure(NEVER_SENT, "no answer in time")) from error
+            raise self._translated(Failure(NEVER_SENT, LATE)) from error
 
     def request_context(self, repair: Callable[[Callable[[], None]], None]) -> RequestContext:
         """Return the context of requests; *repair* is as in `RequestContext`."""

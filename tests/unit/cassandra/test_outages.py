@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from cassandra.cluster import NoHostAvailable
 
 from kip30 import OutcomeUnknownError, UnavailableError, ValueChange
+from kip30_backends.cassandra.client.connections import ClusterConnections
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually, time_scale
 from kip30_conformance.servers import Ensemble, Link
@@ -71,6 +73,23 @@ def test_startup_connects_again_while_there_is_time(link: Link, open_client: Ope
         eventually(lambda: link.counted().connections - before >= 2, within=20)
         link.heal()
         opening.result().storage().put("k", "v")
+
+
+def test_startup_pauses_where_connections_are_dropped_at_once(
+    link: Link, open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a node that has as many connections as it takes, after the first one."""
+    attempts: list[ClusterConnections] = []
+
+    def connect(self: ClusterConnections) -> None:
+        attempts.append(self)
+        raise NoHostAvailable("Unable to connect to any servers", [])
+
+    monkeypatch.setattr(ClusterConnections, "_connect", connect)
+    monkeypatch.setattr(ClusterConnections, "_is_late", lambda *_: True)
+    with pytest.raises(UnavailableError):
+        open_client(**link.settings(), **{"plugin.connect.timeout.ms": 2000})
+    assert 2 <= len(attempts) < 12  # one a second in the end
 
 
 def test_startup_ends_in_time_at_a_node_that_stays_silent(link: Link, open_client: Open) -> None:

@@ -106,6 +106,14 @@ def test_refused_at_startup(
 
 
 @pytest.mark.usefixtures("prepared")
+def test_a_refused_login_is_not_repeated(ensemble: Ensemble, open_client: Open) -> None:
+    with ensemble.link() as link:
+        with pytest.raises(AuthenticationError):
+            open_client(**_as("user", "falsch"), **link.settings())
+        assert link.counted().connections == 1
+
+
+@pytest.mark.usefixtures("prepared")
 def test_what_the_doctor_says(ensemble: Ensemble) -> None:
     def told(**more: Written) -> str:
         return diagnosis(**ensemble.settings(), **more).partition(": ")[2]

@@ -29,8 +29,10 @@ import cassandra.connection
 import cassandra.policies
 import cassandra.query
 
+from kip30.driver.clock import SystemClock
 from kip30.driver.kit import fork_safety
 from kip30.driver.kit.lifecycle import do_nothing
+from kip30.driver.kit.retry import Retry
 from kip30.driver.kit.thread_start import started
 from kip30_backends.cassandra.client.cluster import (
     EXECUTOR_THREADS,
@@ -40,7 +42,7 @@ from kip30_backends.cassandra.client.cluster import (
     cluster,
     start_workers,
 )
-from kip30_backends.cassandra.errors import NEVER_SENT, Failure
+from kip30_backends.cassandra.errors import LATE, NEVER_SENT, Failure
 from kip30_backends.cassandra.settings import CassandraSettings
 
 _cluster: Any = cassandra.cluster
@@ -52,7 +54,7 @@ _rejected: Any = _connection.AuthenticationFailed
 _OperationTimedOut: Any = _cluster.OperationTimedOut
 
 _LAST = "Last error: "
-_LATE = "Timed out creating connection"
+_TIMED_OUT = "Timed out creating connection"
 _TOLD = re.compile(r'message="(.*)"', re.DOTALL)
 _KINDS = {0: "SIMPLE", 1: "BATCH", 6: "CAS"}
 
@@ -75,7 +77,7 @@ class ClusterConnections:
         """
         self._settings = settings
         self._patience = patience
-        # Which cluster is in use, and whether it has been closed.
+        # Held while the cluster is replaced; a closed one is not replaced any more.
         self._replacing = threading.Lock()
         self._is_closed = False
         self._use_new_cluster(patience.connect)
@@ -89,17 +91,21 @@ class ClusterConnections:
 
         The driver tries each node once, for a short time, so that one that is silent does not use
         up the time of the others. If none accepts in time, this tries again for *seconds*, each
-        time with twice the patience: a busy node takes long to check a password.
+        time with twice the patience: a busy node takes long to check a password. Between two
+        attempts there is a backoff, because a node may also drop connections at once.
         """
-        until, patience = time.monotonic() + seconds, self._patience.connect
+        clock, patience = SystemClock(), self._patience.connect
+        until, retry = clock.now() + seconds, Retry(clock)
         self._log_filter.begin()
         while True:
             try:
                 self._connect()
             except _cluster.NoHostAvailable as error:
-                patience = min(2 * patience, until - time.monotonic())
+                retry.failed()
+                patience = min(2 * patience, until - retry.due)
                 if patience <= 0 or not self._is_late(error):
                     raise
+                time.sleep(max(0.0, retry.due - clock.now()))
                 if not self._replace_cluster(patience):
                     raise
             else:
@@ -258,8 +264,8 @@ def _no_host_available(error: Any) -> Failure:
 def _plain(error: object) -> str:
     """Return the message of a node or the system, without what the driver adds to it."""
     text = str(error)
-    if _LATE in text:
-        return "no answer in time"
+    if _TIMED_OUT in text:
+        return LATE
     told = _TOLD.search(text)
     return told[1] if told else text.rpartition(_LAST)[2]
 
