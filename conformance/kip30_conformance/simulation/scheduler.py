@@ -258,23 +258,18 @@ class Simulation:
 
     def give_way(self) -> None:
         """Let another thread run here if chance wants it, or after many steps of this one."""
-        thread = self.current
-        if thread is None or self._has_ended:
-            return
-        if self._interruptions and self.chance.random() < self._interruptions:
-            self._ready.append(thread)
-            self._leave(thread)
-        else:
-            self.count_step()
+        self.count_step(self._interruptions)
 
-    def count_step(self) -> None:
-        """Let other threads run if the running one has done much since it blocked."""
+    def count_step(self, chance: float = 0.0) -> None:
+        """Let other threads run by *chance*, or if this one has done much since it blocked."""
         thread = self.current
         if thread is None or self._has_ended:
             return
         self._steps += 1
-        if self._steps >= _LONG_TURN:
+        is_long = self._steps >= _LONG_TURN
+        if is_long:
             self.now += _LONG_TURN_SECONDS
+        if is_long or (chance and self.chance.random() < chance):
             self._ready.append(thread)
             self._leave(thread)
 
