@@ -2,7 +2,7 @@
 
 import json
 import queue
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from typing_extensions import override
@@ -35,7 +35,9 @@ class SimulatedPeer(Peer):
         self._requests: SimpleQueue = SimpleQueue()
         self._answers: SimpleQueue = SimpleQueue()
         self._thread = present.spawn(
-            self._simulated, "main", lambda: serve(self._lines(), self._answers.put)
+            self._simulated,
+            "main",
+            lambda: serve(iter(self._requests.get, None), self._answers.put),
         )
         self.call("startup", properties={key: str(value) for key, value in properties.items()})
 
@@ -86,8 +88,3 @@ class SimulatedPeer(Peer):
     @override
     def end(self) -> None:
         self.kill()
-
-    def _lines(self) -> Iterator[str]:
-        while True:
-            request: str = self._requests.get()
-            yield request
