@@ -1,7 +1,7 @@
 """The modelled store of simulations against the conformance suite, under virtual time. D11."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 
 import pytest
 from typing_extensions import override
@@ -74,18 +74,9 @@ class ModelHarness(Harness):
             "plugin.model.store": "model",
         }
 
-    @contextmanager
-    def _frozen(self) -> Iterator[None]:
-        store, network = self._service
-        store.is_down = True
-        with network.frozen():
-            yield
-            store.is_down = False
-            store.has_restarted()
-
     @override
     def frozen(self) -> AbstractContextManager[None]:
-        return self._frozen()
+        return self._service.frozen()
 
     @override
     def late_answers(self, client: PluginLocator) -> AbstractContextManager[None]:

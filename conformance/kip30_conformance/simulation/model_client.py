@@ -1,6 +1,6 @@
 """The client of a modelled store: a backend like any other, whose server and network are simulated.
 
-It is built of the parts that kip30's own drivers have: sessions, renewals and watches of the kit.
+It is built of the parts that kip30's own drivers have: sessions, claims and watches of the kit.
 
     plugin.locator.classname = kip30_conformance.simulation.model_client:ModelBackend
     plugin.model.store = NAME    # of `offered`
@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -20,19 +20,18 @@ from kip30.driver import (
     Backend,
     Capability,
     Context,
-    ElectionDriver,
-    MembershipDriver,
     StorageDriver,
     Watch,
 )
 from kip30.driver.kit.futures import failed, mapped
+from kip30.driver.kit.key_claims import Bid, KeyClaims, KeyElection, KeyMembership, Refused
+from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
 from kip30.driver.kit.session import CurrentSession, Renewal
 from kip30.driver.kit.watch import Observe, Sink, WatchHandle
 from kip30.driver.lease import Lease
 from kip30.driver.records import (
     Claim,
     Entry,
-    Held,
     Kind,
     NamePage,
     Snapshot,
@@ -47,12 +46,23 @@ from kip30_conformance.simulation.model_store import ModelGrant, ModelStore, Tab
 from kip30_conformance.simulation.network import Network, StoreLink
 from kip30_conformance.simulation.present import clock, found, running_thread
 
+T = TypeVar("T")
+
 
 class ModelService(NamedTuple):
     """A modelled store, and the network before it."""
 
     store: ModelStore
     network: Network
+
+    @contextmanager
+    def frozen(self) -> Generator[None]:
+        """Let the server stand still in the block: it serves at its end, and no session ends."""
+        self.store.is_down = True
+        with self.network.frozen():
+            yield
+            self.store.is_down = False
+            self.store.has_restarted()
 
 
 _offered: Final[dict[str, ModelService]] = {}
@@ -90,14 +100,16 @@ class ModelBackend(Backend):
         if service is None:
             raise ConfigError(f"plugin.model.store = {settings.store}: no such store is offered")
         self._simulation = service.store.simulation
+        self._close_once = CloseOnce(on_thread_of("kip30-model"))
         process = running_thread().process
         self.link: StoreLink = service.network.link(process)
         requests = self._requests = Requests(self.link, context.operation_timeout_seconds)
         sessions = self._sessions = _Sessions(context, requests, service.store)
         root, store = context.namespace, service.store
         self._watches = _Watches(root, store, requests, self.link)
-        self.membership = _Membership(root, store, requests, sessions)
-        self.election = _Election(root, store, requests, sessions)
+        claims = _Claims(store, requests, sessions)
+        self.membership = KeyMembership(claims, lambda group, _: Table(root, Kind.GROUP, group))
+        self.election = KeyElection(claims, partial(Table, root, Kind.SERVICE))
         self.storage = _Storage(root, store, requests)
         self.observe = Observe(self._watches.read, self._watches.add)
         self.faults = _Faults(root, store, sessions)
@@ -112,8 +124,10 @@ class ModelBackend(Backend):
 
     @override
     def close(self) -> None:
-        if found() is not self._simulation:
-            return  # collected after its end: nothing is left to be closed
+        if found() is self._simulation:  # else it is collected after that: nothing is left
+            self._close_once.once(self._close)
+
+    def _close(self) -> None:
         self._requests.gate.close()
         self._watches.close()
         self._sessions.close()
@@ -189,70 +203,41 @@ class _Sessions:
         return self._requests.repeatable(partial(self._store.renew, session.number), seconds)
 
 
+class _Claims(KeyClaims[Table]):
+    """Claims in the tables of the store; the name says which record of a table it is."""
+
+    def __init__(self, store: ModelStore, requests: Requests, sessions: _Sessions) -> None:
+        self._store, self._requests, self._sessions = store, requests, sessions
+
+    @override
+    def take(self, bid: Bid[Table], meaning: Callable[[Claim | Refused], T]) -> Future[T]:
+        number, lease = self._sessions.get()
+
+        def answer(granted: ModelGrant | Refused) -> T:
+            if isinstance(granted, Refused):
+                return meaning(granted)
+            return meaning(_claim(bid.name, lease, granted))
+
+        return mapped(self._requests.write(partial(self._store.claim, bid, number)), answer)
+
+    @override
+    def replace(self, bid: Bid[Table], claim: Claim) -> Future[Claim | None]:
+        def answer(granted: ModelGrant | None) -> Claim | None:
+            return None if granted is None else _claim(bid.name, claim.lease, granted)
+
+        return mapped(self._requests.write(partial(self._store.replace, bid, claim.entry)), answer)
+
+    @override
+    def give_up(self, at: Table, claim: Claim) -> Future[None]:
+        return self._requests.write(partial(self._store.release, at, claim.name, claim.entry))
+
+    @override
+    def give_up_all(self, held: Sequence[tuple[Table, Claim]]) -> list[Future[None]]:
+        return [self.give_up(*one) for one in held]
+
+
 def _claim(name: str, lease: Lease, granted: ModelGrant) -> Claim:
     return Claim(name, granted.entry, lease, granted.order)
-
-
-class _Membership(MembershipDriver):
-    def __init__(
-        self, root: str, store: ModelStore, requests: Requests, sessions: _Sessions
-    ) -> None:
-        self._root, self._store = root, store
-        self._requests, self._sessions = requests, sessions
-
-    @override
-    def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
-        session = self._sessions.get()
-        serve = partial(
-            self._store.claim_member, self._table(group), member_id, session.number, nonce, data
-        )
-        return mapped(self._requests.write(serve), partial(_claim, member_id, session.lease))
-
-    @override
-    def replace(self, group: str, claim: Claim, nonce: str, data: bytes) -> Future[Claim]:
-        entry = claim.entry._replace(nonce=nonce, data=data)
-        serve = partial(self._store.replace, self._table(group), claim.name, claim.entry, entry)
-        return mapped(self._requests.write(serve), partial(_claim, claim.name, claim.lease))
-
-    @override
-    def release(self, group: str, claim: Claim) -> Future[None]:
-        return self._requests.write(
-            partial(self._store.release, self._table(group), claim.name, claim.entry)
-        )
-
-    def _table(self, group: str) -> Table:
-        return Table(self._root, Kind.GROUP, group)
-
-
-class _Election(ElectionDriver):
-    def __init__(
-        self, root: str, store: ModelStore, requests: Requests, sessions: _Sessions
-    ) -> None:
-        self._root, self._store = root, store
-        self._requests, self._sessions = requests, sessions
-
-    @override
-    def claim(self, service: str, candidate: str, nonce: str, data: bytes) -> Future[Claim | Held]:
-        session = self._sessions.get()
-        serve = partial(
-            self._store.claim_service, self._table(service), candidate, session.number, nonce, data
-        )
-
-        def answer(granted: ModelGrant | Held) -> Claim | Held:
-            if isinstance(granted, Held):
-                return granted
-            return _claim(candidate, session.lease, granted)
-
-        return mapped(self._requests.write(serve), answer)
-
-    @override
-    def release(self, service: str, claim: Claim) -> Future[None]:
-        return self._requests.write(
-            partial(self._store.release, self._table(service), claim.name, claim.entry)
-        )
-
-    def _table(self, service: str) -> Table:
-        return Table(self._root, Kind.SERVICE, service)
 
 
 class _Storage(StorageDriver):

@@ -1,4 +1,4 @@
-"""A model of a store: linearizable, with sessions, epochs and watches. It is the truth of a run.
+"""A model of a store: linearizable, with sessions, fences and watches. It is the truth of a run.
 
 Requests are served as events, one after the other, each at one moment of the virtual time. So what
 the store has granted at a moment is known, and checks compare it with what clients believe.
@@ -10,16 +10,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kip30.driver.kit import refusals
-from kip30.driver.records import (
-    Entry,
-    Held,
-    Kind,
-    NamePage,
-    Snapshot,
-    Target,
-    Version,
-    Write,
-)
+from kip30.driver.kit.key_claims import Bid, Refused
+from kip30.driver.record_format import Unsealed
+from kip30.driver.records import Entry, Kind, NamePage, Snapshot, Target, Version, Write
 from kip30.errors import UnavailableError
 from kip30.names import Key
 from kip30_conformance.simulation.scheduler import Simulation
@@ -99,7 +92,6 @@ class ModelStore:
     _tables: defaultdict[Table, dict[str, ModelRecord]] = field(
         default_factory=lambda: defaultdict[Table, dict[str, ModelRecord]](dict)
     )
-    _epochs: defaultdict[Table, int] = field(default_factory=lambda: defaultdict[Table, int](int))
     _sessions: dict[int, _Session] = field(default_factory=dict[int, _Session])
     _opened: int = 0
     _watchers: defaultdict[_Watched, dict[Callable[[], object], None]] = field(
@@ -151,47 +143,35 @@ class ModelStore:
 
     # -- claims
 
-    def claim_member(
-        self, table: Table, member_id: str, session: int, nonce: str, data: bytes
-    ) -> ModelGrant:
-        """Grant *member_id* to *session*; see `MembershipDriver.claim`."""
-        self._check(session)
-        row = self._rows(table).get(member_id)
+    def claim(self, bid: Bid[Table], session: int) -> ModelGrant | Refused:
+        """Grant an id, or a service, which has one holder, to *session*."""
+        if session not in self._sessions:
+            raise UnavailableError(_ENDED)
+        rows = self._rows(bid.at)
+        holder = next(iter(rows), bid.name) if bid.at.kind is Kind.SERVICE else bid.name
+        row = rows.get(holder)
         if row is None:
-            entry = Entry(Version(self.revision + 1), nonce, data)
-            return self._grant(table, member_id, entry, session)
-        if (row.session, row.entry.nonce) != (session, nonce):
-            raise refusals.member_exists(table.scope, member_id)
+            return self._grant(bid, session)
+        version, nonce, data = row.entry
+        if (row.session, nonce) != (session, bid.nonce):
+            return Refused(self.revision, Unsealed(nonce, holder, data), version.major)
         return ModelGrant(row.entry, self.revision)
 
-    def claim_service(
-        self, table: Table, candidate: str, session: int, nonce: str, data: bytes
-    ) -> ModelGrant | Held:
-        """Grant a service to *session*; see `ElectionDriver.claim`."""
-        self._check(session)
-        row = next(iter(self._rows(table).values()), None)
-        if row is None:
-            self._epochs[table] += 1
-            entry = Entry(Version(self._epochs[table]), nonce, data)
-            return self._grant(table, candidate, entry, session)
-        if (row.session, row.entry.nonce) != (session, nonce):
-            return Held(self._snapshot(self._rows(table)))
-        return ModelGrant(row.entry, self.revision)
-
-    def replace(self, table: Table, member_id: str, held: Entry, replacement: Entry) -> ModelGrant:
-        """Replace the record *held* of a member; see `MembershipDriver.replace`."""
-        row = self._rows(table).get(member_id)
+    def replace(self, bid: Bid[Table], held: Entry) -> ModelGrant | None:
+        """Replace the record *held*; None if it is gone."""
+        row = self._rows(bid.at).get(bid.name)
         if row is None or row.entry.version != held.version:
-            raise refusals.not_member(table.scope, member_id)
+            return None
         if row.entry.nonce != held.nonce:
-            raise refusals.other_record(member_id)
-        self._put(table, member_id, ModelRecord(replacement, row.session))
-        return ModelGrant(replacement, self.revision)
+            raise refusals.other_record(bid.name)
+        entry = bid.entry(held.version.major)
+        self._put(bid.at, bid.name, ModelRecord(entry, row.session))
+        return ModelGrant(entry, self.revision)
 
     def release(self, table: Table, name: str, held: Entry) -> None:
         """Remove the record *held*, unless it is another one."""
         row = self._rows(table).get(name)
-        if row is not None and row.entry[:2] == held[:2]:
+        if row is not None and row.entry.nonce == held.nonce:
             self._remove(table, name)
 
     def delete(self, table: Table, name: str) -> None:
@@ -199,14 +179,11 @@ class ModelStore:
         if name in self._rows(table):
             self._remove(table, name)
 
-    def _check(self, session: int) -> None:
-        if session not in self._sessions:
-            raise UnavailableError(_ENDED)
-
-    def _grant(self, table: Table, name: str, entry: Entry, session: int) -> ModelGrant:
+    def _grant(self, bid: Bid[Table], session: int) -> ModelGrant:
+        entry = bid.entry(self.revision + 1)
         for granted in self.on_grant:
-            granted(table, name, entry)
-        self._put(table, name, ModelRecord(entry, session))
+            granted(bid.at, bid.name, entry)
+        self._put(bid.at, bid.name, ModelRecord(entry, session))
         return ModelGrant(entry, self.revision)
 
     # -- values
