@@ -60,7 +60,13 @@ class AsyncHandle(Generic[H]):
         if not self._bridge.closed:
             self._bridge.check()
             self._listeners.close()
-        await self._closing.close()
+        try:
+            await self._closing.close()
+        finally:
+            self._note_ends()
+
+    def _note_ends(self) -> None:
+        """Set `lost` of what has been held through this and has ended."""
 
     async def __aenter__(self) -> Self:
         """Return itself."""

@@ -61,6 +61,7 @@ class Bridge:
         self.turns: CallTurns = CallTurns(_AT_ONCE, self._seconds, limit)  # of all calls but reads
         self._read_turns = CallTurns(_AT_ONCE, self._seconds, limit)
         self.homes: WeakSet[Any] = WeakSet()  # the `Listeners` of all handles
+        self.faces: WeakSet[Any] = WeakSet()  # the `Faces` of all handles
         self._listening: set[asyncio.Task[None]] = set()
 
     def check(self) -> None:

@@ -182,6 +182,7 @@ class Faces(Generic[H, A]):
         self._make = make
         self._bridge = bridge
         self._made: WeakValueDictionary[H, A] = WeakValueDictionary()
+        bridge.faces.add(self)
 
     def of(self, held: H) -> A:
         """Return the face of *held* in the loop."""
@@ -190,6 +191,11 @@ class Faces(Generic[H, A]):
             face = self._made[held] = self._make(self._bridge, held)
         face.note_end()  # on_lost may arrive before what `over` posts
         return face
+
+    def note_ends(self) -> None:
+        """Set `lost` of all faces of what has ended."""
+        for face in list(self._made.values()):
+            face.note_end()
 
     def note_end(self, held: H | None) -> None:
         """Set `lost` of the face of *held*, if there is one and *held* has ended."""

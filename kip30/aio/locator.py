@@ -90,13 +90,14 @@ class AsyncPluginLocator:
         Running calls of listeners are cancelled, except the one this is called from. Idempotent. A
         task that is cancelled meanwhile does not end before the store is closed.
         """
-        if self._bridge is None or self._bridge.store.is_foreign():
+        bridge = self._bridge
+        if bridge is None or bridge.store.is_foreign():
             return
-        self._bridge.store.end_terms()
+        bridge.store.end_terms()
         try:
-            await self._bridge.end_listening()
+            await bridge.end_listening()
         finally:
-            await ClosingThread(for_task(self._close)).end()
+            await self._end(bridge)
 
     @property
     def backend(self) -> Backend:
@@ -162,6 +163,14 @@ class AsyncPluginLocator:
             raise LifecycleError("this locator is not started: enter it by `async with`")
         self._bridge.check()
         return self._bridge
+
+    async def _end(self, bridge: Bridge) -> None:
+        """Close the store, and set `lost` of all that was held: its own event may come later."""
+        try:
+            await ClosingThread(for_task(self._close)).end()
+        finally:
+            for faces in list(bridge.faces):
+                faces.note_ends()
 
     def _session_listeners(self) -> Listeners:
         bridge = self._open()

@@ -6,6 +6,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Generic, TypeVar
 
+from typing_extensions import override
+
 from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.bridge import Bridge
 from kip30.aio.leased import AsyncMember, Faces
@@ -93,6 +95,10 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
             return self._handle.enrol(member_id, data, callbacks, rejoin=rejoin)
 
         return self._faces.of(await self._joined(member_id, enrol, until))
+
+    @override
+    def _note_ends(self) -> None:
+        self._faces.note_ends()
 
     async def _joined(
         self, member_id: str, enrol: Callable[[], MemberLifecycle], until: float

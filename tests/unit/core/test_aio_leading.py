@@ -230,6 +230,28 @@ def test_lost_is_set_when_a_candidate_has_resigned_and_a_member_has_left(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("closed", ["handle", "locator"])
+def test_lost_is_set_when_the_handle_or_the_locator_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    """However late the event arrives that says so."""
+    monkeypatch.setattr(leased, "_end", lambda _: None)
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            election, group = locator.leader_election("s"), locator.group_membership("g")
+            member = await group.join("m", "")
+            await election.nominate("a", "")
+            term = await election.wait_elected("a")
+            assert term is not None
+            if closed == "handle":
+                await asyncio.gather(election.close(), group.close())
+                assert (term.lost.is_set(), member.lost.is_set()) == (True, True)
+        assert (term.lost.is_set(), member.lost.is_set()) == (True, True)
+
+    asyncio.run(main())
+
+
 def test_a_leadership_is_a_fence_and_says_what_it_is(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
