@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from kip30.aio.bridge import Bridge, for_task, task_runner
+from kip30.aio.leased import Faces
 from kip30.aio.listening import Listeners
 from kip30.errors import ClosedError, OutcomeUnknownError
 from kip30.runtime.base_handle import LoopHandle
@@ -17,16 +18,25 @@ H = TypeVar("H", bound=LoopHandle)
 class Closing:
     """The close of handles in a loop: at once there, then in the store, even if it is cancelled."""
 
-    def __init__(self, bridge: Bridge, handles: Sequence[LoopHandle]) -> None:
-        """Close nothing yet."""
+    def __init__(
+        self, bridge: Bridge, handles: Sequence[LoopHandle], faces: Faces[Any, Any] | None = None
+    ) -> None:
+        """Close nothing yet; *faces* are of what is held through *handles*."""
         self._bridge = bridge
         self._handles = handles
+        self._faces = faces
         self._in_store: list[Future[None]] = []
 
     async def close(self) -> None:
         """Close the handles, or wait for a close that has begun."""
-        if self._bridge.closed:
-            return
+        try:
+            if not self._bridge.closed:
+                await self._close()
+        finally:
+            if self._faces is not None:
+                self._faces.note_ends()
+
+    async def _close(self) -> None:
         self._bridge.check()
         with acting_as(task_runner()):
             ended = [handle for handle in self._handles if handle.end_here()]
@@ -40,12 +50,12 @@ class Closing:
 class AsyncHandle(Generic[H]):
     """One interface over an open store, for one event loop; an async context manager."""
 
-    def __init__(self, bridge: Bridge, handle: H) -> None:
+    def __init__(self, bridge: Bridge, handle: H, faces: Faces[Any, Any] | None = None) -> None:
         """Use the methods of `AsyncPluginLocator` instead."""
         self._bridge = bridge
         self._handle = handle
         self._listeners = Listeners(bridge)
-        self._closing = Closing(bridge, [handle])
+        self._closing = Closing(bridge, [handle], faces)
 
     async def close(self) -> None:
         """Give back what was claimed through this handle and remove its listeners. Idempotent.
@@ -60,13 +70,7 @@ class AsyncHandle(Generic[H]):
         if not self._bridge.closed:
             self._bridge.check()
             self._listeners.close()
-        try:
-            await self._closing.close()
-        finally:
-            self._note_ends()
-
-    def _note_ends(self) -> None:
-        """Set `lost` of what has been held through this and has ended."""
+        await self._closing.close()
 
     async def __aenter__(self) -> Self:
         """Return itself."""

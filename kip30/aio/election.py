@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from typing import Generic, TypeVar
 
-from typing_extensions import override
-
 from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.awaiting import LateError, outcome
 from kip30.aio.bridge import Bridge, task_runner
@@ -78,14 +76,10 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
 
     def __init__(self, bridge: Bridge, election: ElectionRequests[T]) -> None:
         """Use `AsyncPluginLocator.leader_election` instead."""
-        super().__init__(bridge, election)
         self._faces: Faces[Leadership, AsyncLeadership] = Faces(AsyncLeadership, bridge)
+        super().__init__(bridge, election, self._faces)
         self._place = "service", election.service
         self._seconds = bridge.store.context.operation_timeout_seconds
-
-    @override
-    def _note_ends(self) -> None:
-        self._faces.note_ends()
 
     async def get_leader(self) -> Leader[T] | None:
         """See `kip30.LeaderElection.get_leader`."""

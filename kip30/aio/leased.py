@@ -171,7 +171,7 @@ class AsyncMember(AsyncLeaseBound[Member]):
         return self._held.order
 
 
-A = TypeVar("A", bound=AsyncLeaseBound[Leadership] | AsyncLeaseBound[Member])
+A = TypeVar("A", bound=AsyncLeaseBound[Any])
 
 
 class Faces(Generic[H, A]):

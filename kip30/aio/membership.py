@@ -6,8 +6,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Generic, TypeVar
 
-from typing_extensions import override
-
 from kip30.aio.async_handle import AsyncHandle
 from kip30.aio.bridge import Bridge
 from kip30.aio.leased import AsyncMember, Faces
@@ -62,8 +60,8 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
 
     def __init__(self, bridge: Bridge, membership: MembershipRequests[T]) -> None:
         """Use `AsyncPluginLocator.group_membership` instead."""
-        super().__init__(bridge, membership)
         self._faces: Faces[Member, AsyncMember] = Faces(AsyncMember, bridge)
+        super().__init__(bridge, membership, self._faces)
         self._place = "group", membership.group
 
     async def join(  # noqa: PLR0913  the arguments of `kip30.GroupMembership.join`
@@ -95,10 +93,6 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
             return self._handle.enrol(member_id, data, callbacks, rejoin=rejoin)
 
         return self._faces.of(await self._joined(member_id, enrol, until))
-
-    @override
-    def _note_ends(self) -> None:
-        self._faces.note_ends()
 
     async def _joined(
         self, member_id: str, enrol: Callable[[], MemberLifecycle], until: float

@@ -12,7 +12,7 @@ from typing_extensions import override
 from kip30.aio.async_handle import Closing
 from kip30.aio.awaiting import post
 from kip30.aio.bridge import Bridge, task_runner
-from kip30.aio.leased import AsyncLeaseBound
+from kip30.aio.leased import AsyncLeaseBound, Faces
 from kip30.aio.locator import AsyncPluginLocator
 from kip30.driver.clock import Clock
 from kip30.errors import (
@@ -31,10 +31,12 @@ from kip30.recipes.read_write_lock import ReadWriteLockRequests
 from kip30.recipes.semaphore import SemaphoreRequests
 from kip30.recipes.steps import Await, Steps
 from kip30.runtime.base_handle import LoopHandle
+from kip30.runtime.leased import LeaseBound
 from kip30.runtime.term_work import acting_as
 
 T = TypeVar("T")
 G = TypeVar("G", bound=Grip)
+_GripFaces = Faces[LeaseBound, AsyncLeaseBound[LeaseBound]]
 
 _LONGEST_WAIT = 1.0  # a loop's timers are paused while the system is suspended
 
@@ -46,11 +48,11 @@ class AsyncGrip(Generic[G]):
         lost: Set once it has ended: released or lost.
     """
 
-    def __init__(self, bridge: Bridge, grip: G) -> None:
+    def __init__(self, bridge: Bridge, grip: G, held: AsyncLeaseBound[LeaseBound]) -> None:
         """Use the method of a recipe that acquires."""
         self._bridge = bridge
         self._grip = grip
-        self._held = AsyncLeaseBound(bridge, grip.held)
+        self._held = held
         self.lost: asyncio.Event = self._held.lost
 
     @property
@@ -127,7 +129,8 @@ class _AsyncRecipe:
     def __init__(self, bridge: Bridge, handles: Sequence[LoopHandle]) -> None:
         """Close *handles*, in this order."""
         self._bridge = bridge
-        self._closing = Closing(bridge, handles)
+        self._faces: _GripFaces = Faces(AsyncLeaseBound, bridge)
+        self._closing = Closing(bridge, handles, self._faces)
 
     async def close(self) -> None:
         """See `close` of the class in `kip30.recipes`.
@@ -135,6 +138,9 @@ class _AsyncRecipe:
         Locally it takes effect at once, and it goes on to its end even if this is cancelled.
         """
         await self._closing.close()
+
+    def _held(self, grip: Grip) -> AsyncGrip[Grip]:
+        return AsyncGrip(self._bridge, grip, self._faces.of(grip.held))
 
     async def __aenter__(self) -> Self:
         """Return the object itself."""
@@ -161,7 +167,7 @@ class AsyncLock(_AsyncRecipe):
         A task that is cancelled while it waits does not hold the lock, and waits for it no more.
         """
         grip = await _taken(self._requests.acquire(timeout_seconds), self._bridge)
-        return AsyncFencedGrip(self._bridge, grip)
+        return AsyncFencedGrip(self._bridge, grip, self._faces.of(grip.held))
 
     async def try_acquire(self) -> AsyncFencedGrip | None:
         """See `kip30.recipes.Lock.try_acquire`."""
@@ -190,15 +196,11 @@ class AsyncReadWriteLock(_AsyncRecipe):
 
     async def read(self, timeout_seconds: float | None = None) -> AsyncGrip[Grip]:
         """See `kip30.recipes.ReadWriteLock.read`."""
-        return AsyncGrip(
-            self._bridge, await _taken(self._requests.read(timeout_seconds), self._bridge)
-        )
+        return self._held(await _taken(self._requests.read(timeout_seconds), self._bridge))
 
     async def write(self, timeout_seconds: float | None = None) -> AsyncGrip[Grip]:
         """See `kip30.recipes.ReadWriteLock.write`."""
-        return AsyncGrip(
-            self._bridge, await _taken(self._requests.write(timeout_seconds), self._bridge)
-        )
+        return self._held(await _taken(self._requests.write(timeout_seconds), self._bridge))
 
 
 class AsyncSemaphore(_AsyncRecipe):
@@ -217,7 +219,7 @@ class AsyncSemaphore(_AsyncRecipe):
     ) -> AsyncGrip[Grip]:
         """See `kip30.recipes.Semaphore.acquire`."""
         steps = self._requests.acquire(permits, timeout_seconds)
-        return AsyncGrip(self._bridge, await _taken(steps, self._bridge))
+        return self._held(await _taken(steps, self._bridge))
 
     async def try_acquire(self, permits: int = 1) -> AsyncGrip[Grip] | None:
         """See `kip30.recipes.Semaphore.try_acquire`."""

@@ -82,6 +82,28 @@ def test_a_release_sets_lost_before_it_returns(
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("closed", ["recipe", "locator"])
+def test_a_close_sets_lost_before_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
+) -> None:
+    """However late the event arrives that says so."""
+    monkeypatch.setattr(leased, "_end", lambda _: None)
+
+    async def main() -> None:
+        async with _opened(tmp_path) as locator:
+            lock, fair = AsyncLock(locator, "l"), AsyncLock(locator, "f", fair=True)
+            permits, pages = AsyncSemaphore(locator, "s", 1), AsyncReadWriteLock(locator, "r")
+            grips = [await one.acquire() for one in (lock, fair, permits)]
+            grips.append(await pages.read())
+            if closed == "recipe":
+                for one in (lock, fair, permits, pages):
+                    await one.close()
+                assert [grip.lost.is_set() for grip in grips] == [True] * 4
+        assert [grip.lost.is_set() for grip in grips] == [True] * 4
+
+    asyncio.run(main())
+
+
 def test_a_barrier_and_a_counter(open_client: OpenClient, tmp_path: Path) -> None:
     line = open_client().group_membership(barrier_group("x"))
 
