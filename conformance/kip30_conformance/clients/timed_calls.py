@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from kip30 import Kip30Error, PartialWriteError, PluginLocator, UnsupportedError
+from kip30 import Kip30Error, PartialWriteError, PluginLocator, Storage, UnsupportedError
 from kip30_conformance.clients.crowd import together
 from kip30_conformance.harness import Harness
 from kip30_conformance.polling import time_scale
@@ -48,7 +48,7 @@ class Caller:
 
     def __init__(self, client: PluginLocator) -> None:
         """Write the records on which the calls work."""
-        self._storage = storage = client.storage()
+        storage = client.storage()
         self._group = group = client.group_membership("calls")
         self._election = election = client.leader_election("calls")
         resigned = client.leader_election("resigned")
@@ -83,9 +83,9 @@ class Caller:
         """Make all calls at once, and return how each of them ended."""
         return make({**self.reads, **self.writes})
 
-    def done(self) -> set[str]:
-        """Return which of the `writes` to keys show in the store."""
-        keys = self._storage.fetch_many(WRITTEN_KEYS.values()).result()
+    def done(self, reader: Storage[str]) -> set[str]:
+        """Return which of the `writes` to keys show in the store, as *reader* reads it."""
+        keys = reader.fetch_many(WRITTEN_KEYS.values()).result()
         return {write for write, key in WRITTEN_KEYS.items() if keys.get(key) != _OLD.get(key)}
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from kip30 import DefiniteError, OutcomeUnknownError, PluginLocator, UnavailableError
+from kip30 import DefiniteError, OutcomeUnknownError, UnavailableError
 from kip30_conformance.clients.mixed_workload import MixedWorkload, MixedWorkloadSuite
 from kip30_conformance.clients.rivals import Rivals
 from kip30_conformance.clients.timed_calls import WRITTEN_KEYS, Caller, Ended, late, make
@@ -13,7 +13,7 @@ from kip30_conformance.polling import eventually, throughout, time_scale
 from kip30_conformance.server_suite import Linked, can_read, connected_node, recovery_seconds
 from kip30_conformance.servers import Ensemble
 from kip30_conformance.servers.link import Side
-from kip30_conformance.suite import Evidence
+from kip30_conformance.suite import Evidence, OpenClient
 
 _AWAKE_SECONDS = 2.0
 _SIDES: tuple[Side, ...] = ("client", "server")
@@ -24,10 +24,10 @@ class FrozenServerTests(MixedWorkloadSuite):
     """Calls end in time and leadership by its own clock; then everything resumes."""
 
     def test_S28_stopped_servers(
-        self, servers: Ensemble, client: PluginLocator, harness: Harness, evidence: Evidence
+        self, servers: Ensemble, open_client: OpenClient, harness: Harness, evidence: Evidence
     ) -> None:
         """Every kind of call ends by the operation timeout; what claims not to be done is not."""
-        caller = Caller(client)
+        caller, observer = Caller(open_client()), open_client(**harness.steady).storage()
         with servers.frozen():
             ended = caller.make_all()
         evidence.saw("stopped servers", [node.pid for node in servers.nodes])
@@ -37,7 +37,7 @@ class FrozenServerTests(MixedWorkloadSuite):
         eventually(lambda: not _fails(caller), within=recovery_seconds(harness), what="reads")
         refused = {name for name in WRITTEN_KEYS if _is_refused(ended.get(name))}
         throughout(
-            lambda: refused.isdisjoint(caller.done()),
+            lambda: refused.isdisjoint(caller.done(observer)),
             seconds=harness.soon,
             what=f"{refused} were not done",
         )

@@ -171,11 +171,12 @@ class LifecycleTests(Suite):
         thread.join(5 * time_scale())
         assert ended == [None]
 
-    def test_G09_close_from_callback(self, client: PluginLocator) -> None:
+    def test_G09_close_from_callback(self, open_client: OpenClient) -> None:
         """A listener may close the locator it belongs to."""
+        client, other = open_client(), open_client()
         closing: Recorder[ValueChange[str]] = Recorder(then=lambda _: client.close())
         client.listener_registry().add_value_change_listener("k", closing)
-        client.storage().put("k", "v")
+        other.storage().put("k", "v")  # its own call might end without an answer
         closing.expect_count(1)
         client.close()
         with pytest.raises(ClosedError):

@@ -193,7 +193,7 @@ class ListenerCallbackTests(ListenerSuite):
         release: threading.Event,
     ) -> None:
         """Callbacks that block for several session timeouts delay only themselves."""
-        client = open_client(**harness.timeouts)
+        client = open_client(**harness.patient)
         member = client.group_membership("g").join("m", "")
         registry, recorder = client.listener_registry(), ValueRecorder()
         slow = [ValueRecorder(then=lambda _: release.wait()) for _ in range(10)]
@@ -202,7 +202,8 @@ class ListenerCallbackTests(ListenerSuite):
         first = _write(storage)
         for one in slow:
             one.expect_version(first)
-        until = time.monotonic() + 2.2 * harness.session_seconds
+        session_seconds = harness.patient["plugin.session.timeout.ms"] / 1000
+        until = time.monotonic() + 2.2 * session_seconds
         while time.monotonic() < until:
             recorder.expect_version(_write(storage))
             assert member.is_valid()

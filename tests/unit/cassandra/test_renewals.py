@@ -13,7 +13,7 @@ from kip30_backends.cassandra.session import ClaimRow, Holding, Parcel, parcels,
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
-from tests.unit.clients import Open
+from tests.unit.clients import PATIENT, Open
 
 from .admin import Admin
 
@@ -95,7 +95,7 @@ def test_many_members_of_one_group_cost_little(ensemble: Ensemble, open_client: 
 
 @pytest.mark.timeout(300)
 def test_many_members_leave_with_their_client(open_client: Open) -> None:
-    client, group = open_client(), open_client().group_membership("g")
+    client, group = open_client(**PATIENT), open_client(**PATIENT).group_membership("g")
     for number in range(MEMBERS):
         client.group_membership("g").join(f"m{number}", "")
     assert len(group.membership_list()) == MEMBERS
