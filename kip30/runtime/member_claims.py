@@ -29,7 +29,7 @@ class _Attempt(NamedTuple):
 
 
 class MemberClaims:
-    """Claims, replaces and releases one id. Only one thread at a time may call."""
+    """Claims, replaces and releases one id. Only one thread at a time may call what sends."""
 
     def __init__(self, store: OpenStore, group: str, member_id: str) -> None:
         """Claim nothing yet."""
@@ -93,6 +93,16 @@ class MemberClaims:
         """Release the id; false if the store did not confirm it, but the lease has ended anyway."""
         ask = self._store.asking
         return given_back(lambda: ask()(self._driver.release(self._group, claim)), claim.lease)
+
+    def holder(self) -> str | None:
+        """Return the nonce of the claim that has the id in the store; None if there is none."""
+        entry = self._snapshot(self._store.asking()).entries.get(self._id)
+        return None if entry is None else entry.nonce
+
+    def may_have(self, nonce: str) -> bool:
+        """Return whether a claim with *nonce*, whose answer was lost, may be granted by now."""
+        attempts = self._unresolved, self._unanswered
+        return any(one is not None and one.nonce == nonce for one in attempts)
 
     def take_back_late(self) -> float | None:
         """Release a claim that was granted but whose answer was lost; no other claim may follow.

@@ -383,7 +383,35 @@ class MemberLifecycle:
         if self._phases.is_over():
             return  # it has left meanwhile, or is not to re-join: the next step releases it
         self._release(member)
-        self._claim(self._phases.newest(), is_rejoin=True)
+        try:
+            self._claim(self._phases.newest(), is_rejoin=True)
+        except MemberExistsError as error:
+            self._check_is_evicted(error)
+            raise
+
+    def _check_is_evicted(self, error: MemberExistsError) -> None:
+        """Return if another client has the id, which was refused with *error*.
+
+        An earlier join of this client, whose answer was lost, may have it for a moment: it is
+        claimed and released when the store shows it (`MemberClaims.take_back_late`).
+
+        Raises:
+            UnavailableError: No other client has it, so a retry may get it.
+        """
+        holder = self._claims.holder()
+        if holder is None or self._is_of_this_client(holder):
+            raise UnavailableError(f"{self._id!r} was not free for a moment") from error
+
+    def _is_of_this_client(self, nonce: str) -> bool:
+        others = (one for one in self._store.pursuits() if isinstance(one, MemberLifecycle))
+        return any(one.may_have_claimed(self._group, self._id, nonce) for one in others)
+
+    def may_have_claimed(self, group: str, member_id: str, nonce: str) -> bool:
+        """Return whether this may have claimed *member_id* in *group* with *nonce*.
+
+        Any thread may call.
+        """
+        return (group, member_id) == (self._group, self._id) and self._claims.may_have(nonce)
 
     def _give_up(self, error: MemberExistsError) -> None:
         """Do not re-join; the next step searches for a claim that was never answered.

@@ -219,6 +219,11 @@ class OpenStore:
         with self._lock:
             self._pursuits.pop(pursuit, None)
 
+    def pursuits(self) -> list[Pursuit]:
+        """Return all that is held."""
+        with self._lock:
+            return list(self._pursuits)
+
     def is_foreign(self) -> bool:
         """Return whether this belongs to the parent of this forked process."""
         return os.getpid() != self._pid

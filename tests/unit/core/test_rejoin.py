@@ -16,6 +16,8 @@ from kip30 import (
     OutcomeUnknownError,
     PluginLocator,
 )
+from kip30.driver.kit.futures import failed
+from kip30.driver.records import Claim
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.driver_faults import DriverFault, Effect
 from kip30_conformance.polling import eventually, time_scale
@@ -195,6 +197,37 @@ def test_an_evicted_member_leaves_at_once_and_takes_back_what_arrives_late(
     rival.leave("m")
     eventually(has_arrived)
     eventually(lambda: not rival.membership_list())
+
+
+def test_a_late_claim_of_the_same_client_evicts_no_member(
+    open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier join was not answered. It is granted just before the re-join, and released."""
+    client = open_client()
+    driver, lost = client.backend.membership, list[str]()
+    right = driver.claim
+
+    def lose(_group: str, _id: str, nonce: str, _data: bytes) -> Future[Claim]:
+        lost.append(nonce)
+        return failed(OutcomeUnknownError("no answer"))
+
+    def claim(group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
+        if lost and nonce not in lost:
+            right(group, member_id, lost.pop(), b"").result()
+        return right(group, member_id, nonce, data)
+
+    monkeypatch.setattr(driver, "claim", lose)
+    with pytest.raises(OutcomeUnknownError):
+        client.group_membership("g").join("m", "early")
+    monkeypatch.setattr(driver, "claim", right)
+    group, evicted, rejoined = client.group_membership("g"), Recorder[Member](), Recorder[Member]()
+    group.join("m", "mine", on_evicted=evicted, on_rejoined=rejoined)
+    monkeypatch.setattr(driver, "claim", claim)
+    faults(client).expire_session()
+    rejoined.expect_count(1)
+    assert not lost
+    assert evicted.events == []
+    eventually(lambda: group.membership() == {"m": "mine"})
 
 
 def test_a_callback_that_blocks_delays_the_next_one_and_no_rejoin(open_client: OpenClient) -> None:
