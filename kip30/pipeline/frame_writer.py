@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import pyarrow as pa
@@ -74,7 +74,7 @@ class WriteOptions:
         return cls(config, on_conflict)
 
 
-def refuse_overwrite() -> None:
+def refuse_overwrite() -> NoReturn:
     """Refuse the mode *overwrite*, which would delete the keys that the DataFrame has not.
 
     Raises:

@@ -15,13 +15,18 @@ def settings_of(pairs: Iterable[str]) -> dict[str, str]:
     """Return the settings that *pairs* write as ``KEY=VALUE``; the last one of a key counts.
 
     Raises:
-        UsageError: One of them is not written so.
+        UsageError: One of them is not written so, or its key is none of Spark's.
     """
     settings: dict[str, str] = {}
     for pair in pairs:
         key, _, value = pair.partition("=")
         if not (key and value):
             raise UsageError(f"--conf {pair}: write it as KEY=VALUE")
+        if not key.startswith(_PREFIX):
+            raise UsageError(
+                f"--conf {key}=…: no setting of Spark's, which begin with {_PREFIX!r};"
+                " `kip30 --set` takes settings of kip30's"
+            )
         settings[key] = value
     return settings
 

@@ -75,3 +75,10 @@ def test_of_pairs_the_last_one_counts() -> None:
     for wrong in ("spark.a", "spark.a=", "=1"):
         with pytest.raises(UsageError, match="write it as KEY=VALUE"):
             settings_of([wrong])
+
+
+def test_a_pair_that_is_no_setting_of_sparks_is_refused() -> None:
+    """spark-submit leaves it out, with a warning. The value may be a secret."""
+    with pytest.raises(UsageError, match="no setting of Spark's") as error:
+        settings_of(["plugin.backend=hidden"])
+    assert "hidden" not in str(error.value)
