@@ -112,6 +112,10 @@ class MembershipDriver(ABC):
     def claim(self, group: str, member_id: str, nonce: str, data: bytes) -> Future[Claim]:
         """Take *member_id*. A retry with the same nonce returns the claim of the first request.
 
+        That holds while the session lasts that it was granted to. A record of a former session,
+        which the store has not ended yet, is not answered: it would end with that, while its holder
+        believes in the lease of the present one.
+
         The versions of claims grow in the order in which they are granted, over all ids of one
         group and all clients, including other processes and removed claims: once a claim was
         answered or seen, no claim with a smaller version is granted. So a counter for each id does

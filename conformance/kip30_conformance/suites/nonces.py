@@ -1,4 +1,4 @@
-"""What a claim or a record is known by, below the core: its nonce. L44, M50 and S50.
+"""What a claim or a record is known by, below the core: its nonce. L44, L47, M50, M61, S50.
 
 The core settles lost answers by nonces, so a driver that mixes them up harms only after a fault.
 """
@@ -6,9 +6,17 @@ The core settles lost answers by nonces, so a driver that mixes them up harms on
 from collections.abc import Callable, Mapping
 
 import pytest
+from typing_extensions import override
 
-from kip30 import NotMemberError, PluginLocator, Version
+from kip30 import (
+    MemberExistsError,
+    NotMemberError,
+    PluginLocator,
+    UnavailableError,
+    Version,
+)
 from kip30.driver import Backend, Capability, MembershipDriver
+from kip30.driver.clock import SystemClock
 from kip30.driver.records import (
     Claim,
     Condition,
@@ -21,8 +29,9 @@ from kip30.driver.records import (
     new_nonce,
 )
 from kip30.names import Key
-from kip30_conformance.polling import eventually
-from kip30_conformance.suite import OpenClient, Suite
+from kip30_conformance.harness import Harness
+from kip30_conformance.polling import eventually, throughout, time_scale
+from kip30_conformance.suite import Evidence, OpenClient, Suite
 
 _KEY = Key("n", "k")
 _RELEASES: Mapping[str, Callable[[MembershipDriver, Claim], object]] = {
@@ -32,6 +41,38 @@ _RELEASES: Mapping[str, Callable[[MembershipDriver, Claim], object]] = {
 _WRITES: Mapping[str, Callable[[Backend, Write], Version]] = {
     "write": lambda backend, write: backend.storage.write(write).result(),
     "write_many": lambda backend, write: backend.storage.write_many([write])[0].result(),
+}
+
+
+class _JumpingClock(SystemClock):
+    """A clock that can be ahead of the system's, as after a suspension that no store notices."""
+
+    def __init__(self) -> None:
+        self.jumped_seconds = 0.0
+
+    @override
+    def now(self) -> float:
+        return super().now() + self.jumped_seconds
+
+
+def _claim_member(backend: Backend, nonce: str) -> Claim | None:
+    try:
+        return backend.membership.claim("g", "m", nonce, b"").result()
+    except (MemberExistsError, UnavailableError):  # the former session has not ended yet
+        return None
+
+
+def _claim_service(backend: Backend, nonce: str) -> Claim | None:
+    try:
+        answer = backend.election.claim("g", "m", nonce, b"").result()
+    except UnavailableError:
+        return None
+    return None if isinstance(answer, Held) else answer
+
+
+_CLAIMS: Mapping[Kind, Callable[[Backend, str], Claim | None]] = {
+    Kind.GROUP: _claim_member,
+    Kind.SERVICE: _claim_service,
 }
 
 
@@ -79,6 +120,29 @@ class NonceTests(Suite):
         assert _shown(other, Target(Kind.GROUP, "g")).entries == shown
         _RELEASES[release](second.membership, present)
         assert _shown(other, Target(Kind.GROUP, "g")).entries == {"kept": kept.entry}
+
+    @pytest.mark.fault
+    @pytest.mark.parametrize("kind", [Kind.GROUP, Kind.SERVICE])
+    def test_M61_claim_again_after_the_lease(
+        self, open_client: OpenClient, harness: Harness, evidence: Evidence, kind: Kind
+    ) -> None:
+        """A claim that is repeated once its lease has ended is held by the lease that it gets.
+
+        The store may still have the former one, with the same nonce: it would end with the former
+        session, while the holder believes in the new lease.
+        """
+        clock, nonce, claim = _JumpingClock(), new_nonce(), _CLAIMS[kind]
+        backend, other = open_client(clock=clock).backend, open_client().backend
+        former = eventually(lambda: claim(backend, nonce), within=30, what="it is granted")
+        clock.jumped_seconds = former.lease.timeout_seconds
+        evidence.saw("ended lease", not former.lease.is_valid())
+        again = eventually(lambda: claim(backend, nonce), within=30, what="it is granted again")
+        assert again.lease.is_valid()
+        shown = Target(kind, "g")
+        throughout(
+            lambda: _shown(other, shown).entries == {"m": again.entry},
+            seconds=harness.crash_patience * time_scale(),
+        )
 
     @pytest.mark.parametrize("method", _WRITES)
     def test_S50_record_of_each_write(self, client: PluginLocator, method: str) -> None:
