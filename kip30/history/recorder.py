@@ -35,12 +35,21 @@ def outcome_of(error: BaseException) -> Outcome:
 class HistoryRecorder:
     """Records the operations of one process, from any of its threads.
 
-    Values must be JSON values. Times are of CLOCK_MONOTONIC, which all processes of a machine
-    share, unless one lives in a time namespace.
+    Values must be JSON values.
+
+    Attributes:
+        now_ns: The clock. It must be one that all processes of the history share.
     """
 
-    def __init__(self, directory: Path | None = None) -> None:
-        """Keep rows in memory and, with *directory*, also in a new file there."""
+    def __init__(
+        self, directory: Path | None = None, *, now_ns: Callable[[], int] | None = None
+    ) -> None:
+        """Keep rows in memory and, with *directory*, also in a new file there.
+
+        *now_ns* is the clock, in nanoseconds. Without it times are of CLOCK_MONOTONIC, which all
+        processes of a machine share, unless one lives in a time namespace.
+        """
+        self.now_ns: Callable[[], int] = now_ns or _now_ns
         self._numbers = count()
         self._running: dict[int, Operation] = {}
         self._finished: list[Operation] = []
@@ -100,16 +109,16 @@ class Invocation:
 
     def __enter__(self) -> Self:
         """Record the call."""
-        self._number = self._recorder.begin(self._operation(called_ns=_now_ns()))
+        self._number = self._recorder.begin(self._operation(called_ns=self._recorder.now_ns()))
         return self
 
     def ok(self, result: Value = None, *, version: Version | None = None) -> None:
         """It was done, and returned *result* or a *version*, or both."""
-        self._end(Outcome.OK, returned_ns=_now_ns(), result=result, version=version)
+        self._end(Outcome.OK, returned_ns=self._recorder.now_ns(), result=result, version=version)
 
     def fail(self, error: str) -> None:
         """It was certainly not done, for the reason called *error*."""
-        self._end(Outcome.FAIL, returned_ns=_now_ns(), result=error)
+        self._end(Outcome.FAIL, returned_ns=self._recorder.now_ns(), result=error)
 
     def unknown(self) -> None:
         """There was no answer; it may be done at any later time."""
