@@ -9,10 +9,13 @@ from typing_extensions import override
 from kip30 import PluginLocator
 from kip30.config import Written
 from kip30_conformance.all_suites import SUITES
+from kip30_conformance.fault_suites.commit_faults import CommitFaultTests
 from kip30_conformance.fault_suites.controller_faults import ControllerFaultTests
 from kip30_conformance.fault_suites.coordinator_crashes import CoordinatorWriteTests
 from kip30_conformance.fault_suites.fork_faults import ForkTests
+from kip30_conformance.fault_suites.frozen_faults import FrozenServerTests
 from kip30_conformance.fault_suites.link_faults import LinkFaultTests
+from kip30_conformance.fault_suites.missed_changes import MissedChangeTests
 from kip30_conformance.fault_suites.node_faults import NodeFaultTests
 from kip30_conformance.fault_suites.partition_faults import PartitionFaultTests
 from kip30_conformance.fault_suites.runner_faults import RunnerFaultTests
@@ -20,7 +23,9 @@ from kip30_conformance.fault_suites.share_faults import ShareFaultTests
 from kip30_conformance.fault_suites.termination import TerminationTests
 from kip30_conformance.fault_suites.thread_faults import ThreadFaultTests
 from kip30_conformance.harness import Harness
-from kip30_conformance.simulation.model_client import ModelBackend, ModelService, offered
+from kip30_conformance.simulation.dialects import DIALECTS, StoreDialect
+from kip30_conformance.simulation.model_client import ModelBackend
+from kip30_conformance.simulation.model_service import ModelService, offered
 from kip30_conformance.simulation.model_store import ModelStore
 from kip30_conformance.simulation.network import Network, NetworkConditions
 from kip30_conformance.simulation.present import simulation
@@ -28,27 +33,37 @@ from kip30_conformance.simulation.simulated_peer import SimulatedPeer
 from kip30_conformance.suites.controller import ControllerTests
 from kip30_conformance.suites.coordinate_command import ShareTests
 from kip30_conformance.suites.event_loops import EventLoopTests
+from kip30_conformance.suites.foreign_records import NeighbourTests
+from kip30_conformance.suites.round_trips import RoundTripTests
 from kip30_conformance.suites.run_command import RunnerTests
+from kip30_conformance.suites.scanning import ScanningTests
+from tests.gate.sizes import others_large
 
 pytestmark = [pytest.mark.virtual_time]
 
 _UNFIT_SUITES = {
+    CommitFaultTests,
     ControllerFaultTests,
     ControllerTests,
     CoordinatorWriteTests,
     EventLoopTests,
     ForkTests,
+    FrozenServerTests,
     LinkFaultTests,
+    MissedChangeTests,
+    NeighbourTests,
     NodeFaultTests,
     PartitionFaultTests,
+    RoundTripTests,
     RunnerFaultTests,
     RunnerTests,
+    ScanningTests,
     ShareFaultTests,
     ShareTests,
     TerminationTests,
     ThreadFaultTests,
 }
-"""Suites about commands, signals, forks, event loops and servers."""
+"""Suites about commands, signals, forks, event loops, servers, other programs, and scans."""
 
 _UNFIT = {
     "asyncio": "it runs an event loop",
@@ -94,10 +109,17 @@ def _fits(request: pytest.FixtureRequest) -> None:
             pytest.skip(reason)
 
 
+@pytest.fixture(params=others_large(DIALECTS))
+def dialect(request: pytest.FixtureRequest) -> StoreDialect:
+    """Return what the modelled store does in its own way."""
+    return DIALECTS[request.param]
+
+
 @pytest.fixture
-def harness() -> Iterator[ModelHarness]:
+def harness(dialect: StoreDialect) -> Iterator[ModelHarness]:
     present = simulation()
-    service = ModelService(ModelStore(present), Network(present, 1, NetworkConditions()))
+    store = ModelStore(present, dialect)
+    service = ModelService(store, Network(present, 1, NetworkConditions()))
     with offered("model", service):
         yield ModelHarness(service)
 

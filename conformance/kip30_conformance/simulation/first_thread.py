@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from math import inf
 from types import FrameType
 
-from kip30_conformance.simulation.scheduler import SimulatedProcess, SimulatedThread, Simulation
+from kip30_conformance.simulation.processes import SimulatedProcess, SimulatedThread
+from kip30_conformance.simulation.scheduler import Simulation
 
 _SIGNALS = (signal.SIGINT, signal.SIGALRM)
 """Ctrl-C, and the end of the time that pytest-timeout gives a test."""

@@ -14,11 +14,11 @@ from kip30_conformance.simulation.present import (
     running_thread,
     simulation,
 )
-from kip30_conformance.simulation.scheduler import SimulatedThread
+from kip30_conformance.simulation.processes import SimulatedThread
 
 
 class SimulatedLock:
-    """A lock whose taking is where threads may be interrupted."""
+    """A lock. Threads may be interrupted where they acquire it."""
 
     def __init__(self) -> None:
         """Start free."""
@@ -26,8 +26,9 @@ class SimulatedLock:
         self._waiters: deque[SimulatedThread] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002
-        """Take it; false if that is not possible in time."""
-        if present := found():
+        """Acquire it; false if that is not possible in time."""
+        present = found()
+        if present is not None:
             present.give_way()
         if self._owner is None:
             self._owner = holder(present)
@@ -61,31 +62,32 @@ class SimulatedLock:
         return True
 
     def release(self) -> None:
-        """Give it back."""
+        """Release it."""
         if self._owner is None:
             raise RuntimeError("release unlocked lock")
         self._owner = None
-        self._wake_next()
+        if self._waiters:
+            self._wake_next()
 
     def _wake_next(self) -> None:
         if self._waiters:
             simulation().unpark(self._waiters.popleft())
 
     def locked(self) -> bool:
-        """Return whether it is taken."""
+        """Return whether it is held."""
         return self._owner is not None
 
     def __enter__(self) -> bool:
-        """Take it."""
+        """Acquire it."""
         return self.acquire()
 
     def __exit__(self, *_error: object) -> None:
-        """Give it back."""
+        """Release it."""
         self.release()
 
 
 class SimulatedRLock(SimulatedLock):
-    """The same, which its owner may take again."""
+    """The same, which its owner may acquire again."""
 
     def __init__(self) -> None:
         """Start free."""
@@ -111,16 +113,16 @@ class SimulatedRLock(SimulatedLock):
             super().release()
 
     def _is_owned(self) -> bool:
-        return self._owner is holder(found())
+        return self._owner is not None and self._owner is holder(found())
 
     def release_all(self) -> int:
-        """Give it back whole, and return how often it was taken."""
+        """Release it whole, and return how often it was acquired."""
         count, self._count = self._count, 1
         self.release()
         return count
 
-    def take_again(self, count: int) -> None:
-        """Take it as often as `release_all` said."""
+    def acquire_again(self, count: int) -> None:
+        """Acquire it as often as `release_all` said."""
         self.acquire()
         self._count = count
 
@@ -136,12 +138,12 @@ class SimulatedCondition:
         self._waiters: deque[SimulatedThread] = deque()
 
     def __enter__(self) -> bool:
-        """Take it."""
+        """Acquire it."""
         entered: bool = self._lock.__enter__()
         return entered
 
     def __exit__(self, *_error: object) -> None:
-        """Give it back."""
+        """Release it."""
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -158,7 +160,7 @@ class SimulatedCondition:
             if not was_notified and me in self._waiters:
                 self._waiters.remove(me)
             if isinstance(self._lock, SimulatedRLock):
-                self._lock.take_again(count)
+                self._lock.acquire_again(count)
             else:
                 self._lock.acquire()
         return was_notified
@@ -219,7 +221,7 @@ class SimulatedEvent:
 
 
 class SimulatedSemaphore:
-    """A semaphore, bounded or not."""
+    """A semaphore."""
 
     def __init__(self, value: int = 1) -> None:
         """Let *value* threads in."""
@@ -227,7 +229,7 @@ class SimulatedSemaphore:
         self._changed = SimulatedCondition()
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002
-        """Take one; false if that is not possible in time."""
+        """Acquire it once; false if that is not possible in time."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._value > 0, timeout if blocking else 0):
                 return False
@@ -235,18 +237,34 @@ class SimulatedSemaphore:
             return True
 
     def release(self, n: int = 1) -> None:
-        """Give *n* back."""
+        """Release it *n* times."""
         with self._changed:
             self._value += n
             self._changed.notify(n)
 
     def __enter__(self) -> bool:
-        """Take it."""
+        """Acquire it."""
         return self.acquire()
 
     def __exit__(self, *_error: object) -> None:
-        """Give it back."""
+        """Release it."""
         self.release()
+
+
+class SimulatedBoundedSemaphore(SimulatedSemaphore):
+    """A semaphore that is never released more often than it was acquired."""
+
+    def __init__(self, value: int = 1) -> None:
+        """Let *value* threads in."""
+        super().__init__(value)
+        self._most = value
+
+    @override
+    def release(self, n: int = 1) -> None:
+        with self._changed:
+            if self._value + n > self._most:
+                raise ValueError("Semaphore released too many times")
+            super().release(n)
 
 
 class SimulatedBarrier:

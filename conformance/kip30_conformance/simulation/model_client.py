@@ -3,7 +3,7 @@
 It is built of the parts that kip30's own drivers have: sessions, claims and watches of the kit.
 
     plugin.locator.classname = kip30_conformance.simulation.model_client:ModelBackend
-    plugin.model.store = NAME    # of `offered`
+    plugin.model.store = NAME    # of `model_service.offered`
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -20,6 +20,7 @@ from kip30.driver import (
     Backend,
     Capability,
     Context,
+    Limits,
     StorageDriver,
     Watch,
 )
@@ -39,43 +40,15 @@ from kip30.driver.records import (
     Version,
     Write,
 )
-from kip30.errors import ConfigError, UnavailableError
+from kip30.errors import UnavailableError
 from kip30.names import Key
 from kip30_conformance.simulation.model_requests import Requests
+from kip30_conformance.simulation.model_service import service_named
 from kip30_conformance.simulation.model_store import ModelGrant, ModelStore, Table
-from kip30_conformance.simulation.network import Network, StoreLink
+from kip30_conformance.simulation.network import StoreLink
 from kip30_conformance.simulation.present import clock, found, running_thread
 
 T = TypeVar("T")
-
-
-class ModelService(NamedTuple):
-    """A modelled store, and the network before it."""
-
-    store: ModelStore
-    network: Network
-
-    @contextmanager
-    def frozen(self) -> Generator[None]:
-        """Let the server stand still in the block: it serves at its end, and no session ends."""
-        self.store.is_down = True
-        with self.network.frozen():
-            yield
-            self.store.is_down = False
-            self.store.has_restarted()
-
-
-_offered: Final[dict[str, ModelService]] = {}
-
-
-@contextmanager
-def offered(name: str, service: ModelService) -> Generator[None]:
-    """Let clients with ``plugin.model.store`` = *name* reach *service* in the block."""
-    _offered[name] = service
-    try:
-        yield
-    finally:
-        del _offered[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,9 +69,7 @@ class ModelBackend(Backend):
 
     @override
     def __init__(self, context: Context, settings: ModelSettings) -> None:
-        service = _offered.get(settings.store)
-        if service is None:
-            raise ConfigError(f"plugin.model.store = {settings.store}: no such store is offered")
+        service = service_named(settings.store)
         self._simulation = service.store.simulation
         self._close_once = CloseOnce(on_thread_of("kip30-model"))
         process = running_thread().process
@@ -111,9 +82,15 @@ class ModelBackend(Backend):
         self.membership = KeyMembership(claims, lambda group, _: Table(root, Kind.GROUP, group))
         self.election = KeyElection(claims, partial(Table, root, Kind.SERVICE))
         self.storage = _Storage(root, store, requests)
+        self.limits = Limits(observe_seconds=store.dialect.poll_seconds)
         self.observe = Observe(self._watches.read, self._watches.add)
         self.faults = _Faults(root, store, sessions)
         self._reach(context)
+
+    def session(self) -> tuple[int, Lease] | None:
+        """Return the number of the session in the store, and its lease, if there is one."""
+        session = self._sessions.known()
+        return None if session is None else (session.number, session.lease)
 
     @override
     def describe(self) -> Mapping[str, str]:
@@ -187,11 +164,17 @@ class _Sessions:
         self._current.close()
 
     def _open(self, until: float) -> _Session:
-        seconds, sent_at = self._context.session_timeout_seconds, self._context.clock.now()
+        seconds, sent_at = self._asked_seconds(), self._context.clock.now()
         opened = self._requests.repeatable(
             partial(self._store.open_session, seconds), max(0.0, until - clock())
         )
-        return _Session(opened.result(), self._context.lease(sent_at=sent_at))
+        lease = self._context.lease(sent_at=sent_at, timeout_seconds=seconds)
+        return _Session(opened.result(), lease)
+
+    def _asked_seconds(self) -> float:
+        """Return the session timeout; one that was not asked for gives way to the dialect's."""
+        wanted, granted = self._context.session_timeout_seconds, self._store.dialect.granted_seconds
+        return wanted if granted is None or self._context.session_timeout_was_asked else granted
 
     def _end(self, session: _Session, until: float) -> None:
         end = partial(self._store.end_session, session.number)
@@ -317,6 +300,7 @@ class _Subscription:
         self._store, self._root, self._target = store, root, target
         self._link, self._deliver = link, deliver
         self._is_closed = False
+        self._is_read_due = False
         link.connect(self._connected)
 
     def close(self) -> None:
@@ -327,15 +311,31 @@ class _Subscription:
     def _connected(self) -> None:
         if self._is_closed:
             return
-        # Subscribe, then read: a change in between is notified.
+        # Subscribe, then read: a change in between is notified. A read is not lost in silence.
         self._store.watch(self._root, self._target, self._changed)
-        self._changed()
+        self._link.deliver(self._state())
 
     def _changed(self) -> None:
-        state = self._store.look(self._root, self._target)
-        if not self._link.notify(partial(self._deliver, state)):
+        poll_seconds = self._store.dialect.poll_seconds
+        if not poll_seconds:
+            self._notify()
+        elif not self._is_read_due:
+            self._is_read_due = True
+            self._link.within(poll_seconds, self._read)
+
+    def _read(self) -> None:
+        self._is_read_due = False
+        if not self._is_closed:
+            self._notify()
+
+    def _notify(self) -> None:
+        if not self._link.notify(self._state()):
             self._store.unwatch(self._root, self._target, self._changed)
             self._link.reconnect(self._connected)
+
+    def _state(self) -> Callable[[], object]:
+        """Return what delivers the state of this moment."""
+        return partial(self._deliver, self._store.look(self._root, self._target))
 
 
 class _Faults:

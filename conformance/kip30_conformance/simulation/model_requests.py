@@ -15,7 +15,7 @@ from kip30.driver.kit.timer import Timer
 from kip30.errors import ClosedError, Kip30Error, OutcomeUnknownError, UnavailableError
 from kip30_conformance.simulation.network import StoreLink
 from kip30_conformance.simulation.present import running_thread, simulation
-from kip30_conformance.simulation.scheduler import SimulatedThread
+from kip30_conformance.simulation.processes import SimulatedThread
 from kip30_conformance.simulation.threads import Thread
 
 T = TypeVar("T")

@@ -9,15 +9,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from kip30.driver.kit import refusals
 from kip30.driver.kit.key_claims import Bid, Refused
 from kip30.driver.record_format import Unsealed
-from kip30.driver.records import Entry, Kind, NamePage, Snapshot, Target, Version, Write
+from kip30.driver.records import (
+    Entry,
+    Held,
+    Kind,
+    NamePage,
+    Snapshot,
+    Target,
+    Version,
+    Write,
+)
 from kip30.errors import UnavailableError
 from kip30.names import Key
+from kip30_conformance.simulation.dialects import PLAIN, StoreDialect
 from kip30_conformance.simulation.scheduler import Simulation
 
 _ENDED = "the session has ended in the store"
+_DELAY_RETRY_SECONDS = 0.5
 _TABLE_OF = {Kind.VALUE: Kind.NAMESPACE, Kind.MEMBER: Kind.GROUP}
 """Of what is one record, the kind of the table that it is in."""
 
@@ -50,6 +63,19 @@ class ModelRecord(NamedTuple):
     session: int | None
 
 
+class LockDelayed(Refused):
+    """The answer to a claim of a service that is granted to no one yet."""
+
+    @classmethod
+    def at(cls, revision: int) -> "LockDelayed":
+        """Return the answer at *revision*."""
+        return cls(revision, Unsealed("", "", b""), 0)
+
+    @override
+    def held(self) -> Held:
+        return Held(Snapshot(self.order, {}), _DELAY_RETRY_SECONDS)
+
+
 class ModelGrant(NamedTuple):
     """A claim that was granted, and the revision at which it was."""
 
@@ -76,6 +102,7 @@ class ModelStore:
 
     Attributes:
         simulation: Where it runs.
+        dialect: What it does in its own way.
         revision: Counts changes.
         is_down: Whether it serves no requests. Sessions last longer then.
         on_expiry: Called with a session that is about to end because it was not renewed.
@@ -83,6 +110,7 @@ class ModelStore:
     """
 
     simulation: Simulation
+    dialect: StoreDialect = PLAIN
     revision: int = 0
     is_down: bool = False
     on_expiry: list[Callable[[int], object]] = field(default_factory=list[Callable[[int], object]])
@@ -94,6 +122,8 @@ class ModelStore:
     )
     _sessions: dict[int, _Session] = field(default_factory=dict[int, _Session])
     _opened: int = 0
+    # When each service can be claimed again.
+    _free_at: dict[Table, float] = field(default_factory=dict[Table, float])
     _watchers: defaultdict[_Watched, dict[Callable[[], object], None]] = field(
         default_factory=lambda: defaultdict[_Watched, dict[Callable[[], object], None]](dict)
     )
@@ -120,12 +150,23 @@ class ModelStore:
             return
         for table, rows in list(self._tables.items()):
             for name in [name for name, row in rows.items() if row.session == session]:
+                self._free_at[table] = self.simulation.now + self.dialect.delay_seconds
                 self._remove(table, name)
 
+    def epochs_of(self, session: int) -> set[int]:
+        """Return the epochs of all services that *session* leads."""
+        return {
+            row.entry.version.major
+            for table, rows in self._tables.items()
+            for row in rows.values()
+            if row.session == session and table.kind is Kind.SERVICE
+        }
+
     def has_restarted(self) -> None:
-        """Give all sessions their whole time again, as ZooKeeper and etcd do."""
-        for session in self._sessions.values():
-            session.renewed_at = self.simulation.now
+        """Give all sessions their whole time again, if the dialect does."""
+        if self.dialect.lengthens_sessions:
+            for session in self._sessions.values():
+                session.renewed_at = self.simulation.now
 
     def _look_at(self, session: int) -> None:
         """End *session* if it is due, else look again when it may be."""
@@ -151,7 +192,8 @@ class ModelStore:
         holder = next(iter(rows), bid.name) if bid.at.kind is Kind.SERVICE else bid.name
         row = rows.get(holder)
         if row is None:
-            return self._grant(bid, session)
+            is_delayed = bid.at.kind is Kind.SERVICE and self._is_delayed(bid.at)
+            return LockDelayed.at(self.revision) if is_delayed else self._grant(bid, session)
         version, nonce, data = row.entry
         if (row.session, nonce) != (session, bid.nonce):
             return Refused(self.revision, Unsealed(nonce, holder, data), version.major)
@@ -178,6 +220,9 @@ class ModelStore:
         """Remove a record as an operator might, behind the back of its client."""
         if name in self._rows(table):
             self._remove(table, name)
+
+    def _is_delayed(self, table: Table) -> bool:
+        return self.simulation.now < self._free_at.get(table, 0.0)
 
     def _grant(self, bid: Bid[Table], session: int) -> ModelGrant:
         entry = bid.entry(self.revision + 1)

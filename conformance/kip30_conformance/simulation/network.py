@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from kip30_conformance.simulation.scheduler import SimulatedProcess, Simulation
+from kip30_conformance.simulation.processes import SimulatedProcess
+from kip30_conformance.simulation.scheduler import Simulation
 
 T = TypeVar("T")
 
@@ -133,8 +134,16 @@ class StoreLink:
         if self.is_cut() or self._by(self._conditions.lost_notifications):
             return False
         for _ in range(1 + self._by(self._conditions.repeated_notifications)):
-            self._after(self._delay(0.0), notified)
+            self.deliver(notified)
         return True
+
+    def deliver(self, arrived: Callable[[], object]) -> None:
+        """Call *arrived* after the time that a message takes."""
+        self._after(self._delay(0.0), arrived)
+
+    def within(self, seconds: float, event: Callable[[], object]) -> None:
+        """Call *event* at some moment of the next *seconds*."""
+        self._after(self._chance.uniform(0.0, seconds), event)
 
     def reconnect(self, connected: Callable[[], object]) -> None:
         """Call *connected* once a connection that broke is replaced."""
@@ -142,7 +151,7 @@ class StoreLink:
 
     def connect(self, connected: Callable[[], object]) -> None:
         """Call *connected* once there is a connection."""
-        self._after(self._delay(0.0), partial(self._connect, connected))
+        self.deliver(partial(self._connect, connected))
 
     def _connect(self, connected: Callable[[], object]) -> None:
         if not self.is_cut():

@@ -3,10 +3,11 @@
 import threading
 from typing import Final
 
-from kip30_conformance.simulation.scheduler import SimulatedThread, Simulation
+from kip30_conformance.simulation.processes import SimulatedThread
+from kip30_conformance.simulation.scheduler import Simulation
 
 OUTSIDE: Final = "outside of any simulation"
-"""What holds a lock that is taken where no simulation runs."""
+"""What holds a lock that is acquired where no simulation runs."""
 
 
 class _Present:
@@ -70,7 +71,7 @@ def running_thread() -> SimulatedThread:
 
 
 def holder(present: Simulation | None) -> object:
-    """Return who holds a lock that is taken now, where `found` has returned *present*.
+    """Return what holds a lock that is acquired now, where `found` has returned *present*.
 
     Objects outlive their simulation, and finalizers take their locks.
     """

@@ -1,27 +1,25 @@
 """Simulated threads under a virtual clock: one runs at a time, and a seed decides which is next.
 
-A simulated thread is a greenlet. It gives control away where it would block and, with a chance that
-the seed draws, where it takes a lock. When no thread can run the clock jumps to the next timer. So
+A thread gives control away where it would block and, with a chance that the seed draws, where it
+acquires a lock. When no thread can run the clock jumps to the next timer. So
 the same seed gives the same run, however busy the machine is.
 """
 
 import itertools
-import os
 import random
 import zlib
 from collections.abc import Callable
-from typing import Any
-from weakref import WeakKeyDictionary
 
 import greenlet
 
+from kip30_conformance.simulation.processes import SimulatedProcess, SimulatedThread
 from kip30_conformance.simulation.timers import Timers
 
 _STEP_SECONDS = 20e-6
 """A thread takes up to so long, by the virtual clock, each time that it runs."""
 
 _LONG_TURN = 1_000
-"""A thread that takes so many locks, or reads the clock so often, without blocking gives way.
+"""A thread that acquires so many locks, or reads the clock so often, without blocking gives way.
 
 It may wait for other threads, or for a moment, in a loop.
 """
@@ -29,110 +27,9 @@ It may wait for other threads, or for a moment, in a loop.
 _LONG_TURN_SECONDS = 1e-3
 """How long such a turn takes, by the virtual clock."""
 
-_BOOT_SECONDS = 1_000.0
-"""What the clock of a process shows when it begins."""
-
 
 class StuckError(Exception):
     """No thread can run, and no timer is due: a deadlock."""
-
-
-class SimulatedProcess:
-    """What a process is to the scheduler: it can be paused or killed, and has a clock of its own.
-
-    Attributes:
-        name: Shown in traces and failures.
-        rate: How fast its clock runs: 1 is exact.
-        is_paused: Whether its threads do not run. Its clock does.
-        is_dead: Whether its threads never run again.
-        pid: What `os.getpid` returns there.
-    """
-
-    def __init__(
-        self,
-        simulation: "Simulation",
-        name: str,
-        *,
-        rate: float = 1.0,
-        booted_at: float | None = None,
-        pid: int | None = None,
-    ) -> None:
-        """Begin now, without threads.
-
-        Args:
-            simulation: Where it runs.
-            name: See above.
-            rate: See above.
-            booted_at: The virtual time from which its clock counts; now, if it is not given.
-                Processes of one machine have the same.
-            pid: What `os.getpid` returns there; the real one, if it is not given.
-        """
-        self.name = name
-        self.rate = rate
-        self.is_paused = False
-        self.is_dead = False
-        self.pid: int = os.getpid() if pid is None else pid
-        self._simulation = simulation
-        self._booted_at = simulation.now if booted_at is None else booted_at
-        self._numbers = itertools.count(1)
-
-    def now(self) -> float:
-        """Return what its clock shows, in seconds."""
-        return _BOOT_SECONDS + (self._simulation.now - self._booted_at) * self.rate
-
-    def next_ident(self) -> int:
-        """Return a number for a thread, which no other thread of any process has had."""
-        return zlib.crc32(self.name.encode()) << 32 | next(self._numbers)
-
-
-class SimulatedThread:
-    """A thread of a process: ready, running, parked or done.
-
-    Attributes:
-        process: Where it runs.
-        name: Its name.
-        ident: Its number.
-        is_done: Whether it has returned or raised.
-        stand_in: The `threading.Thread` that programs see; None before they look.
-        values: Of each `threading.local`, what this thread has set.
-    """
-
-    def __init__(
-        self,
-        simulation: "Simulation",
-        process: SimulatedProcess,
-        name: str,
-        run: Callable[[], object],
-    ) -> None:
-        """Call *run* once this is switched to."""
-        self.process = process
-        self.name = name
-        self.ident = process.next_ident()
-        self.is_done = False
-        self.stand_in: Any = None
-        self.is_parked = False
-        self.has_timed_out = False
-        # Counts the times that it was parked: a timer of an earlier time does nothing.
-        self.parkings = 0
-        # Raised at its next turn.
-        self.interruption: BaseException | None = None
-        self.joiners: list[SimulatedThread] = []
-        self.values: WeakKeyDictionary[object, dict[str, Any]] = WeakKeyDictionary()
-        self._simulation = simulation
-        self._run = run
-        self.greenlet = greenlet.greenlet(self._body, parent=simulation.hub)
-
-    def _body(self) -> None:
-        try:
-            self._run()
-        except greenlet.GreenletExit:
-            pass
-        except BaseException as error:  # noqa: BLE001  the thread ends as a real one does
-            self._simulation.failed(self, error)
-        finally:
-            self.values.clear()  # finalizers may take locks, so it is not done
-            self.is_done = True
-            self._simulation.forget(self)
 
 
 class Simulation:
@@ -149,12 +46,17 @@ class Simulation:
         on_failure: Called with a thread that has raised, and what.
     """
 
-    def __init__(self, seed: int, *, interruptions: float = 0.0) -> None:
+    def __init__(
+        self, seed: int, *, interruptions: float = 0.0, demotions: float | None = None
+    ) -> None:
         """Decide everything by *seed*.
 
         Args:
             seed: Any number.
-            interruptions: The chance that a thread gives way where it takes a lock.
+            interruptions: The chance that a thread gives way where it acquires a lock.
+            demotions: If given, threads have random priorities instead of random turns, and this is
+                the chance that a thread gets the least one at its turn. It finds orders that need
+                one thread to be late for long (PCT: Burckhardt and others, ASPLOS 2010).
         """
         self.now = 0.0
         self.chance = random.Random(seed)  # noqa: S311  not for secrets: it repeats itself
@@ -164,6 +66,8 @@ class Simulation:
         self.trace = 0
         self.hub = greenlet.getcurrent()
         self.on_failure: Callable[[SimulatedThread, BaseException], object] | None = None
+        self._has_priorities = demotions is not None
+        self._demotions = demotions or 0.0
         self._interruptions = interruptions
         self._steps = 0  # of the present turn
         self._ready: list[SimulatedThread] = []
@@ -183,21 +87,17 @@ class Simulation:
         process.is_dead = True
         self._ready = [one for one in self._ready if one.process is not process]
 
-    def failed(self, thread: SimulatedThread, error: BaseException) -> None:
-        """Note that *thread* ended with *error*."""
-        self.failures.append(f"{thread.process.name}/{thread.name}: {error!r}")
-        if self.on_failure is not None:
-            self.on_failure(thread, error)
-
     # -- for threads
 
     def spawn(
         self, process: SimulatedProcess, name: str, run: Callable[[], object]
     ) -> SimulatedThread:
         """Start a thread of *process* that calls *run*."""
-        thread = SimulatedThread(self, process, name, run)
+        thread = SimulatedThread(process, name, run, hub=self.hub, ended=self._ended)
+        if self._has_priorities:
+            thread.priority = self.chance.random()
         self._threads[thread] = None
-        self._ready.append(thread)
+        self._make_ready(thread)
         return thread
 
     def next_number(self) -> int:
@@ -208,8 +108,12 @@ class Simulation:
         """Return the threads that are not done."""
         return list(self._threads)
 
-    def forget(self, thread: SimulatedThread) -> None:
-        """Wake the threads that join *thread*, which is done."""
+    def _ended(self, thread: SimulatedThread, error: BaseException | None) -> None:
+        """Note that *thread* is done, and wake those that join it."""
+        if error is not None:
+            self.failures.append(f"{thread.process.name}/{thread.name}: {error!r}")
+            if self.on_failure is not None:
+                self.on_failure(thread, error)
         self._threads.pop(thread, None)
         for joiner in thread.joiners:
             self.unpark(joiner)
@@ -254,24 +158,39 @@ class Simulation:
         """Let *thread* run again, if it is parked."""
         if thread.is_parked:
             thread.is_parked = False
+            self._make_ready(thread)
+
+    def _make_ready(self, thread: SimulatedThread) -> None:
+        if not thread.process.is_dead:
             self._ready.append(thread)
 
     def give_way(self) -> None:
         """Let another thread run here if chance wants it, or after many steps of this one."""
-        self.count_step(self._interruptions)
-
-    def count_step(self, chance: float = 0.0) -> None:
-        """Let other threads run by *chance*, or if this one has done much since it blocked."""
-        thread = self.current
-        if thread is None or self._has_ended:
-            return
         self._steps += 1
-        is_long = self._steps >= _LONG_TURN
-        if is_long:
-            self.now += _LONG_TURN_SECONDS
-        if is_long or (chance and self.chance.random() < chance):
-            self._ready.append(thread)
+        if self._steps >= _LONG_TURN:
+            self._end_turn(_LONG_TURN_SECONDS)
+        elif self._interruptions and self.chance.random() < self._interruptions:
+            self._end_turn(0.0)
+
+    def count_step(self) -> None:
+        """Let other threads run if the running one has done much since it blocked."""
+        self._steps += 1
+        if self._steps >= _LONG_TURN:
+            self._end_turn(_LONG_TURN_SECONDS)
+
+    def _end_turn(self, seconds: float) -> None:
+        """Let other threads run, *seconds* later; events and what ends are not interrupted."""
+        thread = self.current
+        if thread is not None and not self._has_ended:
+            self.now += seconds
+            if seconds:  # it may wait in a loop, for a thread with a lesser priority
+                self._demote(thread)
+            self._make_ready(thread)
             self._leave(thread)
+
+    def _demote(self, thread: SimulatedThread) -> None:
+        """Let *thread* run only when no other can, if threads run by priority."""
+        thread.priority = -float(self.switches)
 
     def _time_out(self, thread: SimulatedThread, seconds: float) -> None:
         parking = thread.parkings
@@ -324,6 +243,8 @@ class Simulation:
         self.switches += 1
         self.now += _STEP_SECONDS * self.chance.random()
         self.trace = zlib.crc32(b"%d %d" % (thread.ident, int(self.now * 1e9)), self.trace)
+        if self._demotions and self.chance.random() < self._demotions:
+            self._demote(thread)
         try:
             self._ready.remove(thread)
             self.current, self._steps = thread, 0
@@ -337,12 +258,17 @@ class Simulation:
     def _keep(self, thread: SimulatedThread) -> None:
         """Let *thread* run again if it would be lost, neither ready nor parked."""
         if not (thread.is_done or thread.is_parked or thread in self._ready):
-            self._ready.append(thread)
+            self._make_ready(thread)
 
     def _next(self) -> SimulatedThread | None:
         """Return one of the threads that can run."""
-        self._ready = [one for one in self._ready if not (one.is_done or one.process.is_dead)]
         runnable = [one for one in self._ready if not one.process.is_paused]
         if not runnable:
             return None
+        if self._has_priorities:
+            return max(runnable, key=_priority)
         return runnable[self.chance.randrange(len(runnable))] if runnable[1:] else runnable[0]
+
+
+def _priority(thread: SimulatedThread) -> float:
+    return thread.priority

@@ -12,8 +12,8 @@ from kip30.config import Written
 from kip30_conformance.clients.peer import Peer, PeerError
 from kip30_conformance.clients.peer_main import serve
 from kip30_conformance.simulation.present import simulation
-from kip30_conformance.simulation.scheduler import SimulatedProcess
-from kip30_conformance.simulation.threads import SimpleQueue
+from kip30_conformance.simulation.processes import SimulatedProcess
+from kip30_conformance.simulation.threads import SimulatedQueue
 
 _REAL = frozenset({"shift_wall_clock", "share_lease", "close_on_signals"})
 """Verbs for which a process of the simulation has no part of its own."""
@@ -32,8 +32,8 @@ class SimulatedPeer(Peer):
         present = simulation()
         pid = _FIRST_PID + present.next_number()
         self._simulated = SimulatedProcess(present, f"peer-{pid}", booted_at=0.0, pid=pid)
-        self._requests: SimpleQueue = SimpleQueue()
-        self._answers: SimpleQueue = SimpleQueue()
+        self._requests: SimulatedQueue = SimulatedQueue()
+        self._answers: SimulatedQueue = SimulatedQueue()
         self._thread = present.spawn(
             self._simulated,
             "main",

@@ -29,7 +29,7 @@ from typing_extensions import override
 from kip30_conformance.simulation import locks
 from kip30_conformance.simulation.present import clock, enter, found, leave, simulation
 from kip30_conformance.simulation.scheduler import Simulation
-from kip30_conformance.simulation.threads import Local, SimpleQueue, SimulatedTimer, Thread
+from kip30_conformance.simulation.threads import Local, SimulatedQueue, SimulatedTimer, Thread
 
 _EPOCH_SECONDS = 1.7e9
 _POLL_SECONDS = 0.01
@@ -162,7 +162,7 @@ def _threading() -> _Module:
         Condition=locks.SimulatedCondition,
         Event=locks.SimulatedEvent,
         Semaphore=locks.SimulatedSemaphore,
-        BoundedSemaphore=locks.SimulatedSemaphore,
+        BoundedSemaphore=locks.SimulatedBoundedSemaphore,
         Barrier=locks.SimulatedBarrier,
         Thread=Thread,
         Timer=SimulatedTimer,
@@ -199,7 +199,7 @@ def _stand_ins() -> list[tuple[ModuleType, _Module]]:
         (random, _Module(random, **{name: _draw(name) for name in draws})),
         (os, _Module(os, urandom=_random_bytes, getpid=_pid)),
         (secrets, _Module(secrets, token_bytes=_random_bytes, token_hex=_random_hex)),
-        (queue, _Module(queue, SimpleQueue=SimpleQueue, Queue=SimpleQueue)),
+        (queue, _Module(queue, SimpleQueue=SimulatedQueue, Queue=SimulatedQueue)),
         (select, _Module(select, poll=_Poll)),
         (selectors, _Module(selectors, DefaultSelector=_Selector)),
     ]

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from kip30_conformance.simulation.locks import SimulatedCondition, SimulatedEvent
 from kip30_conformance.simulation.present import found, running_thread, simulation
-from kip30_conformance.simulation.scheduler import SimulatedThread
+from kip30_conformance.simulation.processes import SimulatedThread
 
 
 class Thread:
@@ -147,24 +147,29 @@ class Local:
         return running_thread().values.setdefault(self, {})
 
 
-class SimpleQueue:
-    """A queue without a bound."""
+class SimulatedQueue:
+    """A queue, with a bound or without."""
 
     def __init__(self, maxsize: int = 0) -> None:
-        """Start empty."""
-        del maxsize
+        """Start empty; never hold more than *maxsize* items, unless that is 0."""
+        self._most = maxsize
         self._items: deque[Any] = deque()
         self._changed = SimulatedCondition()
 
     def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002
-        """Add *item*."""
-        del block, timeout
+        """Add *item*.
+
+        Raises:
+            queue.Full: There is no room in time.
+        """
         with self._changed:
+            if not self._changed.wait_for(self._has_room, timeout if block else 0):
+                raise queue.Full
             self._items.append(item)
-            self._changed.notify()
+            self._changed.notify_all()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002
-        """Take the oldest item.
+        """Remove and return the oldest item.
 
         Raises:
             queue.Empty: There is none in time.
@@ -172,10 +177,14 @@ class SimpleQueue:
         with self._changed:
             if not self._changed.wait_for(lambda: self._items, timeout if block else 0):
                 raise queue.Empty
+            self._changed.notify_all()
             return self._items.popleft()
 
+    def _has_room(self) -> bool:
+        return not self._most or len(self._items) < self._most
+
     def get_nowait(self) -> Any:
-        """Take the oldest item, or raise `queue.Empty`."""
+        """Remove and return the oldest item, or raise `queue.Empty`."""
         return self.get(block=False)
 
     def empty(self) -> bool:

@@ -8,7 +8,8 @@ from kip30 import KeyExistsError, OutcomeUnknownError, PluginLocator, Unavailabl
 from kip30.config import Written
 from kip30_conformance.clients.callback_recorder import Recorder
 from kip30_conformance.polling import eventually
-from kip30_conformance.simulation.model_client import ModelBackend, ModelService, offered
+from kip30_conformance.simulation.model_client import ModelBackend
+from kip30_conformance.simulation.model_service import ModelService, offered
 from kip30_conformance.simulation.model_store import ModelStore
 from kip30_conformance.simulation.network import Network, NetworkConditions
 from kip30_conformance.simulation.present import simulation

@@ -1,6 +1,7 @@
 """Simulated threads: one seed decides everything."""
 
 import os
+import queue
 import subprocess
 import sys
 import time
@@ -14,7 +15,8 @@ from typing_extensions import override
 
 from kip30.runtime import dispatcher
 from kip30_conformance.simulation import locks, present, threads
-from kip30_conformance.simulation.scheduler import SimulatedProcess, Simulation, StuckError
+from kip30_conformance.simulation.processes import SimulatedProcess
+from kip30_conformance.simulation.scheduler import Simulation, StuckError
 from kip30_conformance.simulation.stand_ins import installed
 
 
@@ -55,7 +57,7 @@ def test_sleeping_takes_virtual_time_alone() -> None:
 def busy() -> None:
     """Let threads wait for each other, with timeouts, chance and all kinds of locks."""
     changed, done = locks.SimulatedCondition(), locks.SimulatedBarrier(4)
-    items = threads.SimpleQueue()
+    items = threads.SimulatedQueue()
     gate = locks.SimulatedSemaphore(2)
 
     def work() -> None:
@@ -76,6 +78,40 @@ def busy() -> None:
     for one in started:
         one.join()
     assert items.qsize() == 60
+
+
+def test_a_queue_with_a_bound_is_never_longer() -> None:
+    def work() -> None:
+        items = threads.SimulatedQueue(2)
+
+        def produce() -> None:
+            for number in range(9):
+                items.put(number)
+
+        producer = threads.Thread(target=produce)
+        producer.start()
+        sleep(1)
+        assert items.qsize() == 2
+        with pytest.raises(queue.Full):
+            items.put(9, timeout=1)
+        assert [items.get() for _ in range(9)] == list(range(9))
+        with pytest.raises(queue.Empty):
+            items.get_nowait()
+        producer.join()
+
+    run(work)
+
+
+def test_a_bounded_semaphore_is_not_released_too_often() -> None:
+    def work() -> None:
+        gate = locks.SimulatedBoundedSemaphore(1)
+        with gate:
+            assert not gate.acquire(timeout=1)
+        with pytest.raises(ValueError, match="too many times"):
+            gate.release()
+        assert gate.acquire(blocking=False)
+
+    run(work)
 
 
 def dispatcher_random() -> float:

@@ -19,7 +19,8 @@ from kip30.driver.records import new_nonce
 from kip30.runtime import dispatcher
 from kip30_conformance.polling import time_scale
 from kip30_conformance.simulation import locks, threads
-from kip30_conformance.simulation.scheduler import SimulatedProcess, Simulation, StuckError
+from kip30_conformance.simulation.processes import SimulatedProcess
+from kip30_conformance.simulation.scheduler import Simulation, StuckError
 from kip30_conformance.simulation.stand_ins import installed, late_modules
 
 PREFIXES = ("kip30", __name__)

@@ -1,0 +1,169 @@
+"""All that a seed expands to: processes, clocks, the network, and the faults of one run.
+
+A plan is printed with each failure. It can be written as JSON and read again, and then fails in the
+same way, as long as code and plan stay the same.
+"""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import Any
+
+from kip30_conformance.simulation.dialects import DIALECTS
+from kip30_conformance.simulation.network import NetworkConditions
+
+LEADER = -1
+"""The target of a fault that strikes the process that leads by then, or else the first one."""
+
+
+class RunFaultKind(Enum):
+    """What happens to a process, or to the store."""
+
+    CUT_OFF = "nothing passes between the process and the store"
+    UNHEARD = "its requests are lost, and answers and notifications arrive"
+    PAUSE = "its threads stand still, and its clock runs on"
+    DOWN = "the store answers no one"
+    LOSSY = "half of all requests and answers are lost"
+    LATE = "half of all requests and answers are late"
+    MISSED = "half of all notifications are lost"
+    KILL = "it is killed, and another one takes its place"
+    EVICT = "its member is removed from the store"
+    EXPIRE = "its session is ended in the store"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFault:
+    """One fault.
+
+    Attributes:
+        kind: What happens.
+        at: When it begins, in seconds.
+        seconds: How long it lasts, if it is of a kind that lasts.
+        target: The number of a process, or `LEADER`.
+    """
+
+    kind: RunFaultKind
+    at: float
+    seconds: float
+    target: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """One run.
+
+    Attributes:
+        seed: What it was expanded from; it also decides the order of threads.
+        fault_seconds: How long there are faults.
+        session_seconds: The session timeout.
+        operation_seconds: The operation timeout.
+        dialect: Which of `DIALECTS` the store has.
+        rates: How fast the clock of each process runs.
+        interruptions: The chance that a thread gives way where it acquires a lock.
+        demotions: As for `Simulation`; None lets threads run by chance.
+        delay_seconds: As for `NetworkConditions`, and so on.
+        faults: In the order in which they begin.
+    """
+
+    seed: int
+    fault_seconds: float
+    session_seconds: float
+    operation_seconds: float
+    dialect: str
+    rates: tuple[float, ...]
+    interruptions: float
+    demotions: float | None
+    delay_seconds: float
+    lost_requests: float
+    lost_answers: float
+    late_messages: float
+    late_seconds: float
+    lost_notifications: float
+    repeated_notifications: float
+    faults: tuple[RunFault, ...]
+
+    def conditions(self) -> NetworkConditions:
+        """Return how bad the network is apart from faults."""
+        return NetworkConditions(
+            delay_seconds=self.delay_seconds,
+            lost_requests=self.lost_requests,
+            lost_answers=self.lost_answers,
+            late_requests=self.late_messages,
+            late_answers=self.late_messages,
+            late_seconds=self.late_seconds,
+            lost_notifications=self.lost_notifications,
+            repeated_notifications=self.repeated_notifications,
+        )
+
+    def with_faults(self, faults: Sequence[RunFault]) -> "RunPlan":
+        """Return the same plan with other faults."""
+        return replace(self, faults=tuple(faults))
+
+
+def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
+    """Return the plan of *seed*: each has another part of all kinds of faults."""
+    chance = random.Random(f"plan {seed}")  # noqa: S311  not for secrets: it repeats itself
+    processes = chance.choice((2, 3, 3, 4))
+    # With a rate that differs by less than the margin allows; without drift no run would show that
+    # a margin is missing.
+    rates = tuple(round(chance.uniform(0.93, 1.07), 3) for _ in range(processes))
+    kinds = [kind for kind in RunFaultKind if chance.random() < 0.6] or [RunFaultKind.CUT_OFF]
+    return RunPlan(
+        seed=seed,
+        fault_seconds=fault_seconds,
+        session_seconds=6.0,
+        operation_seconds=chance.choice((2.0, 5.0)),
+        dialect=chance.choice(list(DIALECTS)),
+        rates=rates,
+        interruptions=chance.choice((0.0, 0.01, 0.05)),
+        delay_seconds=chance.choice((0.0005, 0.005, 0.05)),
+        lost_requests=chance.choice((0.0, 0.05)),
+        lost_answers=chance.choice((0.0, 0.05)),
+        late_messages=chance.choice((0.0, 0.1, 0.3)),
+        late_seconds=chance.choice((3.0, 15.0)),
+        lost_notifications=chance.choice((0.0, 0.1)),
+        repeated_notifications=chance.choice((0.0, 0.2)),
+        faults=tuple(_faults(chance, kinds, processes, fault_seconds)),
+        demotions=chance.choice((None, 0.002)),
+    )
+
+
+def _faults(
+    chance: random.Random, kinds: Sequence[RunFaultKind], processes: int, until: float
+) -> list[RunFault]:
+    """Return bursts of faults: one alone breaks little."""
+    faults, at = list[RunFault](), 5.0
+    while (at := at + chance.expovariate(1 / 10)) < until:
+        target = LEADER if chance.random() < 0.5 else chance.randrange(processes)
+        for _ in range(chance.choice((1, 1, 2, 3))):
+            seconds = chance.choice((0.5, 3.0, 7.0, 14.0)) * chance.uniform(0.7, 1.3)
+            faults.append(RunFault(chance.choice(kinds), round(at, 3), round(seconds, 3), target))
+            at += chance.uniform(0.0, 2.0)
+    return faults
+
+
+def to_json(plan: RunPlan) -> str:
+    """Return *plan* as text for `from_json`."""
+    fields = asdict(plan)
+    fields["faults"] = [
+        [fault.kind.name, fault.at, fault.seconds, fault.target] for fault in plan.faults
+    ]
+    return json.dumps(fields, indent=1)
+
+
+def from_json(text: str) -> RunPlan:
+    """Return the plan that `to_json` has written.
+
+    Raises:
+        ValueError: *text* is no such plan.
+    """
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        faults = tuple(RunFault(RunFaultKind[kind], *rest) for kind, *rest in fields.pop("faults"))
+        DIALECTS[fields["dialect"]]
+        fields["rates"] = tuple(fields["rates"])
+        return RunPlan(**fields, faults=faults)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"not a plan of a simulation: {error!r}") from error

@@ -1,0 +1,211 @@
+"""The program of a process: it takes part in an election and a group, listens, and writes."""
+
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from kip30 import (
+    GroupMembership,
+    Kip30Error,
+    LeaderChange,
+    LeaderElection,
+    Leadership,
+    Member,
+    MembershipChange,
+    PluginLocator,
+)
+from kip30.config import Written
+from kip30.driver.lease import Lease
+from kip30.runtime.campaign import Campaign
+from kip30_conformance.simulation.model_client import ModelBackend
+from kip30_conformance.simulation.present import simulation
+from kip30_conformance.simulation.processes import SimulatedProcess
+from kip30_conformance.simulation.scheduler import Simulation
+from kip30_conformance.simulation.storage_program import CallHistory, StorageProgram
+
+T = TypeVar("T")
+
+ROOT = "simulated"
+SERVICE = "service"
+GROUP = "group"
+
+_RETRY_SECONDS = 0.5
+
+
+class Event(NamedTuple):
+    """A callback of a process: what it was about, and the object that it was called with."""
+
+    what: str
+    subject: Leadership | Member
+
+
+class ClientProgram:
+    """One process: a candidate, a member, two listeners and a user of storage.
+
+    Attributes:
+        process: Where it runs.
+        number: The same for all processes that take each other's place.
+        candidate: Its id in the election.
+        member_id: Its id in the group.
+        confirmed: The number that its last confirmed update has written.
+        is_evicted: Whether another client has taken the id.
+        has_led: Whether it was elected after the faults.
+        leader: What its listener was last notified of: a candidate and an epoch, or None; before
+            that ``...``.
+        members: The same for the group: the data by id.
+    """
+
+    def __init__(
+        self,
+        process: SimulatedProcess,
+        number: int,
+        properties: Mapping[str, Written],
+        heard: Callable[["ClientProgram", Event], object],
+        history: CallHistory,
+    ) -> None:
+        """Do nothing before `start`; call *heard* at each callback, and record in *history*."""
+        self.process = process
+        self.number = number
+        self.candidate = f"c{number}"
+        self.member_id = f"m{number}"
+        self.confirmed = 0
+        self.is_evicted = False
+        self.has_led = False
+        self.leader: object = ...
+        self.members: object = ...
+        self._properties = properties
+        self._heard = heard
+        self._history = history
+        self._chance = random.Random(process.name)  # noqa: S311  it repeats itself
+        self._is_calm = False
+        self._locator = PluginLocator()
+        self._backend: ModelBackend | None = None
+        self._election: LeaderElection[str] | None = None
+        self._values: StorageProgram | None = None
+        self._group: GroupMembership[str] | None = None
+
+    def start(self, within: Simulation) -> None:
+        """Start its threads."""
+        within.spawn(self.process, "main", self._main)
+
+    def be_calm(self) -> None:
+        """From now on lead once, and then no more."""
+        self._is_calm = True
+
+    def lease(self) -> tuple[int, Lease] | None:
+        """Return the number of its session in the store, and the lease; for events."""
+        return None if self._backend is None else self._backend.session()
+
+    def term(self) -> Leadership | None:
+        """Return the term that it believes in at this moment, by its own clock; for events."""
+        if self._election is None or self.process.is_dead:
+            return None
+        # The public ways to it acquire locks, which an event cannot wait for.
+        campaign: Campaign = vars(self._election)["_campaign"]
+        candidacy = campaign.find(self.candidate)
+        term = candidacy.leadership if candidacy is not None else None
+        if term is None or vars(term)["_reason"] is not None:
+            return None
+        return term if self.believes_in(term.lease) else None
+
+    def believes_in(self, lease: Lease) -> bool:
+        """Return whether *lease* is valid at this moment, by the clock of the process."""
+        return lease.ended is None and self.process.now() < lease.deadline
+
+    def close(self) -> None:
+        """Close the locator."""
+        self._locator.close()
+
+    def _main(self) -> None:
+        backend = self._insist(lambda: self._locator.startup(self._properties)).backend
+        assert isinstance(backend, ModelBackend)
+        self._backend = backend
+        self._group = self._locator.group_membership(GROUP)
+        self._election = self._locator.leader_election(SERVICE)
+        values = StorageProgram(self.process.name, self._locator.storage(), self._history)
+        self._values = values
+        spawn = simulation().spawn
+        spawn(self.process, "candidate", self._lead)
+        spawn(self.process, "member", self._belong)
+        spawn(self.process, "listener", self._listen)
+        spawn(self.process, "storage", lambda: values.work(lambda: self._is_calm))
+
+    def _listen(self) -> None:
+        assert self._election is not None
+        assert self._group is not None
+        election, group = self._election, self._group
+        self._insist(lambda: election.add_listener(self._on_leader, initial=True))
+        self._insist(lambda: group.add_listener(self._on_members, initial=True))
+
+    def _on_leader(self, change: LeaderChange[str]) -> None:
+        self.leader = None if change.leader is None else (change.leader.id, change.leader.epoch)
+
+    def _on_members(self, change: MembershipChange[str]) -> None:
+        self.members = dict(change.members)
+
+    def _lead(self) -> None:
+        assert self._election is not None
+        assert self._values is not None
+        election, values, chance = self._election, self._values, self._chance
+        while not self.has_led:
+            # Nominated again after an error, it must have the same callbacks.
+            self._insist(
+                lambda: election.nominate(
+                    self.candidate, "", on_elected=self._on_elected, on_lost=self._on_lost
+                )
+            )
+            term = election.wait_elected(self.candidate, chance.choice((None, 5.0, 30.0)))
+            if term is not None:
+                self.has_led = self._is_calm
+                values.write_under(term, 0.2 if self._is_calm else chance.expovariate(1 / 5))
+            with suppress(Kip30Error):  # not nominated any longer, or released later
+                election.resign(self.candidate)
+            if term is not None:
+                values.write_late(term)
+            _wait(chance.expovariate(1 / 2))
+
+    def _belong(self) -> None:
+        assert self._group is not None
+        group, sent = self._group, 0
+        self._insist(
+            lambda: group.join(
+                self.member_id,
+                "0",
+                on_lost=self._on_lost,
+                on_rejoined=self._on_rejoined,
+                on_evicted=self._on_evicted,
+            )
+        )
+        while not self._is_calm and not self.is_evicted:
+            _wait(self._chance.expovariate(1 / 3))
+            sent += 1
+            try:
+                group.update(self.member_id, str(sent))
+            except Kip30Error:
+                continue
+            self.confirmed = sent
+
+    def _on_elected(self, term: Leadership) -> None:
+        self._heard(self, Event("elected", term))
+
+    def _on_lost(self, lost: Leadership | Member) -> None:
+        self._heard(self, Event("lost", lost))
+
+    def _on_rejoined(self, member: Member) -> None:
+        self._heard(self, Event("rejoined", member))
+
+    def _on_evicted(self, _: Member) -> None:
+        self.is_evicted = True
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """Return the result of *call*, repeated until it raises no error of kip30."""
+        while True:
+            try:
+                return call()
+            except Kip30Error:
+                _wait(_RETRY_SECONDS)
+
+
+def _wait(seconds: float) -> None:
+    simulation().park(seconds)

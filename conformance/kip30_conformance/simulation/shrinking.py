@@ -1,0 +1,52 @@
+"""Smaller plans that fail in the same way: with fewer faults, and a better network."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from kip30_conformance.simulation.plan import RunPlan
+from kip30_conformance.simulation.schedule import run
+
+_BETTER: tuple[Callable[[RunPlan], RunPlan], ...] = (
+    lambda plan: replace(plan, lost_requests=0.0),
+    lambda plan: replace(plan, lost_answers=0.0),
+    lambda plan: replace(plan, late_messages=0.0),
+    lambda plan: replace(plan, lost_notifications=0.0),
+    lambda plan: replace(plan, repeated_notifications=0.0),
+    lambda plan: replace(plan, interruptions=0.0),
+)
+"""What makes a plan better in one respect each."""
+
+
+def shrink(plan: RunPlan, promise: str) -> RunPlan:
+    """Return a smaller plan in which *promise* is broken first, as it is in *plan*."""
+    return smallest(plan, lambda smaller: is_broken(smaller, promise))
+
+
+def is_broken(plan: RunPlan, promise: str) -> bool:
+    """Return whether *promise* is the first one that a run of *plan* breaks."""
+    failures = run(plan)
+    return bool(failures) and failures[0].promise == promise
+
+
+def smallest(plan: RunPlan, fails: Callable[[RunPlan], bool]) -> RunPlan:
+    """Leave out faults, by halves and then one by one, and then what the network does."""
+    plan = _with_fewer_faults(plan, fails)
+    for improve in _BETTER:
+        better = improve(plan)
+        if better != plan and fails(better):
+            plan = better
+    return plan
+
+
+def _with_fewer_faults(plan: RunPlan, fails: Callable[[RunPlan], bool]) -> RunPlan:
+    size = max(1, len(plan.faults) // 2)
+    while size:
+        index = 0
+        while index < len(plan.faults):
+            fewer = plan.with_faults(plan.faults[:index] + plan.faults[index + size :])
+            if fails(fewer):
+                plan = fewer
+            else:
+                index += size
+        size //= 2
+    return plan

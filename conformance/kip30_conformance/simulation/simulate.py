@@ -1,0 +1,140 @@
+"""``kip30 simulate``: many runs of the core in virtual time, each decided by a seed.
+
+A run that breaks a promise is shown with its plan, made as small as possible, and with the command
+that repeats it. It repeats with the same version of kip30 and the same plan.
+"""
+
+import gc
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import NamedTuple
+
+from typing_extensions import override
+
+from kip30 import __version__
+from kip30_conformance.simulation.plan import RunPlan, expand, from_json, to_json
+from kip30_conformance.simulation.promises import Failure
+from kip30_conformance.simulation.schedule import Schedule
+from kip30_conformance.simulation.shrinking import shrink
+
+_PACKAGES = ("kip30.runtime", "kip30.driver")
+_COLLECT_EVERY = 20
+"""Runs between two collections of garbage, which a run itself turns off."""
+
+
+class BrokenRun(NamedTuple):
+    """A run that broke a promise.
+
+    Attributes:
+        plan: What was run.
+        failures: What was broken, the first one first.
+        smallest: The smallest plan that was found in which the same promise is broken first.
+    """
+
+    plan: RunPlan
+    failures: list[Failure]
+    smallest: RunPlan
+
+
+@dataclass
+class Summary:
+    """What a number of runs has shown.
+
+    Attributes:
+        runs: How many there were.
+        virtual_seconds: How long they took by the virtual clock.
+        processor_seconds: The same by the processor, without shrinking.
+        broken: The runs that broke a promise.
+    """
+
+    runs: int = 0
+    virtual_seconds: float = 0.0
+    processor_seconds: float = 0.0
+    broken: list[BrokenRun] = field(default_factory=list[BrokenRun])
+
+    @override
+    def __str__(self) -> str:
+        """Return it as a line."""
+        return (
+            f"{self.runs} runs, {len(self.broken)} broke a promise;"
+            f" {self.virtual_seconds / 3600:.1f} hours in {self.processor_seconds:.1f} s of the"
+            f" processor, kip30 {__version__}"
+        )
+
+
+def simulate(plans: Iterable[RunPlan], *, seconds: float | None = None, most: int = 5) -> Summary:
+    """Run *plans* until *seconds* have passed, or until *most* of them broke a promise."""
+    prepare()
+    summary, until = Summary(), None if seconds is None else time.monotonic() + seconds
+    for plan in plans:
+        if until is not None and time.monotonic() >= until:
+            break
+        begun = time.process_time()
+        schedule = Schedule(plan)
+        failures = schedule.run()
+        summary.runs += 1
+        summary.virtual_seconds += schedule.now
+        summary.processor_seconds += time.process_time() - begun
+        if failures:
+            summary.broken.append(BrokenRun(plan, failures, shrink(plan, failures[0].promise)))
+            if len(summary.broken) >= most:
+                break
+        if summary.runs % _COLLECT_EVERY == 0:
+            gc.collect()
+    return summary
+
+
+def prepare() -> None:
+    """Import what a run needs: a module that is imported in the middle of one runs in real time."""
+    for name in _PACKAGES:
+        package = import_module(name)
+        for found in walk_packages(package.__path__, f"{name}."):
+            import_module(found.name)
+
+
+def of_seeds(first: int, last: int) -> Iterable[RunPlan]:
+    """Return the plans of the seeds from *first* to *last*."""
+    return map(expand, range(first, last + 1))
+
+
+def of_file(file: Path) -> RunPlan:
+    """Return the plan in *file*.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It has no plan.
+    """
+    return from_json(file.read_text())
+
+
+def timeline(plan: RunPlan, show: Callable[[str], object]) -> list[Failure]:
+    """Run *plan*, and pass each event to *show* as a line; return which promises were broken."""
+    prepare()
+
+    def note(at: float, where: str, text: str) -> None:
+        show(f"{at:10.3f}  {where:<6}  {text}")
+
+    return Schedule(plan, note).run()
+
+
+def described(broken: BrokenRun) -> list[str]:
+    """Return in lines what *broken* has broken, and in which smallest plan."""
+    smallest = broken.smallest
+    lines = [f"seed {broken.plan.seed}: {failure}" for failure in broken.failures[:3]]
+    lines.append(
+        f"  {len(broken.plan.faults)} faults, and {len(smallest.faults)} in the smallest plan:"
+    )
+    lines += [
+        f"    at {fault.at:g} s, process {fault.target}: {fault.kind.value}"
+        for fault in smallest.faults
+    ]
+    return lines
+
+
+def text_of(plan: RunPlan) -> str:
+    """Return *plan* as JSON."""
+    return to_json(plan)

@@ -1,0 +1,197 @@
+"""Runs of the core with faults: all promises are kept, planted bugs are found, runs repeat."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+import psutil
+import pytest
+
+from kip30_conformance.simulation import simulate
+from kip30_conformance.simulation.plan import RunPlan, expand, from_json, to_json
+from kip30_conformance.simulation.schedule import Schedule, run
+from kip30_conformance.simulation.shrinking import shrink
+from tests.gate.sizes import others_large
+
+from .planted_bugs import BUGS, planted
+
+pytestmark = pytest.mark.medium
+
+SEEDS_OF_A_TEST = 25
+GATE_SEEDS, ALL_SEEDS = 100, 10_000
+COMMIT_SEEDS = 50
+PLANS = Path(__file__).parent / "plans"
+"""Of runs that broke a promise because of a fault of the core. They must not break it again."""
+MOST_RUNS = 200
+"""Within how many runs each planted bug must be found."""
+MEDIAN_FAULTS = 4
+"""How many faults the smallest plans may have, at the median of all bugs."""
+
+
+def _first_of_commit() -> int:
+    """Return the first of the seeds that no other commit has: in time all are tried."""
+    words = ["git", "rev-parse", "HEAD"]
+    found = subprocess.run(
+        words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+    )
+    return 1_000_000 + int(found.stdout.strip()[:12] or "0", 16)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _prepared() -> None:
+    simulate.prepare()
+
+
+@pytest.mark.case("D01")
+@pytest.mark.parametrize("first", range(1, GATE_SEEDS, SEEDS_OF_A_TEST))
+def test_d01_to_d09_every_promise_is_kept(first: int) -> None:
+    _expect_kept(first)
+
+
+@pytest.mark.large
+@pytest.mark.case("D01")
+@pytest.mark.parametrize("first", range(GATE_SEEDS + 1, ALL_SEEDS, 300))
+def test_d01_to_d09_every_promise_is_kept_on_ten_thousand_seeds(first: int) -> None:
+    _expect_kept(first, 300)
+
+
+@pytest.mark.parametrize("file", sorted(PLANS.iterdir()), ids=lambda file: file.stem)
+def test_a_plan_that_has_shown_a_fault_of_the_core_is_run_again(file: Path) -> None:
+    assert run(simulate.of_file(file)) == []
+
+
+@pytest.mark.case("D01")
+@pytest.mark.parametrize("offset", range(0, COMMIT_SEEDS, SEEDS_OF_A_TEST))
+def test_d01_to_d09_every_promise_is_kept_on_seeds_of_this_commit(offset: int) -> None:
+    _expect_kept(_first_of_commit() + offset)
+
+
+def _expect_kept(first: int, number: int = SEEDS_OF_A_TEST) -> None:
+    plans = simulate.of_seeds(first, first + number - 1)
+    summary = simulate.simulate(plans, most=1)
+    assert [simulate.described(one) for one in summary.broken] == []
+    assert summary.runs == number
+
+
+def _first_broken(bug: str, seed: int) -> tuple[int, RunPlan, str]:
+    """Return how many runs it took to find *bug*, the plan, and the promise that it breaks."""
+    for runs in count(1):
+        plan = expand(seed + runs - 1)
+        with planted(bug):
+            failures = run(plan)
+        if failures:
+            return runs, plan, failures[0].promise
+        assert runs < MOST_RUNS, "not found"
+    raise AssertionError
+
+
+@pytest.mark.case("D16")
+@pytest.mark.parametrize("seed", others_large([1, 201, 401]))
+@pytest.mark.parametrize("bug", BUGS)
+def test_d16_a_planted_bug_is_found(bug: str, seed: int) -> None:
+    assert _first_broken(bug, seed)
+
+
+@pytest.mark.large
+@pytest.mark.case("D16")
+def test_d16_plans_become_small() -> None:
+    sizes = list[int]()
+    for bug in BUGS:
+        _, plan, promise = _first_broken(bug, 1)
+        with planted(bug):
+            sizes.append(len(shrink(plan, promise).faults))
+    assert median(sizes) <= MEDIAN_FAULTS
+
+
+@pytest.mark.case("D17")
+@pytest.mark.parametrize(
+    "bug", ["no margin", pytest.param("members return with old data", marks=pytest.mark.large)]
+)
+def test_d17_a_plan_fails_in_the_same_way_when_it_is_read_again(bug: str) -> None:
+    _, plan, promise = _first_broken(bug, 1)
+    with planted(bug):
+        smallest = shrink(plan, promise)
+        assert len(smallest.faults) <= len(plan.faults)
+        for one in (plan, smallest):
+            assert run(from_json(to_json(one))) == run(one) != []
+    assert run(smallest) == []
+
+
+_TRACES = """
+from kip30_conformance.simulation import simulate
+from kip30_conformance.simulation.plan import expand
+from kip30_conformance.simulation.schedule import Schedule
+simulate.prepare()
+for seed in range(1, 6):
+    schedule = Schedule(expand(seed))
+    schedule.run()
+    print(seed, schedule.simulation.trace)
+"""
+
+
+@pytest.mark.case("D15")
+def test_d15_a_run_is_the_same_in_other_processes() -> None:
+    def traces(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        words = [sys.executable, "-c", _TRACES]
+        return subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert traces("1") == traces("2") != ""
+
+
+def test_a_run_leaves_nothing() -> None:
+    process = psutil.Process()
+    run(expand(1))
+    before = threading.active_count(), process.num_fds()
+    run(expand(2))
+    gc.collect()
+    assert (threading.active_count(), process.num_fds()) == before
+
+
+@pytest.mark.large
+@pytest.mark.case("D21")
+def test_d21_memory_stays() -> None:
+    process = psutil.Process()
+    simulate.simulate(simulate.of_seeds(1, 100))
+    gc.collect()
+    before = process.memory_info().rss
+    simulate.simulate(simulate.of_seeds(101, 600))
+    gc.collect()
+    assert process.memory_info().rss < before + 20 * 2**20
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"faults": [["NO", 1, 1, 1]]}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a plan|Expecting"):
+        from_json(text)
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    for seed in range(20):
+        assert from_json(to_json(expand(seed))) == expand(seed)
+
+
+def test_a_timeline_shows_what_happens() -> None:
+    lines: list[str] = []
+    assert simulate.timeline(expand(3), lines.append) == []
+    text = "\n".join(lines)
+    for part in ("grants service to", "elected: ", "fault: ", "all faults end"):
+        assert part in text
+
+
+def test_the_command_writes_the_smallest_plan(tmp_path: Path) -> None:
+    with planted("no margin"):
+        summary = simulate.simulate(simulate.of_seeds(1, 20), most=1)
+    (broken,) = summary.broken
+    assert "D01" in simulate.described(broken)[0]
+    file = tmp_path / "plan.json"
+    file.write_text(simulate.text_of(broken.smallest))
+    assert simulate.of_file(file) == broken.smallest
+    assert Schedule(broken.smallest).run() == []
