@@ -10,8 +10,8 @@ from kip30.config.extras import how_to_install
 from kip30.errors import ConfigError
 
 
-def part(module: str) -> Any:
-    """Return the module *module* of the suite.
+def part(module: str, extra: str = "conformance") -> Any:
+    """Return the module *module* of the suite, whose packages *extra* installs.
 
     Raises:
         ConfigError: A package that the suite needs is not installed.
@@ -20,5 +20,5 @@ def part(module: str) -> Any:
         return import_module(f"kip30_conformance.{module}")
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"the conformance suite needs {error.name}; {how_to_install('conformance')}"
+            f"the conformance suite needs {error.name}; {how_to_install(extra)}"
         ) from error

@@ -30,6 +30,7 @@ COMMANDS = {
     "doctor": "Connect to the store, try everything out, and say how long it takes.",
     "prune": "Remove what is left of services, groups and namespaces that are not used.",
     "conform": "Prove that the store keeps kip30's promises.",
+    "simulate": "Run the core in virtual time, with faults, and judge its promises.",
     "new-backend": "Write a package for a backend called NAME.",
     "pipeline": "Copy, compare and follow the data of stores, with Spark.",
     "servers": "Run real servers of a store, to try things out and for tests.",

@@ -1,0 +1,89 @@
+"""``kip30 simulate``: the core on simulated threads, against a modelled store and bad networks."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kip30.cli import _conformance_import
+from kip30.cli._exit_codes import Status
+
+
+def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tuple[int, int]:
+    """Return the first and the last seed."""
+    first, dash, last = given.partition("-")
+    if first.isdecimal() and (last.isdecimal() or not dash) and int(first) <= int(last or first):
+        return int(first), int(last or first)
+    raise click.BadParameter(f"{given!r} is no range: write 1-500, or one number")
+
+
+@click.command("simulate")
+@click.option(
+    "--seeds",
+    metavar="FIRST-LAST",
+    default="1-100",
+    show_default=True,
+    callback=_seeds,
+    help="Which runs.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), metavar="NUMBER", help="Begin no run after that."
+)
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Run the plan in FILE instead.",
+)
+@click.option("--timeline", "shows", is_flag=True, help="Print what happens in the first run.")
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("simulation-plans"),
+    show_default=True,
+    help="Where the smallest plans of runs that broke a promise go.",
+)
+def command(
+    *, seeds: tuple[int, int], seconds: float | None, plan: Path | None, shows: bool, out: Path
+) -> int:
+    """Run the core in virtual time, with faults, and judge its promises.
+
+    In each run some processes take part in an election and a group on a modelled store. Requests
+    and answers are lost or late, clocks run apart, processes are paused and killed. A seed decides
+    all of it. Exits with 0 if every promise was kept, and 1 if one was broken: then
+    the smallest plan in which that happens is written, and `--plan` repeats it.
+
+    Needs the extra "simulation".
+    """
+    simulate = _conformance_import.part("simulation.simulate", extra="simulation")
+    plans = [_plan(simulate, plan)] if plan is not None else simulate.of_seeds(*seeds)
+    if shows:
+        return _show(simulate, next(iter(plans)))
+    summary = simulate.simulate(plans, seconds=seconds)
+    for broken in summary.broken:
+        _report(simulate, broken, out)
+    click.echo(str(summary))
+    return Status.REFUSED if summary.broken else Status.OK
+
+
+def _plan(simulate: Any, file: Path) -> Any:
+    try:
+        return simulate.of_file(file)
+    except ValueError as error:
+        raise click.BadParameter(f"{file}: {error}", param_hint="--plan") from error
+
+
+def _show(simulate: Any, plan: Any) -> int:
+    failures = simulate.timeline(plan, click.echo)
+    return Status.REFUSED if failures else Status.OK
+
+
+def _report(simulate: Any, broken: Any, out: Path) -> None:
+    """Print what *broken* has broken, and write its smallest plan."""
+    for line in simulate.described(broken):
+        click.echo(line)
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / f"seed-{broken.plan.seed}.json"
+    file.write_text(simulate.text_of(broken.smallest))
+    click.echo(f"  repeat it: kip30 simulate --plan {file} --timeline")

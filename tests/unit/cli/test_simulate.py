@@ -1,0 +1,46 @@
+"""``kip30 simulate``: what it prints, the plan that it writes, and its exit codes."""
+
+from pathlib import Path
+
+import pytest
+
+from kip30.cli._exit_codes import Status
+from tests.unit.simulation.planted_bugs import planted
+
+from .shell import Shell
+
+pytestmark = pytest.mark.medium
+
+
+def test_d20_runs_are_counted(shell: Shell) -> None:
+    result = shell("simulate", "--seeds", "3-4")
+    assert result.exit_code == Status.OK
+    assert result.stdout.startswith("2 runs, 0 broke a promise; ")
+
+
+def test_d20_a_broken_promise_is_repeated_by_its_plan(shell: Shell, tmp_path: Path) -> None:
+    plans = tmp_path / "plans"
+    with planted("no margin"):
+        result = shell("simulate", "--seeds", "1", "--out", str(plans))
+        assert result.exit_code == Status.REFUSED
+        assert "seed 1: D01 at " in result.stdout
+        assert f"kip30 simulate --plan {plans}/seed-1.json --timeline" in result.stdout
+        again = shell("simulate", "--plan", f"{plans}/seed-1.json", "--timeline")
+        assert again.exit_code == Status.REFUSED
+        assert "judge   D01: " in again.stdout
+    assert shell("simulate", "--plan", f"{plans}/seed-1.json").exit_code == Status.OK
+
+
+@pytest.mark.parametrize("seeds", ["", "x", "5-1", "1-", "-1", "1-2-3"])
+def test_d20_what_is_no_range_is_refused(shell: Shell, seeds: str) -> None:
+    result = shell("simulate", f"--seeds={seeds}")
+    assert result.exit_code == Status.USAGE
+    assert "write 1-500, or one number" in result.stderr
+
+
+def test_d20_what_is_no_plan_is_refused(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text("{}")
+    result = shell("simulate", "--plan", str(file))
+    assert result.exit_code == Status.USAGE
+    assert "not a plan of a simulation" in result.stderr
