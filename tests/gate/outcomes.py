@@ -66,6 +66,7 @@ class Outcomes:
                 for test, message in self._failures.items()
             ],
             "crashes": self._crashes,
+            "seconds": {test: round(taken, 3) for test, taken in self._seconds.items()},
             "time_scale": round(self._time_scale(), 1),
         }
         self._file.write_text(json.dumps(outcomes))

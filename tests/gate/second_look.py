@@ -3,7 +3,7 @@
 On a busy machine one test of thousands may come too late. It is run again alone, twice, when
 everything else is over: a fault of the product fails again, and the run is red. A test that passes
 both times is *unstable*; the run is green, names it, and keeps its first failure in
-``.tox/unstable.jsonl``. Nothing is looked at twice if more than five tests failed, if a process of
+``.tox/unstable.jsonl``. How long each test took is in ``.tox/seconds``. Nothing is looked at twice if more than five tests failed, if a process of
 the run died, or if a test marked ``safety`` failed: two leaders at once are never an accident.
 
 Usage: ``python tests/gate/second_look.py ENVIRONMENT [ARGUMENT OF PYTEST ...]``
@@ -53,6 +53,7 @@ def main(environment: str, arguments: Sequence[str]) -> int:
     verdict = _verdict(status, outcomes)
     _keep_unstable(records, environment, verdict.unstable)
     _write_record(records, environment, outcomes, verdict, time.monotonic() - begun)
+    _write_seconds(records, environment, outcomes)
     for one in verdict.unstable:
         print(f"{one['test']}: failed after {one['seconds']:.1f} s\n{one['message']}\n")
     if verdict.reason:
@@ -134,6 +135,16 @@ def _write_record(
     folder = records / "gate"
     folder.mkdir(exist_ok=True)
     (folder / f"{environment}.json").write_text(json.dumps(record) + "\n")
+
+
+def _write_seconds(records: Path, environment: str, outcomes: Outcomes | None) -> None:
+    """Keep how long each test of the run took, with what it set up; the slowest first."""
+    seconds = (outcomes or {}).get("seconds", {})
+    slowest_first = sorted(seconds, key=lambda test: (-seconds[test], test))
+    folder = records / "seconds"
+    folder.mkdir(exist_ok=True)
+    lines = (f"{seconds[test]:.3f}\t{test}\n" for test in slowest_first)
+    (folder / f"{environment}.tsv").write_text("".join(lines))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ class Ended(NamedTuple):
     printed: str
     unstable: list[dict[str, Any]]
     record: dict[str, Any]
+    seconds: list[str]
 
 
 def ended(folder: Path, tests: str, *arguments: str) -> Ended:
@@ -67,7 +68,9 @@ def ended(folder: Path, tests: str, *arguments: str) -> Ended:
     )
     lines = (records / "unstable.jsonl").read_text().splitlines()
     record = json.loads((records / "gate" / "here.json").read_text())
-    return Ended(run.returncode, run.stdout + run.stderr, list(map(json.loads, lines)), record)
+    seconds = (records / "seconds" / "here.tsv").read_text().splitlines()
+    unstable = list(map(json.loads, lines))
+    return Ended(run.returncode, run.stdout + run.stderr, unstable, record, seconds)
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
@@ -145,3 +148,11 @@ def test_a_green_run_is_not_looked_at_again(tmp_path: Path) -> None:
     run = ended(tmp_path, "")
     assert (run.status, run.unstable, run.record["tests"]) == (0, [], 1), run.printed
     assert "second look, 1" not in run.printed
+
+
+def test_the_seconds_of_each_test_are_kept_the_slowest_first(tmp_path: Path) -> None:
+    slow = "import time\ndef test_slow(): time.sleep(0.2)\n"
+    run = ended(tmp_path, slow, "-n", "2")
+    rows = [line.split("\t") for line in run.seconds]
+    assert [test for _, test in rows] == ["test_it.py::test_slow", "test_it.py::test_passes"]
+    assert float(rows[0][0]) >= 0.2
