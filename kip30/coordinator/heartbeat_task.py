@@ -10,7 +10,7 @@ from kip30.coordinator.candidate_task import CandidateTask
 from kip30.coordinator.config import GroupConfig
 from kip30.coordinator.decisions import HeartbeatFacts, heartbeat_next, steps
 from kip30.coordinator.leader_task import LeaderTask
-from kip30.coordinator.member_loop import PollActivity
+from kip30.coordinator.poll_activity import PollActivity
 from kip30.coordinator.shared_member import MemberShare
 from kip30.coordinator.store_error_retry import outliving_failures
 from kip30.coordinator.store_requests import GroupRequests
@@ -104,7 +104,7 @@ class HeartbeatTask:
     def _facts(self) -> HeartbeatFacts:
         return HeartbeatFacts(
             now=self._clock.now(),
-            polled_at=self._activity.last(),
+            leave_at=self._activity.leave_at(),
             read_at=self._read_at,
             beats=self._beats,
             looks=self._looks,
@@ -129,10 +129,12 @@ class HeartbeatTask:
 
     def _leave(self, reason: str) -> None:
         if not self._share.is_member():
+            self._activity.left()
             return
         log.warning("leaving the group: %s", reason)
         try:
             self._requests.leave()
         finally:
+            self._activity.left()
             self._candidate.wake()  # only a member may lead
             self._deadline.wake()

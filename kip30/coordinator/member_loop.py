@@ -7,8 +7,7 @@ it can only wait.
 import logging
 import math
 import threading
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 
 from kip30.coordinator.decisions import MemberFacts, member_next, member_state, steps
@@ -23,7 +22,6 @@ from kip30.coordinator.records import MEMBER_BYTES, PresentMember, metadata_dige
 from kip30.coordinator.shared_member import MemberShare
 from kip30.coordinator.store_requests import GroupRequests
 from kip30.coordinator.voting import Vote, check_offer
-from kip30.driver.clock import Clock
 from kip30.driver.kit.retry import Retry
 from kip30.errors import (
     ClosedError,
@@ -52,42 +50,6 @@ _RETRIED = (
     KeyMissingError,
     VersionConflictError,
 )
-
-
-class PollActivity:
-    """Since when the application is silent: it neither polls nor has returned from a callback.
-
-    Time that `poll` spends on the store, or waits, is not silence. Written by the polling thread,
-    read by the heartbeat task.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        """Start in silence."""
-        self._clock = clock
-        self._silent_since: float | None = clock.now()
-
-    def last(self) -> float:
-        """Return when the application was last active."""
-        since = self._silent_since
-        return self._clock.now() if since is None else since
-
-    @contextmanager
-    def polling(self) -> Generator[None]:
-        """Count the block as activity."""
-        self._silent_since = None
-        try:
-            yield
-        finally:
-            self._silent_since = self._clock.now()
-
-    @contextmanager
-    def callback(self) -> Generator[None]:
-        """Count the block as silence, within `polling`."""
-        self._silent_since = self._clock.now()
-        try:
-            yield
-        finally:
-            self._silent_since = None
 
 
 class MemberEndedError(Exception):
@@ -131,7 +93,7 @@ class MemberLoop:
             share_changed: Called when the state or the share may have changed.
             listen: Registers the listener of the state.
         """
-        self.activity: PollActivity = PollActivity(requests.clock)
+        self._activity = share.activity
         self._application = application
         self._share = share
         self._requests = requests
@@ -174,7 +136,7 @@ class MemberLoop:
             ClosedError: It is being closed.
             Exception: What the application raised.
         """
-        with self.activity.polling():
+        with self._activity.polling():
             while True:
                 if self._closing.is_set():
                     raise ClosedError("the coordinator is closed")
@@ -262,7 +224,7 @@ class MemberLoop:
         if now < self._refresh_at or not self.is_stable():
             return
         self._refresh_at = now + self._heartbeat
-        with self.activity.callback():
+        with self._activity.callback():
             self._application.refresh()
 
     def _member_id(self) -> str:
@@ -272,13 +234,13 @@ class MemberLoop:
 
     def _prepare(self, step: steps.PrepareJoin) -> None:
         try:
-            with self.activity.callback():
+            with self._activity.callback():
                 self._application.on_join_prepare(step.generation, step.member_id)
         finally:
             self._share.note(lambda facts: facts.prepared())
 
     def _collect(self, _step: steps.CollectMetadata) -> None:
-        with self.activity.callback():
+        with self._activity.callback():
             offered = self._offered()
             digest = metadata_digest(tuple(self._application.lasting_metadata(offered)))
         self._share.note(lambda facts: facts.collected(offered, digest))
@@ -290,7 +252,7 @@ class MemberLoop:
                 # A state from a listener confirms nothing, and work that begins in on_join_complete
                 # must find its share valid.
                 self._share.deliver(self._requests.read_state())
-            with self.activity.callback():
+            with self._activity.callback():
                 self._application.on_join_complete(
                     step.generation, self._member_id(), step.protocol, step.assignment.share
                 )
@@ -305,14 +267,14 @@ class MemberLoop:
         log.warning("group member %s has lost its share: %s", member_id, step.reason)
         self._share.note(lambda facts: facts.lost())  # first: in on_lost the share is not valid
         self._share_changed()
-        with self.activity.callback():
+        with self._activity.callback():
             self._application.on_lost(step.generation, member_id)
 
     def _assign(self, vote: Vote) -> None:
         """Perform the assignment that the leader's task asks for; an exception fails the round."""
         members = [_assignment_metadata(member, vote.protocol) for member in vote.accepted]
         try:
-            with self.activity.callback():
+            with self._activity.callback():
                 shares = _checked(
                     self._application.perform_assignment(self._member_id(), vote.protocol, members)
                 )
@@ -331,7 +293,7 @@ class MemberLoop:
         self._rejoin_wanted.clear()
         if facts.record is not None:
             try:
-                with self.activity.callback():
+                with self._activity.callback():
                     offered = self._offered()
             except BaseException:
                 self._rejoin_wanted.set()  # it is not known whether something has changed

@@ -68,10 +68,11 @@ class MemberStatus(MemberApplication):
     def deadline(self) -> float:
         """Until when the share is valid, in seconds on the locator's clock; -inf if it is not.
 
-        The earlier one of the lease's deadline and one rebalance timeout, less the margin, after
-        the last reading was sent that saw the group stable at this generation. Readings move it
-        forward. No other member has the share before it; once it has passed, the share is lost,
-        regardless of the store, and the next poll calls `on_lost`.
+        The earliest one of the lease's deadline; one rebalance timeout, less the margin, after the
+        last reading was sent that saw the group stable at this generation; and one rebalance
+        timeout after the last poll. Readings and polls move it forward. No other member has the
+        share before it; once it has passed, the share is lost, regardless of the store, and the
+        next poll calls `on_lost`.
         """
         parts = self._present()
         return -math.inf if parts is None else parts.share.deadline()

@@ -11,6 +11,7 @@ from kip30.coordinator.interface import MemberApplication
 from kip30.coordinator.keys import GroupKeys
 from kip30.coordinator.leader_task import LeaderTask
 from kip30.coordinator.member_loop import MemberLoop
+from kip30.coordinator.poll_activity import PollActivity
 from kip30.coordinator.records import StateRecord
 from kip30.coordinator.shared_member import MemberShare
 from kip30.coordinator.store_requests import GroupRequests
@@ -58,7 +59,8 @@ class Resources:
             eligible=config.eligible,
             wait_for_predecessor=config.wait_for_predecessor,
         )
-        share = MemberShare(profile, context.clock)
+        activity = PollActivity(context.clock, config.rebalance_timeout_seconds)
+        share = MemberShare(profile, context.clock, activity)
         self.share: MemberShare = share
         self._patience = context.operation_timeout_seconds
         self.requests: GroupRequests = GroupRequests(locator, keys, member_id, instance)
@@ -100,7 +102,7 @@ class Resources:
             self.leader,
             self._candidate,
             config=config,
-            activity=self.member.activity,
+            activity=activity,
         )
         # Whether the dispatcher was started. Only the polling thread reads and writes it.
         self._has_threads = False

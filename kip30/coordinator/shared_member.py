@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from kip30.coordinator.decisions import MemberFacts, MemberProfile, OwnGeneration, StateReading
 from kip30.coordinator.decisions.validity import NEVER
+from kip30.coordinator.poll_activity import PollActivity
 from kip30.coordinator.records import Assignment, MemberRecord
 from kip30.driver.clock import Clock
 from kip30.driver.records import Version, new_nonce
@@ -38,11 +39,13 @@ class MemberShare:
         changed: Notified whenever there may be something to do for the polling thread. Its lock
             protects all that is in here.
         failure: Why the group has ended the member; None unless it has.
+        activity: Whether the application polls: a member that leaves for its silence has no share.
         watcher: Called in any thread whenever anything in here may have changed.
     """
 
-    def __init__(self, profile: MemberProfile, clock: Clock) -> None:
+    def __init__(self, profile: MemberProfile, clock: Clock, activity: PollActivity) -> None:
         """Start outside of the group."""
+        self.activity = activity
         self.changed: threading.Condition = threading.Condition()
         self.clock = clock
         # Why the group has ended the member for good; None unless it has. Written by the polling
@@ -229,11 +232,11 @@ class MemberShare:
         return self._leased(facts).at(arrival.at).read(reading)
 
     def _leased(self, facts: MemberFacts) -> MemberFacts:
-        """Return *facts* with the newest deadline of the lease."""
+        """Return *facts* with the newest deadline of the membership: the lease, or its leave."""
         if facts.record is None or self._member is None:
             return facts
         deadline = self._member.deadline if self._member.is_valid() else 0.0
-        return replace(facts, lease_deadline=deadline)
+        return replace(facts, lease_deadline=min(deadline, self.activity.leave_at()))
 
     def _replace(self, facts: MemberFacts) -> None:
         if facts.reading is None and self._facts.reading is not None:

@@ -23,7 +23,7 @@ class HeartbeatFacts(NamedTuple):
 
     Attributes:
         now: The present, on any clock that never goes back.
-        polled_at: When the application polled last, or returned from a callback.
+        leave_at: When the application will have been silent for too long.
         read_at: When the last reading of the state was sent.
         beats: How many readings were sent.
         looks: How many times the heartbeat task looked for a leader.
@@ -32,7 +32,7 @@ class HeartbeatFacts(NamedTuple):
     """
 
     now: float
-    polled_at: float
+    leave_at: float
     read_at: float
     beats: int
     looks: int
@@ -42,11 +42,10 @@ class HeartbeatFacts(NamedTuple):
 
 def heartbeat_next(facts: HeartbeatFacts) -> HeartbeatStep:
     """Return the next step of the heartbeat task that knows *facts*."""
-    leave_at = facts.polled_at + facts.rebalance_timeout_seconds
-    if facts.now >= leave_at:
+    if facts.now >= facts.leave_at:
         silence = f"{facts.rebalance_timeout_seconds:g} s"
         return LeaveGroup(f"the application has not polled for {silence}")
     if facts.looks < facts.beats // _BEATS_PER_LOOK:
         return LookForLeader()
     read_at = facts.read_at + facts.heartbeat_seconds
-    return ReadState() if facts.now >= read_at else WaitForChange(min(read_at, leave_at))
+    return ReadState() if facts.now >= read_at else WaitForChange(min(read_at, facts.leave_at))

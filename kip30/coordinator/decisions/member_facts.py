@@ -94,7 +94,7 @@ class MemberFacts:
         record: The newest record that the group may show of this member; None if it has none.
         is_acknowledged: Whether the group shows it for certain.
         joined_at: When the present membership was acknowledged.
-        lease_deadline: Until when the membership is valid.
+        lease_deadline: Until when the membership is valid: its lease, and the application's polls.
         protocols: What `metadata` returned since the last join; None if it must be called.
         digest: That of the protocols, without what changes with every share.
         is_prepared: Whether ``on_join_prepare`` was called since the last share.

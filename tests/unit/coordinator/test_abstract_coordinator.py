@@ -171,6 +171,25 @@ def test_a_member_that_does_not_poll_loses_its_share_and_leaves(
     poll_until_shared(second, first)
 
 
+@pytest.mark.case("K26")
+@pytest.mark.case("K65")
+def test_no_other_member_has_the_share_before_a_deadline_that_a_silent_member_has_read(
+    open_client: OpenClient, members: MemberFactory
+) -> None:
+    """Work may go on beside the thread that should poll, and goes by the deadline."""
+    client = open_client()
+    first, second = members.started(open_client()), members.polled(client, **FOLLOWS)
+    poll_until_shared(second, first)
+    deadlines = list[float]()
+
+    def is_taken() -> bool:
+        deadlines.append(second.deadline)
+        return first.works_on() == frozenset(range(6))
+
+    eventually(is_taken, within=20, what="it has it all")
+    assert max(deadlines) <= client.context.clock.now()
+
+
 @pytest.mark.case("K27")
 @pytest.mark.case("K28")
 def test_the_first_round_waits_for_more_members(

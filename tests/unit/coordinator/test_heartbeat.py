@@ -12,7 +12,7 @@ from kip30.coordinator.decisions.steps import (
 
 FACTS = HeartbeatFacts(
     now=100.0,
-    polled_at=100.0,
+    leave_at=160.0,
     read_at=100.0,
     beats=1,
     looks=0,
@@ -41,4 +41,4 @@ def test_it_leaves_when_the_application_has_not_polled_for_a_rebalance_timeout()
     assert isinstance(step, LeaveGroup)
     assert "60 s" in step.reason
     assert heartbeat_next(FACTS._replace(now=159.9, read_at=159.0)) == WaitForChange(160.0)
-    assert heartbeat_next(FACTS._replace(now=160.0, polled_at=101.0)) == ReadState()
+    assert heartbeat_next(FACTS._replace(now=160.0, leave_at=161.0)) == ReadState()

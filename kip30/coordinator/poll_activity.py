@@ -1,0 +1,73 @@
+"""Since when the application of a member is silent, and when the member leaves for that (K26)."""
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from kip30.driver.clock import Clock
+
+
+class PollActivity:
+    """Whether the application polls, or is silent: it has not polled, or is in a callback.
+
+    Time that `poll` spends on the store, or waits, is not silence. Thread-safe.
+    """
+
+    def __init__(self, clock: Clock, patience_seconds: float) -> None:
+        """Start in silence, which may last for *patience_seconds*."""
+        self._clock = clock
+        self._patience = patience_seconds
+        self._lock = threading.Lock()
+        self._silent_since: float | None = clock.now()
+        # When a silence had lasted too long that has ended since, until the member has left.
+        self._overdue_at: float | None = None
+
+    def leave_at(self) -> float:
+        """Return when the member leaves unless the application polls before: it never stays longer.
+
+        A silence that has lasted too long does not end by a poll: a caller that asked in between
+        has got the answer that the share is not valid.
+        """
+        with self._lock:
+            if self._overdue_at is not None:
+                return self._overdue_at
+            since = self._silent_since
+            return (self._clock.now() if since is None else since) + self._patience
+
+    def left(self) -> None:
+        """Note that the member is not in the group: another silence begins, if there is one."""
+        with self._lock:
+            self._overdue_at = None
+            if self._silent_since is not None:
+                self._silent_since = self._clock.now()
+
+    @contextmanager
+    def polling(self) -> Generator[None]:
+        """Count the block as activity."""
+        self._end_silence()
+        try:
+            yield
+        finally:
+            self._begin_silence()
+
+    @contextmanager
+    def callback(self) -> Generator[None]:
+        """Count the block as silence, within `polling`."""
+        self._begin_silence()
+        try:
+            yield
+        finally:
+            self._end_silence()
+
+    def _begin_silence(self) -> None:
+        with self._lock:
+            self._silent_since = self._clock.now()
+
+    def _end_silence(self) -> None:
+        with self._lock:
+            if self._silent_since is None:
+                return
+            leave_at = self._silent_since + self._patience
+            if self._overdue_at is None and self._clock.now() >= leave_at:
+                self._overdue_at = leave_at
+            self._silent_since = None
