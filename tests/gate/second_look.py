@@ -3,8 +3,10 @@
 On a busy machine one test of thousands may come too late. It is run again alone, twice, when
 everything else is over: a fault of the product fails again, and the run is red. A test that passes
 both times is *unstable*; the run is green, names it, and keeps its first failure in
-``.tox/unstable.jsonl``. How long each test took is in ``.tox/seconds``. Nothing is looked at twice if more than five tests failed, if a process of
+``.tox/unstable.jsonl``. Nothing is looked at twice if more than five tests failed, if a process of
 the run died, or if a test marked ``safety`` failed: two leaders at once are never an accident.
+
+``.tox/seconds`` keeps how long each test took.
 
 Usage: ``python tests/gate/second_look.py ENVIRONMENT [ARGUMENT OF PYTEST ...]``
 """
