@@ -27,7 +27,10 @@ def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tup
     help="Which runs.",
 )
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), metavar="NUMBER", help="Begin no run after that."
+    "--seconds",
+    type=click.FloatRange(min=0),
+    metavar="NUMBER",
+    help="Begin no run after that; one is made in any case.",
 )
 @click.option(
     "--plan",
@@ -49,10 +52,11 @@ def command(
 ) -> int:
     """Run the core in virtual time, with faults, and judge its promises.
 
-    In each run some processes take part in an election and a group on a modelled store. Requests
-    and answers are lost or late, clocks run apart, processes are paused and killed. A seed decides
-    all of it. Exits with 0 if every promise was kept, and 1 if one was broken: then
-    the smallest plan in which that happens is written, and `--plan` repeats it.
+    In each run some processes take part in an election and a group on a modelled store, and some
+    share a lock or divide items. Requests and answers are lost or late, clocks run apart, processes
+    are paused and killed. A seed decides all of it. Exits with 0 if every promise was kept, and 1
+    if one was broken: then the smallest plan in which that happens is written, and `--plan` repeats
+    it.
 
     Needs the extra "simulation".
     """

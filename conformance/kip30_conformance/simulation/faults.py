@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from kip30 import Fence
 from kip30.driver.records import Kind
 from kip30_conformance.simulation.model_service import ModelService
 from kip30_conformance.simulation.model_store import Table
@@ -19,14 +20,16 @@ class Faults:
     """The faults of one run.
 
     Attributes:
-        excused: The epochs that were ended on purpose: their leaders cannot know it.
+        excused: The terms that were ended on purpose: their leaders cannot know it.
+        excused_sessions: The sessions that were.
     """
 
     def __init__(
         self, plan: RunPlan, service: ModelService, replace: Callable[[int], object]
     ) -> None:
         """Inject no fault yet; *replace* starts another process in place of a dead one."""
-        self.excused: set[int] = set()
+        self.excused: set[Fence] = set()
+        self.excused_sessions: set[int] = set()
         self._service = service
         network = service.network
         self._usual = plan.conditions()
@@ -86,5 +89,6 @@ class Faults:
     def _expire(self, program: ClientProgram) -> None:
         known = program.lease()
         if known is not None and not program.process.is_dead:
-            self.excused |= self._service.store.epochs_of(known[0])
+            self.excused_sessions.add(known[0])
+            self.excused |= self._service.store.terms_of(known[0])
             self._service.store.end_session(known[0])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
+from kip30 import Fence
 from kip30.driver.kit import refusals
 from kip30.driver.kit.key_claims import Bid, Refused
 from kip30.driver.record_format import Unsealed
@@ -153,10 +154,10 @@ class ModelStore:
                 self._free_at[table] = self.simulation.now + self.dialect.delay_seconds
                 self._remove(table, name)
 
-    def epochs_of(self, session: int) -> set[int]:
-        """Return the epochs of all services that *session* leads."""
+    def terms_of(self, session: int) -> set[Fence]:
+        """Return the services that *session* leads, with their epochs."""
         return {
-            row.entry.version.major
+            Fence(table.scope, row.entry.version.major)
             for table, rows in self._tables.items()
             for row in rows.values()
             if row.session == session and table.kind is Kind.SERVICE

@@ -65,6 +65,8 @@ class RunPlan:
         demotions: As for `Simulation`; None lets threads run by chance.
         delay_seconds: As for `NetworkConditions`, and so on.
         faults: In the order in which they begin.
+        has_locks: Whether the processes share a lock, too.
+        has_items: Whether they divide items, too.
     """
 
     seed: int
@@ -83,6 +85,8 @@ class RunPlan:
     lost_notifications: float
     repeated_notifications: float
     faults: tuple[RunFault, ...]
+    has_locks: bool = False
+    has_items: bool = False
 
     def conditions(self) -> NetworkConditions:
         """Return how bad the network is apart from faults."""
@@ -110,7 +114,7 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
     # a margin is missing.
     rates = tuple(round(chance.uniform(0.93, 1.07), 3) for _ in range(processes))
     kinds = [kind for kind in RunFaultKind if chance.random() < 0.6] or [RunFaultKind.CUT_OFF]
-    return RunPlan(
+    plan = RunPlan(
         seed=seed,
         fault_seconds=fault_seconds,
         session_seconds=6.0,
@@ -127,7 +131,12 @@ def expand(seed: int, *, fault_seconds: float = 120.0) -> RunPlan:
         repeated_notifications=chance.choice((0.0, 0.2)),
         faults=tuple(_faults(chance, kinds, processes, fault_seconds)),
         demotions=chance.choice((None, 0.002)),
+        has_locks=chance.choice((False, True)),
+        has_items=chance.choice((False, False, True)),
     )
+    # Two members compare their clocks over a rebalance timeout, for which the margin is smaller.
+    slower = tuple(round(1 + (rate - 1) / 4, 4) for rate in rates)
+    return replace(plan, rates=slower) if plan.has_items else plan
 
 
 def _faults(
@@ -166,4 +175,8 @@ def from_json(text: str) -> RunPlan:
         fields["rates"] = tuple(fields["rates"])
         return RunPlan(**fields, faults=faults)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"not a plan of a simulation: {error!r}") from error
+        raise ValueError(f"not a plan of a simulation: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)

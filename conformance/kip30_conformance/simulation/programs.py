@@ -1,8 +1,9 @@
-"""The program of a process: it takes part in an election and a group, listens, and writes."""
+"""The program of a process: election, group, listeners, storage, a lock, and items."""
 
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from kip30 import (
@@ -16,8 +17,12 @@ from kip30 import (
     PluginLocator,
 )
 from kip30.config import Written
+from kip30.coordinator import Item
 from kip30.driver.lease import Lease
+from kip30.recipes import FencedGrip
 from kip30.runtime.campaign import Campaign
+from kip30_conformance.simulation.item_program import ItemProgram
+from kip30_conformance.simulation.lock_program import LockProgram
 from kip30_conformance.simulation.model_client import ModelBackend
 from kip30_conformance.simulation.present import simulation
 from kip30_conformance.simulation.processes import SimulatedProcess
@@ -34,10 +39,10 @@ _RETRY_SECONDS = 0.5
 
 
 class Event(NamedTuple):
-    """A callback of a process: what it was about, and the object that it was called with."""
+    """What a process has noticed: what it was about, and the object that it was called with."""
 
     what: str
-    subject: Leadership | Member
+    subject: Leadership | Member | FencedGrip | tuple[Item, ...]
 
 
 class ClientProgram:
@@ -51,6 +56,8 @@ class ClientProgram:
         confirmed: The number that its last confirmed update has written.
         is_evicted: Whether another client has taken the id.
         has_led: Whether it was elected after the faults.
+        locks: The users of the lock; none in plans without one.
+        items: The member of the group that divides items; None in plans without one.
         leader: What its listener was last notified of: a candidate and an epoch, or None; before
             that ``...``.
         members: The same for the group: the data by id.
@@ -72,11 +79,15 @@ class ClientProgram:
         self.confirmed = 0
         self.is_evicted = False
         self.has_led = False
+        self.locks: list[LockProgram] = []
+        self.items: ItemProgram | None = None
         self.leader: object = ...
         self.members: object = ...
         self._properties = properties
         self._heard = heard
         self._history = history
+        self._has_locks = False
+        self._has_items = False
         self._chance = random.Random(process.name)  # noqa: S311  it repeats itself
         self._is_calm = False
         self._locator = PluginLocator()
@@ -89,9 +100,22 @@ class ClientProgram:
         """Start its threads."""
         within.spawn(self.process, "main", self._main)
 
+    def share_lock(self) -> None:
+        """Use the lock too, from two threads, one of them in its fair line; before `start`."""
+        self._has_locks = True
+
+    def share_items(self) -> None:
+        """Take part in a group that divides items, too; before `start`."""
+        self._has_items = True
+
     def be_calm(self) -> None:
-        """From now on lead once, and then no more."""
+        """From now on lead once, and hold the lock once, and then no more."""
         self._is_calm = True
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether it led and held the lock after the faults."""
+        return self.has_led and all(lock.has_held for lock in self.locks)
 
     def lease(self) -> tuple[int, Lease] | None:
         """Return the number of its session in the store, and the lease; for events."""
@@ -105,9 +129,25 @@ class ClientProgram:
         campaign: Campaign = vars(self._election)["_campaign"]
         candidacy = campaign.find(self.candidate)
         term = candidacy.leadership if candidacy is not None else None
-        if term is None or vars(term)["_reason"] is not None:
-            return None
-        return term if self.believes_in(term.lease) else None
+        return term if term is not None and self._has_term(term) else None
+
+    def lock_terms(self) -> list[Leadership]:
+        """Return the terms of the grips that it believes in at this moment; for events."""
+        if self.process.is_dead:
+            return []
+        grips = (lock.grip for lock in self.locks)
+        terms = (grip.held for grip in grips if grip is not None)
+        return [term for term in terms if isinstance(term, Leadership) and self._has_term(term)]
+
+    def owned_items(self) -> frozenset[Item]:
+        """Return the items that it believes to own at this moment; for events."""
+        if self.items is None or self.process.is_dead:
+            return frozenset()
+        owned, deadline = self.items.reading
+        return owned if self.process.now() < deadline else frozenset()
+
+    def _has_term(self, term: Leadership) -> bool:
+        return vars(term)["_reason"] is None and self.believes_in(term.lease)
 
     def believes_in(self, lease: Lease) -> bool:
         """Return whether *lease* is valid at this moment, by the clock of the process."""
@@ -130,6 +170,30 @@ class ClientProgram:
         spawn(self.process, "member", self._belong)
         spawn(self.process, "listener", self._listen)
         spawn(self.process, "storage", lambda: values.work(lambda: self._is_calm))
+        if self._has_locks:
+            self._use_lock()
+        if self._has_items:
+            self._own_items()
+
+    def _use_lock(self) -> None:
+        for fair in (False, True):
+            name = "fair lock" if fair else "lock"
+            lock = LockProgram(
+                f"{self.process.name} {name}", self._locator, fair=fair, acquired=self._on_acquired
+            )
+            self.locks.append(lock)
+            work = partial(lock.work, lambda: self._is_calm)
+            simulation().spawn(self.process, name, work)
+
+    def _own_items(self) -> None:
+        items = self.items = ItemProgram(
+            self.process.name,
+            self._locator,
+            assigned=lambda items: self._heard(self, Event("assigned", items)),
+            written=self._history.guarded_writes.append,
+        )
+        simulation().spawn(self.process, "items", partial(items.work, lambda: self._is_calm))
+        simulation().spawn(self.process, "deadline", items.watch)
 
     def _listen(self) -> None:
         assert self._election is not None
@@ -194,6 +258,9 @@ class ClientProgram:
 
     def _on_rejoined(self, member: Member) -> None:
         self._heard(self, Event("rejoined", member))
+
+    def _on_acquired(self, grip: FencedGrip) -> None:
+        self._heard(self, Event("acquired", grip))
 
     def _on_evicted(self, _: Member) -> None:
         self.is_evicted = True

@@ -10,10 +10,12 @@ from typing import Final
 
 from typing_extensions import override
 
+from kip30 import Fence
 from kip30.config import Written
 from kip30.driver.records import Entry, Kind, Target
 from kip30_conformance.simulation.dialects import DIALECTS
 from kip30_conformance.simulation.faults import Faults
+from kip30_conformance.simulation.liveness_promises import LIVENESS_PROMISES
 from kip30_conformance.simulation.model_client import ModelBackend
 from kip30_conformance.simulation.model_service import ModelService, offered
 from kip30_conformance.simulation.model_store import ModelStore, Table, table_of
@@ -21,7 +23,8 @@ from kip30_conformance.simulation.network import Network
 from kip30_conformance.simulation.plan import LEADER, RunFault, RunFaultKind, RunPlan
 from kip30_conformance.simulation.processes import SimulatedProcess
 from kip30_conformance.simulation.programs import GROUP, ROOT, SERVICE, ClientProgram, Event
-from kip30_conformance.simulation.promises import PROMISES, Failure, Promise
+from kip30_conformance.simulation.promises import Failure, Promise
+from kip30_conformance.simulation.safety_promises import SAFETY_PROMISES
 from kip30_conformance.simulation.scheduler import Simulation, StuckError
 from kip30_conformance.simulation.stand_ins import installed
 from kip30_conformance.simulation.storage_program import CallHistory
@@ -67,13 +70,18 @@ class Schedule:
         self._programs: list[ClientProgram] = []
         self._service = ModelService(self.store, self.network)
         self._faults = Faults(plan, self._service, self._replace_dead)
-        self._promises = [promise(self) for promise in PROMISES]
+        self._promises = [promise(self) for promise in (*SAFETY_PROMISES, *LIVENESS_PROMISES)]
         self._watching = [one for one in self._promises if type(one).watched != Promise.watched]
 
     @property
-    def excused(self) -> AbstractSet[int]:
-        """Return the epochs that were ended on purpose."""
+    def excused(self) -> AbstractSet[Fence]:
+        """Return the terms that were ended on purpose."""
         return self._faults.excused
+
+    @property
+    def excused_sessions(self) -> AbstractSet[int]:
+        """Return the sessions that were ended on purpose."""
+        return self._faults.excused_sessions
 
     @property
     def programs(self) -> Sequence[ClientProgram]:
@@ -138,6 +146,10 @@ class Schedule:
         pid = _FIRST_PID + self.simulation.next_number()
         process = SimulatedProcess(self.simulation, name, rate=self.plan.rates[number], pid=pid)
         program = ClientProgram(process, number, self._properties(), self._heard, self.history)
+        if self.plan.has_locks:
+            program.share_lock()
+        if self.plan.has_items:
+            program.share_items()
         program.start(self.simulation)
         if self.is_healed:
             program.be_calm()
@@ -177,7 +189,7 @@ class Schedule:
 
     def _settle(self) -> None:
         limit = self.now + 60.0 + 20.0 * len(self._programs)
-        self._run_until(limit, lambda: all(program.has_led for program in self._programs))
+        self._run_until(limit, lambda: all(program.is_done for program in self._programs))
         self._run_until(self.now + 4 * self.plan.session_seconds)
         if not self.failures:
             for promise in self._promises:

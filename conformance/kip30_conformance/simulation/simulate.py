@@ -21,7 +21,7 @@ from kip30_conformance.simulation.promises import Failure
 from kip30_conformance.simulation.schedule import Schedule
 from kip30_conformance.simulation.shrinking import shrink
 
-_PACKAGES = ("kip30.runtime", "kip30.driver")
+_PACKAGES = ("kip30.runtime", "kip30.driver", "kip30.recipes", "kip30.coordinator")
 _COLLECT_EVERY = 20
 """Runs between two collections of garbage, which a run itself turns off."""
 
@@ -59,19 +59,20 @@ class Summary:
     @override
     def __str__(self) -> str:
         """Return it as a line."""
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         return (
-            f"{self.runs} runs, {len(self.broken)} broke a promise;"
+            f"{runs}, {len(self.broken)} broke a promise;"
             f" {self.virtual_seconds / 3600:.1f} hours in {self.processor_seconds:.1f} s of the"
             f" processor, kip30 {__version__}"
         )
 
 
 def simulate(plans: Iterable[RunPlan], *, seconds: float | None = None, most: int = 5) -> Summary:
-    """Run *plans* until *seconds* have passed, or until *most* of them broke a promise."""
+    """Run *plans*, at least one, until *seconds* have passed or *most* of them broke a promise."""
     prepare()
     summary, until = Summary(), None if seconds is None else time.monotonic() + seconds
     for plan in plans:
-        if until is not None and time.monotonic() >= until:
+        if summary.runs and until is not None and time.monotonic() >= until:
             break
         begun = time.process_time()
         schedule = Schedule(plan)

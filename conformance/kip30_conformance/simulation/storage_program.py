@@ -8,6 +8,7 @@ from kip30 import DefiniteError, Fence, Leadership, OutcomeUnknownError, Storage
 from kip30.history.recorder import HistoryRecorder
 from kip30.history.terms import Term
 from kip30_conformance.clients.random_calls import Worker
+from kip30_conformance.simulation.item_program import GuardedWrite
 from kip30_conformance.simulation.present import simulation
 
 KEYS = ["n/a", "n/b"]
@@ -16,12 +17,13 @@ _SECONDS_BETWEEN_CALLS = 3.0
 
 
 class CallHistory:
-    """The calls of all processes to storage, and the terms that fenced some of them."""
+    """The calls of all processes to storage, and what has fenced or guarded some of them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         """Take the times of *now*, in seconds: the clocks of the processes differ."""
         self.recorder = HistoryRecorder(now_ns=lambda: int(now() * 1e9))
         self.terms: list[Term] = []
+        self.guarded_writes: list[GuardedWrite] = []
 
 
 class StorageProgram:

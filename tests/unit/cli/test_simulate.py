@@ -18,6 +18,11 @@ def test_d20_runs_are_counted(shell: Shell) -> None:
     assert result.stdout.startswith("2 runs, 0 broke a promise; ")
 
 
+def test_d20_one_run_is_made_in_any_case(shell: Shell) -> None:
+    result = shell("simulate", "--seeds", "3-4", "--seconds", "0")
+    assert result.stdout.startswith("1 run, 0 broke a promise; ")
+
+
 def test_d20_a_broken_promise_is_repeated_by_its_plan(shell: Shell, tmp_path: Path) -> None:
     plans = tmp_path / "plans"
     with planted("no margin"):
@@ -43,4 +48,4 @@ def test_d20_what_is_no_plan_is_refused(shell: Shell, tmp_path: Path) -> None:
     file.write_text("{}")
     result = shell("simulate", "--plan", str(file))
     assert result.exit_code == Status.USAGE
-    assert "not a plan of a simulation" in result.stderr
+    assert "not a plan of a simulation: it has no 'faults'" in result.stderr

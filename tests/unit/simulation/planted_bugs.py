@@ -2,17 +2,24 @@
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from kip30 import storage
 from kip30.config import CommonSettings
+from kip30.coordinator import member_guards
+from kip30.coordinator.decisions import leader, member_facts
+from kip30.coordinator.decisions.validity import NEVER
+from kip30.coordinator.shared_member import MemberShare
 from kip30.driver.kit.session import CurrentSession, Renewal
 from kip30.driver.lease import LATE, Lease
 from kip30.driver.records import new_nonce
 from kip30.errors import OutcomeUnknownError, UnavailableError
+from kip30.recipes.lock import LockElection
 from kip30.runtime.campaign import Campaign
 from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.late_claims import LateClaims
+from kip30.runtime.leased import LeaseBound
 from kip30.runtime.member_claims import MemberClaims
 from kip30.runtime.member_lifecycle import MemberLifecycle
 from kip30.runtime.member_phases import Update
@@ -213,6 +220,47 @@ def _a_set_is_repeated_after_a_lost_answer(right: Any) -> Any:
     return write
 
 
+def _a_released_grip_is_still_valid(right: Any) -> Any:
+    def end(self: Any, reason: str) -> Any:
+        return None if reason == "resigned" else right(self, reason)
+
+    return end
+
+
+def _an_acquire_that_has_timed_out_still_waits(_: Any) -> Any:
+    @contextmanager
+    def block(_self: Any, _candidacy: Any) -> Generator[None]:
+        yield
+
+    return block
+
+
+def _a_round_waits_for_no_member(_: Any) -> Any:
+    return lambda *_given: True
+
+
+def _a_share_lasts_as_long_as_the_lease(right: Any) -> Any:
+    def share_deadline(own: Any, *, lease_deadline: float, **others: float) -> Any:
+        until = right(own, lease_deadline=lease_deadline, **others)
+        return lease_deadline if until > NEVER else until
+
+    return share_deadline
+
+
+def _writes_are_not_guarded(_: Any) -> Any:
+    return lambda *_given: {}
+
+
+def _the_deadline_of_a_silent_member_outlasts_its_leave(right: Any) -> Any:
+    def leased(self: Any, facts: Any) -> Any:
+        facts = right(self, facts)
+        if facts.record is None or not facts.lease_deadline:
+            return facts
+        return replace(facts, lease_deadline=self._member.deadline)
+
+    return leased
+
+
 BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
     "no margin": (CommonSettings, "margin_seconds", _no_margin),
     "renewals dated from the answer": (Renewal, "_answered", _renewals_dated_from_the_answer),
@@ -278,6 +326,24 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
         "write_and_settle",
         _a_set_is_repeated_after_a_lost_answer,
     ),
+    "a released grip is still valid": (LeaseBound, "end", _a_released_grip_is_still_valid),
+    "an acquire that has timed out still waits": (
+        LockElection,
+        "_withdrawn_unless_it_leads",
+        _an_acquire_that_has_timed_out_still_waits,
+    ),
+    "a round waits for no member": (leader, "_all_joined", _a_round_waits_for_no_member),
+    "a share lasts as long as the lease": (
+        member_facts,
+        "share_deadline",
+        _a_share_lasts_as_long_as_the_lease,
+    ),
+    "the deadline of a silent member outlasts its leave": (
+        MemberShare,
+        "_leased",
+        _the_deadline_of_a_silent_member_outlasts_its_leave,
+    ),
+    "writes are not guarded": (member_guards, "guards", _writes_are_not_guarded),
 }
 """By what is wrong: the class or module, the attribute, and what makes it wrong."""
 

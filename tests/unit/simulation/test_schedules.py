@@ -49,14 +49,14 @@ def _prepared() -> None:
 
 @pytest.mark.case("D01")
 @pytest.mark.parametrize("first", range(1, GATE_SEEDS, SEEDS_OF_A_TEST))
-def test_d01_to_d09_every_promise_is_kept(first: int) -> None:
+def test_d01_to_d10_every_promise_is_kept(first: int) -> None:
     _expect_kept(first)
 
 
 @pytest.mark.large
 @pytest.mark.case("D01")
 @pytest.mark.parametrize("first", range(GATE_SEEDS + 1, ALL_SEEDS, 300))
-def test_d01_to_d09_every_promise_is_kept_on_ten_thousand_seeds(first: int) -> None:
+def test_d01_to_d10_every_promise_is_kept_on_ten_thousand_seeds(first: int) -> None:
     _expect_kept(first, 300)
 
 
@@ -67,7 +67,7 @@ def test_a_plan_that_has_shown_a_fault_of_the_core_is_run_again(file: Path) -> N
 
 @pytest.mark.case("D01")
 @pytest.mark.parametrize("offset", range(0, COMMIT_SEEDS, SEEDS_OF_A_TEST))
-def test_d01_to_d09_every_promise_is_kept_on_seeds_of_this_commit(offset: int) -> None:
+def test_d01_to_d10_every_promise_is_kept_on_seeds_of_this_commit(offset: int) -> None:
     _expect_kept(_first_of_commit() + offset)
 
 

@@ -1,0 +1,119 @@
+"""What a process does as a member of a group that divides items: own them, and write them."""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kip30 import Kip30Error, PluginLocator, Version
+from kip30.coordinator import GroupConfig, Item, PartitionCoordinator
+from kip30_conformance.simulation.present import simulation
+
+GROUP_OF_ITEMS = "items"
+ITEMS = tuple(Item("work", number) for number in range(4))
+
+# Clocks may differ by a margin over one rebalance timeout, so it is short: see `plan.expand`.
+_SECONDS_ABOVE_SESSION = 1.5
+_HEARTBEAT_SECONDS = 2.0
+_SECONDS_BETWEEN_WRITES = 4.0
+_SECONDS_BETWEEN_READINGS = 0.5
+_SECONDS_BETWEEN_DELAYS = 60.0
+_DELAY_SECONDS = 8.0
+"""How long its own work keeps a member from polling, about: others may get its items meanwhile."""
+
+
+class OwnedUntil(NamedTuple):
+    """What a member has read of itself: its items, and when they are valid by its own clock."""
+
+    items: frozenset[Item]
+    deadline: float
+
+
+class GuardedWrite(NamedTuple):
+    """A write of an item that the store has accepted, and the share for which it was."""
+
+    item: Item
+    version: Version
+    since: int
+
+
+class ItemProgram:
+    """A member of the group, which polls for ever.
+
+    Attributes:
+        reading: What it last read of itself; items that it gives up are taken out at once.
+        is_stable: Whether it has a share of the newest generation.
+        failure: Why the group has ended it, which must not happen; None if it has not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        locator: PluginLocator,
+        *,
+        assigned: Callable[[tuple[Item, ...]], object],
+        written: Callable[[GuardedWrite], object],
+    ) -> None:
+        """Call *assigned* when items come, and *written* after each write; *name* is unique."""
+        self.reading = OwnedUntil(frozenset(), 0.0)
+        self.is_stable = False
+        self.failure: Kip30Error | None = None
+        self._assigned = assigned
+        self._written = written
+        self._chance = random.Random(f"items {name}")  # noqa: S311  it repeats itself
+        session_seconds = locator.context.session_timeout_seconds
+        self._member = PartitionCoordinator(
+            locator,
+            GROUP_OF_ITEMS,
+            subscription=[ITEMS[0].topic],
+            topics=lambda: {ITEMS[0].topic: len(ITEMS)},
+            listener=self,
+            config=GroupConfig(
+                rebalance_timeout_seconds=session_seconds + _SECONDS_ABOVE_SESSION,
+                heartbeat_seconds=_HEARTBEAT_SECONDS,
+            ),
+        )
+
+    def work(self, is_calm: Callable[[], bool]) -> None:
+        """Take part in the group, write its items now and then, and poll late until *is_calm*."""
+        chance = self._chance
+        while self.failure is None:
+            try:
+                self.is_stable = self._member.poll(1.0)
+                self._read()
+                if chance.random() < 1 / _SECONDS_BETWEEN_DELAYS and not is_calm():
+                    simulation().park(chance.expovariate(1 / _DELAY_SECONDS))
+                if chance.random() < 1 / _SECONDS_BETWEEN_WRITES:
+                    self._write()
+            except Kip30Error:
+                self.is_stable, self.failure = False, self._member.failure
+                simulation().park(0.5)
+
+    def on_assigned(self, items: Sequence[Item]) -> None:
+        """Own *items*, too."""
+        self._read(frozenset(items))
+        self._assigned(tuple(items))
+
+    def on_revoked(self, items: Sequence[Item]) -> None:
+        """Own *items* no more."""
+        self.reading = self.reading._replace(items=self.reading.items.difference(items))
+
+    on_lost = on_revoked
+
+    def watch(self) -> None:
+        """Read until when the items are valid, as a thread does that works on them."""
+        while self.failure is None:
+            simulation().park(_SECONDS_BETWEEN_READINGS)
+            self._read()
+
+    def _read(self, more: frozenset[Item] = frozenset()) -> None:
+        deadline = self._member.deadline  # first: it must not be that of a later share
+        self.reading = OwnedUntil(self._member.owned | more, deadline)
+
+    def _write(self) -> None:
+        """Write an item; if the share has changed meanwhile, for which it was is not known."""
+        if not self.reading.items:
+            return
+        item, since = self._chance.choice(sorted(self.reading.items)), self._member.since
+        version = self._member.storage().set(str(item.partition), str(since))
+        if self._member.since == since:
+            self._written(GuardedWrite(item, version, since))
