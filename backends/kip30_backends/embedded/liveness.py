@@ -16,8 +16,10 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from kip30.driver import Context
 from kip30.driver.clock import Clock
 from kip30.driver.records import Kind
+from kip30.errors import Kip30Error
 from kip30_backends.embedded.connections import LockBackoff
 from kip30_backends.embedded.database import Database, Transaction
 from kip30_backends.embedded.fork_safety import DirectoryLock
@@ -119,6 +121,62 @@ class SessionLiveness:
             # Within the transaction, because the process that makes it may open a session next.
             if file.stem not in known and not self._locks.is_held(str(file)):
                 file.unlink(missing_ok=True)
+
+
+class UnconfirmedEnds:
+    """Sessions of one backend that are over, until the store shows no claim of them. Thread-safe.
+
+    Others see by the lock of such a session that it has ended. If its lock file was removed they
+    wait for its deadline, so its end is retried until then.
+    """
+
+    def __init__(self, context: Context, database: Database, peers: SessionLiveness) -> None:
+        """Know of none yet."""
+        self._context = context
+        self._database = database
+        self._peers = peers
+        # With their latest deadlines in the store; None while their leases end.
+        self._deadlines: dict[str, float | None] = {}
+
+    def has_any(self) -> bool:
+        """Return whether an end is not confirmed, or about to begin."""
+        return bool(self._deadlines)
+
+    def expect(self, session: str) -> None:
+        """Note that *session* is about to end: not yet, as its holders still rely on it."""
+        self._deadlines[session] = None
+
+    def end(self, session: str, backoff: LockBackoff | None) -> bool:
+        """Delete *session*, on which no holder relies, and its claims; false if that failed.
+
+        Then `retry` does it, until a session timeout from now: by then it has passed its deadline.
+        """
+        now, timeout = self._context.clock.now(), self._context.session_timeout_seconds
+        self._deadlines[session] = now + timeout
+        return self._has_deleted(session, backoff)
+
+    def retry(self, patience_seconds: float) -> None:
+        """Try again to end those that could not be ended, each for *patience_seconds*."""
+        for session, deadline in list(self._deadlines.items()):
+            if deadline is None:
+                continue
+            if self._context.clock.now() >= deadline:
+                self._deadlines.pop(session, None)
+            else:
+                self._has_deleted(session, LockBackoff(patience_seconds))
+
+    def abandon(self) -> None:
+        """In a forked child: the parent ends them."""
+        self._deadlines.clear()
+
+    def _has_deleted(self, session: str, backoff: LockBackoff | None) -> bool:
+        try:
+            end = partial(self._peers.end, session=session)
+            self._database.write(end, backoff=backoff, urgent=True)
+        except (Kip30Error, sqlite3.Error, OSError):
+            return False
+        self._deadlines.pop(session, None)
+        return True
 
 
 class FormerSessions:

@@ -32,7 +32,7 @@ from kip30.errors import (
 from kip30_backends.embedded.connections import LockBackoff
 from kip30_backends.embedded.database import Database, Transaction, Turn, WriteQueue
 from kip30_backends.embedded.errors import changed_nothing, translate
-from kip30_backends.embedded.liveness import SessionLiveness
+from kip30_backends.embedded.liveness import SessionLiveness, UnconfirmedEnds
 from kip30_backends.embedded.liveness_locks import Locks
 
 T = TypeVar("T")
@@ -84,6 +84,7 @@ class Sessions:
         # The session that claims use; None before the first and after a lost one. Set in the turn
         # of `_opening`.
         self.session: Session | None = None
+        self._ends = UnconfirmedEnds(context, database, peers)
         # Called when a session was opened, before any claim is made in it.
         self.on_open: Callable[[], None] = do_nothing
 
@@ -129,9 +130,15 @@ class Sessions:
             UnavailableError: Another thread was waiting for that process. Retry soon.
             StoreError: The file was replaced. The session has ended.
         """
-        session = self.session
-        if session is None:
-            return
+        if (session := self.session) is not None:
+            self._renew_or_end(session)
+        self._ends.retry(_RENEWAL_PATIENCE)
+
+    def has_work(self) -> bool:
+        """Return whether there is something to renew, or to end in the store."""
+        return self.session is not None or self._ends.has_any()
+
+    def _renew_or_end(self, session: Session) -> None:
         self._end_if_replaced(session)
         if not os.fstat(session.descriptor).st_nlink:
             self._end_without_file(session)
@@ -155,7 +162,7 @@ class Sessions:
     def end(self, session: Session, reason: str, backoff: LockBackoff | None = None) -> None:
         """End *session* and delete its claims, at once if the store can be reached.
 
-        Otherwise other processes see by its lock that it has ended.
+        Otherwise other processes see by its lock that it has ended, and `renew` ends it there.
         """
         if session is not self.session:
             return  # without waiting for a thread that is opening the next one
@@ -164,15 +171,14 @@ class Sessions:
                 return
             # Before another session can be opened: that ends all that are dead, this one included.
             self._peers.mark_ending(session.ident)
+            self._ends.expect(session.ident)
             self.session = None
-        session.lease.end(reason)
-        has_row = True
-        with suppress(Kip30Error, sqlite3.Error, OSError):
-            end = partial(self._peers.end, session=session.ident)
-            self._database.write(end, backoff=backoff, urgent=True)
-            has_row = False
+        try:
+            session.lease.end(reason)
+        finally:
+            is_ended = self._ends.end(session.ident, backoff)
         # Without its file a session that is still in the store would last until its deadline.
-        self._locks.drop(session.file, session.descriptor, keep=has_row)
+        self._locks.drop(session.file, session.descriptor, keep=not is_ended)
 
     def renew_now(self) -> None:
         """Make the next `renew` act whether a renewal is due or not."""
@@ -224,6 +230,7 @@ class Sessions:
         """In a forked child: forget the parent's session; `locks` has closed its descriptor."""
         self._opening = WriteQueue()
         self._lock = threading.Lock()
+        self._ends.abandon()
         self.session = None
         self._closed = True
 
@@ -353,7 +360,7 @@ _RETRY_PAUSE = 0.02
 
 
 class Renewal:
-    """Runs the thread for as long as there is a session. Thread-safe."""
+    """Runs the thread for as long as there is a session, or one is to be ended. Thread-safe."""
 
     def __init__(self, sessions: Sessions) -> None:
         """Renew the open session of *sessions*."""
@@ -424,7 +431,7 @@ class Renewal:
         with self._lock:
             if not self.is_this_thread():
                 return False
-            if self._sessions.session is not None and not self._stopped:
+            if self._sessions.has_work() and not self._stopped:
                 return True
             self._thread = None
         return False

@@ -21,6 +21,7 @@ from kip30.driver import Backend
 from kip30.driver.records import Claim, Condition, Held, Write
 from kip30.errors import OutcomeUnknownError, StoreError, UnavailableError
 from kip30.names import Key
+from kip30_backends.embedded import liveness_locks
 from kip30_conformance.polling import time_scale
 
 DATABASE = "kip30.db"
@@ -121,6 +122,24 @@ def test_a_session_without_its_lock_file_lasts_until_its_client_knows(
     assert isinstance(answer, Held) or not session.lease.is_valid()
     eventually(lambda: not session.lease.is_valid())
     eventually(lambda: claimed(other, "other"))
+
+
+@pytest.mark.parametrize("harm", [removed, replaced])
+def test_a_session_without_its_lock_file_is_ended_later_if_another_program_was_writing(
+    open_backend: Any, directory: Path, eventually: Any, harm: Callable[[Path], None]
+) -> None:
+    mine, other = (open_backend(session=600, operation=0.2) for _ in range(2))
+    assert claimed(mine, "me")
+    sessions = mine._resources.sessions
+    session = sessions.session
+    with closing(sqlite3.connect(directory / DATABASE, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        harm(next((directory / "sessions").iterdir()))
+        eventually(lambda: session.file not in vars(liveness_locks)["_held"])  # it has given up
+        assert not session.lease.is_valid()
+        writer.execute("ROLLBACK")
+    eventually(lambda: claimed(other, "other"))
+    eventually(lambda: not sessions.has_work())
 
 
 @pytest.mark.parametrize("harm", [removed, replaced])
