@@ -2,6 +2,10 @@
 
 It counts time spent in suspend where the system can tell (Linux's CLOCK_BOOTTIME), because a store
 keeps counting while a laptop sleeps. It never looks at the wall clock.
+
+Operation timeouts, and pauses between retries of a request, are counted by `time.monotonic`
+instead, which stands still in suspend: a request that was sent before it can still be answered. So
+no lease is compared with a time of that clock.
 """
 
 import threading
