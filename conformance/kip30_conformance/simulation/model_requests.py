@@ -64,20 +64,39 @@ class _Outcome(NamedTuple):
     """What a request came to: its result, or an error."""
 
     result: Any
-    error: Kip30Error | None
+    error: Exception | None
 
 
-def _outcome(serve: Callable[[], object]) -> _Outcome:
+_Reply = Callable[[_Outcome], object]
+"""Takes the outcome of a request where that was served."""
+
+
+def _outcome(serve: Callable[[], object], errors: type[Exception] = Kip30Error) -> _Outcome:
     try:
         return _Outcome(serve(), None)
-    except Kip30Error as error:
+    except errors as error:
         return _Outcome(None, error)
+
+
+def _served_by(call: Callable[[], Future[Any]], reply: _Reply) -> None:
+    """Call *call*, and pass the outcome of its future to *reply*."""
+    try:
+        future = call()
+    except Exception as error:  # noqa: BLE001  any error of a driver is an answer
+        reply(_Outcome(None, error))
+    else:
+        future.add_done_callback(lambda done: reply(_outcome(done.result, Exception)))
+
+
+def _in_words(outcome: _Outcome) -> str:
+    return "done" if outcome.error is None else repr(outcome.error)
 
 
 class Requests:
     """Requests to the server, each answered once or given up in time. Thread-safe.
 
     Attributes:
+        link: The way that they take.
         gate: Refuses requests once the client is closed.
         timer: Gives them up.
         reader: Handles their answers.
@@ -88,7 +107,7 @@ class Requests:
         self.gate: Gate = Gate()
         self.timer: Timer = Timer("kip30-model-timer")
         self.reader: AnswerReader = AnswerReader()
-        self._link = link
+        self.link: StoreLink = link
         self._seconds = seconds
         # Of each request without an answer, the error that it ends with if none comes.
         self._pending: dict[Future[Any], type[Kip30Error]] = {}
@@ -104,6 +123,38 @@ class Requests:
     def repeatable(self, serve: Callable[[], T], seconds: float | None = None) -> Future[T]:
         """Return the answer to a request that may be sent again, also while the client closes."""
         return self._send(serve, UnavailableError, self._seconds if seconds is None else seconds)
+
+    def call(
+        self, call: Callable[[], Future[T]], late: type[Kip30Error], name: str = ""
+    ) -> Future[T]:
+        """Return the answer to a request that *call* serves, on a thread of the same process.
+
+        Args:
+            call: Any error of it is an answer, also one that is not of kip30.
+            late: The error of the future if no answer comes in time.
+            name: The request in words, for the timeline; without it the timeline leaves it out.
+        """
+
+        def serve(reply: _Reply) -> None:
+            def noted(outcome: _Outcome) -> None:
+                self._note(name, "at the driver", outcome)
+                reply(outcome)
+
+            thread = partial(_served_by, call, noted)
+            simulation().spawn(self.link.process, "kip30-model-call", thread)
+
+        refusal = self.gate.refusal()
+        if refusal is not None:
+            return failed(refusal)
+        answer = self._ask(serve, late, self._seconds)
+        answer.add_done_callback(
+            lambda done: self._note(name, "at the core", _outcome(done.result, Exception))
+        )
+        return answer
+
+    def _note(self, name: str, where: str, outcome: _Outcome) -> None:
+        if name:
+            self.link.note(f"{name} {where}: {_in_words(outcome)}")
 
     def close(self) -> None:
         """End all requests, and the threads."""
@@ -122,11 +173,16 @@ class Requests:
         return failed(refusal) if refusal else self._send(serve, late, self._seconds)
 
     def _send(self, serve: Callable[[], T], late: type[Kip30Error], seconds: float) -> Future[T]:
-        future: Future[T] = Future()
+        return self._ask(lambda reply: reply(_outcome(serve)), late, seconds)
+
+    def _ask(
+        self, serve: Callable[[_Reply], object], late: type[Kip30Error], seconds: float
+    ) -> Future[Any]:
+        future: Future[Any] = Future()
         self._pending[future] = late
         self.timer.after(seconds, partial(self._give_up, future))
-        self._link.request(
-            partial(_outcome, serve),
+        self.link.ask(
+            serve,
             lambda outcome: self.reader.arrive(partial(self._answered, future, outcome)),
         )
         return future

@@ -62,6 +62,7 @@ class Network:
         simulation: Where the events happen.
         conditions: How bad it is.
         is_down: Whether the server does not answer anyone.
+        noted: Called with the name of a process and an event on one of its links, in words.
     """
 
     def __init__(self, simulation: Simulation, seed: int, conditions: NetworkConditions) -> None:
@@ -69,6 +70,7 @@ class Network:
         self.simulation = simulation
         self.conditions = conditions
         self.is_down = False
+        self.noted: Callable[[str, str], object] = _note_nothing
         # Requests that have arrived at a server that stands still; None while it does not.
         self._standing: list[Callable[[], object]] | None = None
         self._seed = seed
@@ -99,6 +101,10 @@ class Network:
         return StoreLink(self, process, random.Random(name))  # noqa: S311  not for secrets: it repeats
 
 
+def _note_nothing(_process: str, _event: str) -> None:
+    """Note nothing."""
+
+
 class StoreLink:
     """The way of one client to the server and back.
 
@@ -119,14 +125,27 @@ class StoreLink:
         is_cut_off = self.process.name in self._conditions.cut_off
         return is_cut_off or self.process.is_dead or self._network.is_down
 
+    def note(self, text: str) -> None:
+        """Pass an event on this link to `Network.noted`."""
+        self._network.noted(self.process.name, text)
+
     def request(self, serve: Callable[[], T], answered: Callable[[T], object]) -> None:
         """Call *serve* when a request arrives, and *answered* when its result is back, if ever."""
+        self.ask(lambda reply: reply(serve()), answered)
+
+    def ask(
+        self,
+        serve: Callable[[Callable[[T], object]], object],
+        answered: Callable[[T], object],
+    ) -> None:
+        """Do the same for a server that answers later: *serve* passes its argument the result."""
         conditions = self._conditions
         there = self._delay(conditions.late_requests)
         back = self._delay(conditions.late_answers)
         is_lost, is_answer_lost = self._is_lost(conditions), self._by(conditions.lost_answers)
         if not is_lost:
-            serving = partial(self._serve, serve, None if is_answer_lost else back, answered)
+            reply = partial(self._reply, None if is_answer_lost else back, answered)
+            serving = partial(self._serve, partial(serve, reply))
             self._after(there, partial(self._network.serve, serving))
 
     def notify(self, notified: Callable[[], object]) -> bool:
@@ -159,12 +178,11 @@ class StoreLink:
         elif not self.process.is_dead:
             self._after(_RETRY_SECONDS, partial(self._connect, connected))
 
-    def _serve(
-        self, serve: Callable[[], T], back: float | None, answered: Callable[[T], object]
-    ) -> None:
-        if self.is_cut():
-            return
-        result = serve()
+    def _serve(self, serve: Callable[[], object]) -> None:
+        if not self.is_cut():
+            serve()
+
+    def _reply(self, back: float | None, answered: Callable[[T], object], result: T) -> None:
         if back is not None:
             self._after(back, partial(self._return, partial(answered, result)))
 
