@@ -17,7 +17,6 @@ from typing_extensions import override
 
 from kip30.config import setting, text
 from kip30.driver import (
-    Backend,
     Capability,
     Context,
     Limits,
@@ -47,6 +46,7 @@ from kip30_conformance.simulation.model_service import service_named
 from kip30_conformance.simulation.model_store import ModelGrant, ModelStore, Table
 from kip30_conformance.simulation.network import StoreLink
 from kip30_conformance.simulation.present import clock, found, running_thread
+from kip30_conformance.simulation.simulated_backend import SimulatedBackend
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class ModelSettings:
     store: str = setting("plugin.model.store", text, doc="The store to reach, by its name")
 
 
-class ModelBackend(Backend):
+class ModelBackend(SimulatedBackend):
     """A client of a modelled store, in the process of the simulated thread that opens it."""
 
     name = "model"
@@ -87,8 +87,8 @@ class ModelBackend(Backend):
         self.faults = _Faults(root, store, sessions)
         self._reach(context)
 
+    @override
     def session(self) -> tuple[int, Lease] | None:
-        """Return the number of the session in the store, and its lease, if there is one."""
         session = self._sessions.known()
         return None if session is None else (session.number, session.lease)
 

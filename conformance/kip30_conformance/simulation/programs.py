@@ -1,7 +1,7 @@
 """The program of a process: election, group, listeners, storage, a lock, and items."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -16,17 +16,17 @@ from kip30 import (
     MembershipChange,
     PluginLocator,
 )
-from kip30.config import Written
 from kip30.coordinator import Item
 from kip30.driver.lease import Lease
 from kip30.recipes import FencedGrip
 from kip30.runtime.campaign import Campaign
+from kip30.runtime.resolution import Configuration
 from kip30_conformance.simulation.item_program import ItemProgram
 from kip30_conformance.simulation.lock_program import LockProgram
-from kip30_conformance.simulation.model_client import ModelBackend
 from kip30_conformance.simulation.present import simulation
 from kip30_conformance.simulation.processes import SimulatedProcess
 from kip30_conformance.simulation.scheduler import Simulation
+from kip30_conformance.simulation.simulated_backend import SimulatedBackend
 from kip30_conformance.simulation.storage_program import CallHistory, StorageProgram
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class ClientProgram:
         self,
         process: SimulatedProcess,
         number: int,
-        properties: Mapping[str, Written],
+        properties: Configuration,
         heard: Callable[["ClientProgram", Event], object],
         history: CallHistory,
     ) -> None:
@@ -91,7 +91,7 @@ class ClientProgram:
         self._chance = random.Random(process.name)  # noqa: S311  it repeats itself
         self._is_calm = False
         self._locator = PluginLocator()
-        self._backend: ModelBackend | None = None
+        self._backend: SimulatedBackend | None = None
         self._election: LeaderElection[str] | None = None
         self._values: StorageProgram | None = None
         self._group: GroupMembership[str] | None = None
@@ -116,6 +116,10 @@ class ClientProgram:
     def is_done(self) -> bool:
         """Return whether it led and held the lock after the faults."""
         return self.has_led and all(lock.has_held for lock in self.locks)
+
+    def backend(self) -> SimulatedBackend | None:
+        """Return its client, once that was opened."""
+        return self._backend
 
     def lease(self) -> tuple[int, Lease] | None:
         """Return the number of its session in the store, and the lease; for events."""
@@ -159,7 +163,7 @@ class ClientProgram:
 
     def _main(self) -> None:
         backend = self._insist(lambda: self._locator.startup(self._properties)).backend
-        assert isinstance(backend, ModelBackend)
+        assert isinstance(backend, SimulatedBackend)
         self._backend = backend
         self._group = self._locator.group_membership(GROUP)
         self._election = self._locator.leader_election(SERVICE)

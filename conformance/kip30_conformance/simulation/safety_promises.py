@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from typing_extensions import override
 
-from kip30 import Fence, Member
+from kip30 import Member
 from kip30.coordinator import Item
-from kip30.driver.records import Entry, Kind
+from kip30.driver.records import Entry, Kind, check_fence
 from kip30.history.linearizability import check
 from kip30.history.storage_register import StorageRegister
 from kip30.history.verdict import Verdict
@@ -54,7 +54,7 @@ class OneLeader(Promise):
 
     def contradicts(self, program: ClientProgram, term: Leadership, entry: Entry) -> None:
         """Judge that *program* believes in *term* when *entry* is granted."""
-        if Fence(term.service, term.epoch) in self.world.excused:
+        if check_fence(term) in self.world.excused:
             return
         if term.claim.entry.nonce == entry.nonce:
             return  # its own claim, which it has repeated
@@ -145,7 +145,7 @@ class CallsHaveAnOrder(Promise):
     @override
     def settled(self) -> None:
         history, excused = self.world.history, self.world.excused
-        terms = [term for term in history.terms if Fence(term.service, term.epoch) not in excused]
+        terms = [term for term in history.terms if check_fence(term) not in excused]
         report = check(history.recorder.rows(), StorageRegister(terms=terms))
         if report.verdict is Verdict.VIOLATION:
             self.broken(str(report))
@@ -186,7 +186,7 @@ class OneHolder(OneLeader):
         others = [
             term.epoch
             for term in holders
-            if term is not grip.held and Fence(term.service, term.epoch) not in self.world.excused
+            if term is not grip.held and check_fence(term) not in self.world.excused
         ]
         if others:
             self.broken(f"{name} acquired token {grip.token} while {others} was held")

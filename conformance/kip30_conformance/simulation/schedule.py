@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +13,7 @@ from typing_extensions import override
 from kip30 import Fence
 from kip30.config import Written
 from kip30.driver.records import Entry, Kind, Target
+from kip30.runtime.resolution import Configuration
 from kip30_conformance.simulation.dialects import DIALECTS
 from kip30_conformance.simulation.faults import Faults
 from kip30_conformance.simulation.liveness_promises import LIVENESS_PROMISES
@@ -42,7 +43,15 @@ def run(plan: RunPlan) -> list[Failure]:
 
 
 class Schedule:
-    """The world of one run; see `kip30_conformance.simulation.promises.World`."""
+    """The world of one run; see `kip30_conformance.simulation.promises.World`.
+
+    Attributes:
+        promises: The promises that are judged.
+        prefixes: The beginnings of the names of modules that run in virtual time.
+    """
+
+    promises: Iterable[type[Promise]] = (*SAFETY_PROMISES, *LIVENESS_PROMISES)
+    prefixes: tuple[str, ...] = ("kip30",)
 
     def __init__(
         self, plan: RunPlan, noted: Callable[[float, str, str], object] | None = None
@@ -69,8 +78,8 @@ class Schedule:
         self._lives = [0] * len(plan.rates)
         self._programs: list[ClientProgram] = []
         self._service = ModelService(self.store, self.network)
-        self._faults = Faults(plan, self._service, self._replace_dead)
-        self._promises = [promise(self) for promise in (*SAFETY_PROMISES, *LIVENESS_PROMISES)]
+        self._faults = self._new_faults()
+        self._promises = [promise(self) for promise in self.promises]
         self._watching = [one for one in self._promises if type(one).watched != Promise.watched]
 
     @property
@@ -106,7 +115,8 @@ class Schedule:
     def run(self) -> list[Failure]:
         """Run it to its end, or to the first failure."""
         service = offered(_STORE, self._service)
-        with _silent(), installed(self.simulation), service, _reported(self):
+        stand_ins = installed(self.simulation, self.prefixes)
+        with _silent(), stand_ins, service, _reported(self):
             try:
                 self._begin()
                 self._run_until(self.plan.fault_seconds)
@@ -121,6 +131,17 @@ class Schedule:
     # -- the course of a run
 
     def _begin(self) -> None:
+        self._observe_store()
+        for number in range(len(self.plan.rates)):
+            self._programs.append(self._started(number))
+        for fault in self.plan.faults:
+            self.simulation.at(fault.at, partial(self._strike, fault))
+        self._watch()
+
+    def _new_faults(self) -> Faults:
+        return Faults(self.plan, self._service, self._replace_dead)
+
+    def _observe_store(self) -> None:
         for promise in self._promises:
             self.store.on_expiry.append(promise.expires)
             self.store.on_grant.append(promise.granted)
@@ -133,11 +154,6 @@ class Schedule:
                 "store", f"grants {table.scope} to {name} at version {entry.version}"
             )
         )
-        for number in range(len(self.plan.rates)):
-            self._programs.append(self._started(number))
-        for fault in self.plan.faults:
-            self.simulation.at(fault.at, partial(self._strike, fault))
-        self._watch()
 
     def _started(self, number: int) -> ClientProgram:
         """Return a new process in the place of *number*."""
@@ -155,7 +171,7 @@ class Schedule:
             program.be_calm()
         return program
 
-    def _properties(self) -> Mapping[str, Written]:
+    def _properties(self) -> Configuration:
         plan = self.plan
         properties: dict[str, Written] = {
             "plugin.locator.classname": f"{ModelBackend.__module__}:{ModelBackend.__qualname__}",
@@ -173,7 +189,11 @@ class Schedule:
             self._noted(self.now, where, text)
 
     def _run_until(self, moment: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        self.simulation.run(moment, lambda: bool(self.failures) or is_over())
+        self.simulation.run(moment, lambda: self._has_failed() or is_over())
+
+    def _has_failed(self) -> bool:
+        """Return whether a promise was broken, or a thread has raised."""
+        return bool(self.failures or self.simulation.failures)
 
     def _heal(self) -> None:
         """End all faults, for good."""
@@ -191,7 +211,7 @@ class Schedule:
         limit = self.now + 60.0 + 20.0 * len(self._programs)
         self._run_until(limit, lambda: all(program.is_done for program in self._programs))
         self._run_until(self.now + 4 * self.plan.session_seconds)
-        if not self.failures:
+        if not self._has_failed():
             for promise in self._promises:
                 promise.settled()
 

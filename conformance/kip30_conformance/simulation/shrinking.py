@@ -4,7 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kip30_conformance.simulation.plan import RunPlan
+from kip30_conformance.simulation.promises import Failure
 from kip30_conformance.simulation.schedule import run
+
+Run = Callable[[RunPlan], list[Failure]]
+"""Returns which promises a run of a plan has broken, the first one first."""
 
 _BETTER: tuple[Callable[[RunPlan], RunPlan], ...] = (
     lambda plan: replace(plan, lost_requests=0.0),
@@ -17,14 +21,14 @@ _BETTER: tuple[Callable[[RunPlan], RunPlan], ...] = (
 """What makes a plan better in one respect each."""
 
 
-def shrink(plan: RunPlan, promise: str) -> RunPlan:
+def shrink(plan: RunPlan, promise: str, run_plan: Run = run) -> RunPlan:
     """Return a smaller plan in which *promise* is broken first, as it is in *plan*."""
-    return smallest(plan, lambda smaller: is_broken(smaller, promise))
+    return smallest(plan, lambda smaller: is_broken(smaller, promise, run_plan))
 
 
-def is_broken(plan: RunPlan, promise: str) -> bool:
+def is_broken(plan: RunPlan, promise: str, run_plan: Run = run) -> bool:
     """Return whether *promise* is the first one that a run of *plan* breaks."""
-    failures = run(plan)
+    failures = run_plan(plan)
     return bool(failures) and failures[0].promise == promise
 
 

@@ -16,10 +16,25 @@ from typing import NamedTuple
 from typing_extensions import override
 
 from kip30 import __version__
-from kip30_conformance.simulation.plan import RunPlan, expand, from_json, to_json
+from kip30_conformance.simulation.plan import RunFaultKind, RunPlan, expand, from_json, to_json
 from kip30_conformance.simulation.promises import Failure
 from kip30_conformance.simulation.schedule import Schedule
 from kip30_conformance.simulation.shrinking import shrink
+from kip30_conformance.simulation.store_schedule import SimulatedStore, StoreSchedule
+
+__all__ = [
+    "BrokenRun",
+    "SimulatedStore",
+    "Summary",
+    "described",
+    "of_file",
+    "of_seeds",
+    "prepare",
+    "simulate",
+    "text_of",
+    "timeline",
+    "without",
+]
 
 _PACKAGES = ("kip30.runtime", "kip30.driver", "kip30.recipes", "kip30.coordinator")
 _COLLECT_EVERY = 20
@@ -67,26 +82,51 @@ class Summary:
         )
 
 
-def simulate(plans: Iterable[RunPlan], *, seconds: float | None = None, most: int = 5) -> Summary:
-    """Run *plans*, at least one, until *seconds* have passed or *most* of them broke a promise."""
+def simulate(
+    plans: Iterable[RunPlan],
+    *,
+    seconds: float | None = None,
+    most: int = 5,
+    store: SimulatedStore | None = None,
+) -> Summary:
+    """Run *plans*, at least one, until *seconds* have passed or *most* of them broke a promise.
+
+    Args:
+        plans: The plans to run.
+        seconds: The time, on a real clock, after which no further run begins.
+        most: The number of broken runs after which no other run begins.
+        store: The store to run them on, behind a bad network; None is the model.
+
+    Returns:
+        The number of runs, and the broken ones, each with its smallest plan.
+    """
     prepare()
     summary, until = Summary(), None if seconds is None else time.monotonic() + seconds
     for plan in plans:
         if summary.runs and until is not None and time.monotonic() >= until:
             break
         begun = time.process_time()
-        schedule = Schedule(plan)
+        schedule = _schedule(plan, store)
         failures = schedule.run()
         summary.runs += 1
         summary.virtual_seconds += schedule.now
         summary.processor_seconds += time.process_time() - begun
         if failures:
-            summary.broken.append(BrokenRun(plan, failures, shrink(plan, failures[0].promise)))
+            smallest = shrink(plan, failures[0].promise, lambda one: _schedule(one, store).run())
+            summary.broken.append(BrokenRun(plan, failures, smallest))
             if len(summary.broken) >= most:
                 break
         if summary.runs % _COLLECT_EVERY == 0:
             gc.collect()
     return summary
+
+
+def _schedule(
+    plan: RunPlan,
+    store: SimulatedStore | None,
+    noted: Callable[[float, str, str], object] | None = None,
+) -> Schedule:
+    return Schedule(plan, noted) if store is None else StoreSchedule(store, plan, noted)
 
 
 def prepare() -> None:
@@ -102,6 +142,23 @@ def of_seeds(first: int, last: int) -> Iterable[RunPlan]:
     return map(expand, range(first, last + 1))
 
 
+def without(plans: Iterable[RunPlan], kinds: Iterable[str]) -> Iterable[RunPlan]:
+    """Return *plans* without the faults of *kinds*, such as ``kill``.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    known = {kind.name.lower(): kind for kind in RunFaultKind}
+    unknown = sorted(set(kinds) - set(known))
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)}: faults are {', '.join(known)}")
+    left_out = {known[kind] for kind in kinds}
+    return (
+        plan.with_faults([fault for fault in plan.faults if fault.kind not in left_out])
+        for plan in plans
+    )
+
+
 def of_file(file: Path) -> RunPlan:
     """Return the plan in *file*.
 
@@ -112,14 +169,19 @@ def of_file(file: Path) -> RunPlan:
     return from_json(file.read_text())
 
 
-def timeline(plan: RunPlan, show: Callable[[str], object]) -> list[Failure]:
-    """Run *plan*, and pass each event to *show* as a line; return which promises were broken."""
+def timeline(
+    plan: RunPlan, show: Callable[[str], object], store: SimulatedStore | None = None
+) -> list[Failure]:
+    """Run *plan*, and pass each event to *show* as a line; return which promises were broken.
+
+    It runs on *store*, behind a bad network, or on the modelled one.
+    """
     prepare()
 
     def note(at: float, where: str, text: str) -> None:
         show(f"{at:10.3f}  {where:<6}  {text}")
 
-    return Schedule(plan, note).run()
+    return _schedule(plan, store, note).run()
 
 
 def described(broken: BrokenRun) -> list[str]:

@@ -4,7 +4,14 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 
-from kip30 import DefiniteError, Fence, Leadership, OutcomeUnknownError, Storage
+from kip30 import (
+    DefiniteError,
+    Leadership,
+    OutcomeUnknownError,
+    Storage,
+    UnsupportedError,
+)
+from kip30.driver.records import check_fence
 from kip30.history.recorder import HistoryRecorder
 from kip30.history.terms import Term
 from kip30_conformance.clients.random_calls import Worker
@@ -63,11 +70,11 @@ class StorageProgram:
         self._write(leadership)
 
     def _write(self, leadership: Leadership) -> None:
-        fence = Fence(leadership.service, leadership.epoch)
+        fence = check_fence(leadership)
         self._written += 1
         value = f"{self._name} {fence.epoch} {self._written}"
         with (
-            suppress(DefiniteError, OutcomeUnknownError),
+            suppress(DefiniteError, OutcomeUnknownError, UnsupportedError),
             self._history.recorder.call(
                 f"{self._name} leader", "set", _FENCED_KEY, value, fence=fence
             ) as call,
