@@ -1,4 +1,4 @@
-"""``kip30 simulate``: the core on simulated threads, against a modelled store and bad networks."""
+"""``kip30 simulate``: the core on simulated threads, against a store and a bad network."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import click
 
 from kip30.cli import _conformance_import
 from kip30.cli._exit_codes import Status
+from kip30.cli._store_options import StoreChoice, opens_store
 
 
 def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tuple[int, int]:
@@ -38,6 +39,12 @@ def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tup
     metavar="FILE",
     help="Run the plan in FILE instead.",
 )
+@click.option(
+    "--without",
+    metavar="KIND",
+    multiple=True,
+    help="Leave out the faults of a kind, such as kill or pause. May be repeated.",
+)
 @click.option("--timeline", "shows", is_flag=True, help="Print what happens in the first run.")
 @click.option(
     "--out",
@@ -47,8 +54,15 @@ def _seeds(_context: click.Context, _option: click.Parameter, given: str) -> tup
     show_default=True,
     help="Where the smallest plans of runs that broke a promise go.",
 )
+@opens_store
 def command(
-    *, seeds: tuple[int, int], seconds: float | None, plan: Path | None, shows: bool, out: Path
+    choice: StoreChoice,
+    *,
+    seeds: tuple[int, int],
+    plan: Path | None,
+    without: tuple[str, ...],
+    shows: bool,
+    **options: Any,
 ) -> int:
     """Run the core in virtual time, with faults, and judge its promises.
 
@@ -58,15 +72,23 @@ def command(
     if one was broken: then the smallest plan in which that happens is written, and `--plan` repeats
     it.
 
+    With an option of the store the runs are made on that store instead, behind the same network. It
+    must be kept in this process, and wait by means of Python alone. Without such an option no
+    configuration is read.
+
     Needs the extra "simulation".
     """
     simulate = _conformance_import.part("simulation.simulate", extra="simulation")
     plans = [_plan(simulate, plan)] if plan is not None else simulate.of_seeds(*seeds)
+    plans = _without(simulate, plans, without)
+    is_chosen = choice != StoreChoice(settings={})
+    store = simulate.SimulatedStore(choice.properties()) if is_chosen else None
     if shows:
-        return _show(simulate, next(iter(plans)))
-    summary = simulate.simulate(plans, seconds=seconds)
+        failures = simulate.timeline(next(iter(plans)), click.echo, store)
+        return Status.REFUSED if failures else Status.OK
+    summary = simulate.simulate(plans, seconds=options["seconds"], store=store)
     for broken in summary.broken:
-        _report(simulate, broken, out)
+        _report(simulate, broken, options["out"], is_chosen=is_chosen)
     click.echo(str(summary))
     return Status.REFUSED if summary.broken else Status.OK
 
@@ -78,16 +100,19 @@ def _plan(simulate: Any, file: Path) -> Any:
         raise click.BadParameter(f"{file}: {error}", param_hint="--plan") from error
 
 
-def _show(simulate: Any, plan: Any) -> int:
-    failures = simulate.timeline(plan, click.echo)
-    return Status.REFUSED if failures else Status.OK
+def _without(simulate: Any, plans: Any, kinds: tuple[str, ...]) -> Any:
+    try:
+        return simulate.without(plans, kinds)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--without") from error
 
 
-def _report(simulate: Any, broken: Any, out: Path) -> None:
+def _report(simulate: Any, broken: Any, out: Path, *, is_chosen: bool) -> None:
     """Print what *broken* has broken, and write its smallest plan."""
     for line in simulate.described(broken):
         click.echo(line)
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"seed-{broken.plan.seed}.json"
     file.write_text(simulate.text_of(broken.smallest))
-    click.echo(f"  repeat it: kip30 simulate --plan {file} --timeline")
+    same = ", with the options of the store" if is_chosen else ""
+    click.echo(f"  repeat it: kip30 simulate --plan {file} --timeline{same}")
