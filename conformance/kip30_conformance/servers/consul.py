@@ -15,6 +15,7 @@ from kip30_conformance.servers.store import NodePorts, Plan, Store
 _ANSWER_SECONDS = 1.0
 _OFF = -1
 _SUSPICION_SECONDS = 12
+_MOST_CONNECTIONS = 2000
 _SERVED = {http.client.OK, http.client.NOT_FOUND, http.client.FORBIDDEN}
 
 
@@ -86,6 +87,9 @@ def _configuration(plan: Plan) -> dict[str, Any]:
         "disable_update_check": True,
         "leave_on_terminate": False,
         "session_ttl_min": "1s",
+        # The clients of all tests are on one machine: with the default of 200 a server that many
+        # tests share refuses some.
+        "limits": {"http_max_conns_per_client": _MOST_CONNECTIONS},
         "log_level": "WARN",
     }
 

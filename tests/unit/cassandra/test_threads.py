@@ -5,7 +5,8 @@ import threading
 import pytest
 
 from kip30 import ClosedError, UnavailableError
-from kip30_conformance.polling import eventually
+from kip30.config import Written
+from kip30_conformance.polling import eventually, time_scale
 from tests.unit.clients import Open
 from tests.unit.threads import no_threads
 
@@ -22,7 +23,13 @@ def test_nothing_is_opened(open_client: Open) -> None:
 
 
 def test_tables_are_made_anew_when_there_is_one(open_client: Open, admin: Admin) -> None:
-    client = open_client(**{"plugin.cassandra.keyspace": "threads"})
+    # No answer comes without a thread: until then two writes wait as long as this.
+    timeout = round(1500 * time_scale())
+    settings: dict[str, Written] = {
+        "plugin.operation.timeout.ms": timeout,
+        "plugin.cassandra.keyspace": "threads",
+    }
+    client = open_client(**settings)
     client.storage().put("k", "old")
     admin.tell("DROP KEYSPACE threads")
     with no_threads("kip30"):
