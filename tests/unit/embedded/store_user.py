@@ -4,12 +4,18 @@ It says line by line: ``wrote KEY`` once that is acknowledged, ``failed WHY``, a
 TIME`` for each moment at which its leadership is valid.
 """
 
+import os
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
+from typing import TypeVar
 
 from kip30 import Kip30Error, PluginLocator, Storage
+
+T = TypeVar("T")
 
 
 def say(*words: object) -> None:
@@ -30,10 +36,11 @@ def write(storage: Storage[str], tag: str) -> None:
             time.sleep(0.02)
 
 
-def opened(config: dict[str, str | Path]) -> PluginLocator:
+def insist(call: Callable[[], T]) -> T:
+    """Return the result of *call*, repeated until it raises no error of kip30; say each error."""
     while True:
         try:
-            return PluginLocator().startup(config)
+            return call()
         except Kip30Error as error:
             say("failed", str(error))
             time.sleep(0.02)
@@ -47,9 +54,9 @@ def main() -> None:
         "plugin.session.timeout.ms": session_ms,
         "plugin.connect.timeout.ms": "500",
     }
-    locator = opened(config)
+    locator = insist(lambda: PluginLocator().startup(config))
     election = locator.leader_election("s")
-    election.nominate(tag, "")
+    insist(lambda: election.nominate(tag, ""))
     Thread(target=write, args=(locator.storage(), tag), daemon=True).start()
     while True:
         before = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -59,6 +66,15 @@ def main() -> None:
         time.sleep(0.002)
 
 
+def run() -> None:
+    """Call `main`; if it fails the process ends, or its reader would wait for lines for ever."""
+    try:
+        main()
+    except BaseException:  # noqa: BLE001  whatever it is
+        traceback.print_exc()
+        os._exit(1)
+
+
 if __name__ == "__main__":
-    Thread(target=main, daemon=True).start()
+    Thread(target=run, daemon=True).start()
     sys.stdin.read()

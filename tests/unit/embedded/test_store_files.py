@@ -304,7 +304,7 @@ class User:
         """Return all lines."""
         out, _ = self._process.communicate()
         if self._process.returncode:
-            out += f"failed by signal {-self._process.returncode}\n"
+            out += f"failed with exit code {self._process.returncode}\n"
         return [*map(str.strip, self._first), *out.splitlines()]
 
 
