@@ -153,7 +153,7 @@ class UnconfirmedEnds:
         """
         now, timeout = self._context.clock.now(), self._context.session_timeout_seconds
         self._deadlines[session] = now + timeout
-        return self._has_deleted(session, backoff)
+        return self._try_to_delete(session, backoff)
 
     def retry(self, patience_seconds: float) -> None:
         """Try again to end those that could not be ended, each for *patience_seconds*."""
@@ -163,13 +163,14 @@ class UnconfirmedEnds:
             if self._context.clock.now() >= deadline:
                 self._deadlines.pop(session, None)
             else:
-                self._has_deleted(session, LockBackoff(patience_seconds))
+                self._try_to_delete(session, LockBackoff(patience_seconds))
 
     def abandon(self) -> None:
         """In a forked child: the parent ends them."""
         self._deadlines.clear()
 
-    def _has_deleted(self, session: str, backoff: LockBackoff | None) -> bool:
+    def _try_to_delete(self, session: str, backoff: LockBackoff | None) -> bool:
+        """Delete *session* and its claims; false if the store cannot be reached."""
         try:
             end = partial(self._peers.end, session=session)
             self._database.write(end, backoff=backoff, urgent=True)

@@ -1,4 +1,4 @@
-"""Promises about safety: what never happens, whatever the faults.
+"""Promises about safety: what never happens, in spite of all faults.
 
 All but D09 are judged at each event, by what the store has granted.
 """

@@ -278,5 +278,5 @@ def _short(nonce: str) -> str:
 def _outcome(answer: Future[Any]) -> Any:
     try:
         return answer.result()
-    except Exception as error:  # noqa: BLE001  whatever it is, it is the answer
+    except Exception as error:  # noqa: BLE001  any error of a driver is an answer
         return error

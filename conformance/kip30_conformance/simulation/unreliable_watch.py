@@ -15,7 +15,7 @@ from kip30_conformance.simulation.present import simulation
 
 
 class UnreliableWatch(WatchHandle):
-    """Observes with a driver, and observes anew whenever its connection has broken.
+    """Observes with a driver, and opens another watch after each break of its connection.
 
     The driver delivers the present state to each new watch, so no last state is missed.
     """

@@ -70,7 +70,7 @@ def run() -> None:
     """Call `main`; if it fails the process ends, or its reader would wait for lines for ever."""
     try:
         main()
-    except BaseException:  # noqa: BLE001  whatever it is
+    except BaseException:  # noqa: BLE001  its reader must not wait
         traceback.print_exc()
         os._exit(1)
 
