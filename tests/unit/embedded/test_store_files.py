@@ -126,17 +126,29 @@ def test_a_session_without_its_lock_file_lasts_until_its_client_knows(
 
 @pytest.mark.parametrize("harm", [removed, replaced])
 def test_a_session_without_its_lock_file_is_ended_later_if_another_program_was_writing(
-    open_backend: Any, directory: Path, eventually: Any, harm: Callable[[Path], None]
+    open_backend: Any,
+    directory: Path,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    harm: Callable[[Path], None],
 ) -> None:
     mine, other = (open_backend(session=600, operation=0.2) for _ in range(2))
     assert claimed(mine, "me")
     sessions = mine._resources.sessions
     session = sessions.session
+    retried, retry = list[float](), sessions._ends.retry
+
+    def noted(patience_seconds: float) -> None:
+        retried.append(patience_seconds)
+        retry(patience_seconds)
+
     with closing(sqlite3.connect(directory / DATABASE, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         harm(next((directory / "sessions").iterdir()))
         eventually(lambda: session.file not in vars(liveness_locks)["_held"])  # it has given up
         assert not session.lease.is_valid()
+        monkeypatch.setattr(sessions._ends, "retry", noted)
+        eventually(lambda: len(retried) > 2)  # with no session that keeps the thread
         writer.execute("ROLLBACK")
     eventually(lambda: claimed(other, "other"))
     eventually(lambda: not sessions.has_work())
