@@ -1,11 +1,7 @@
 """One address for several servers: each connection may reach another one."""
 
-import itertools
-import selectors
-import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +10,7 @@ from kip30_backends.zookeeper import ZookeeperBackend
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble, start
 from tests.unit.clients import Open
+from tests.unit.zookeeper.balancer import Balancer
 
 pytestmark = pytest.mark.large
 
@@ -24,49 +21,6 @@ _KEY = "zookeeper.connect"
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
     with start("zookeeper", 3, folder=tmp_path_factory.mktemp("balancer")) as servers:
         yield servers
-
-
-class Balancer:
-    """Hands its connections to *ports*, one after the other."""
-
-    def __init__(self, ports: Sequence[int]) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._ports = itertools.cycle(ports)
-        self._opened = ExitStack()
-        self.taken = 0
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self._listening.getsockname()[1]}"
-
-    def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._opened.close()
-
-    def _serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listening.accept()
-                server = socket.create_connection(("127.0.0.1", next(self._ports)))
-                self._opened.enter_context(client)
-                self._opened.enter_context(server)
-                self.taken += 1
-                threading.Thread(target=_pump, args=(client, server), daemon=True).start()
-
-
-def _pump(one: socket.socket, other: socket.socket) -> None:
-    with selectors.DefaultSelector() as selector, suppress(OSError):
-        selector.register(one, selectors.EVENT_READ, other)
-        selector.register(other, selectors.EVENT_READ, one)
-        while True:
-            for key, _ in selector.select():
-                if not (data := key.fileobj.recv(65536)):  # type: ignore[union-attr]
-                    one.close()
-                    other.close()
-                    return
-                key.data.sendall(data)
 
 
 def test_a_leader_is_not_taken_for_a_follower(open_client: Open, ensemble: Ensemble) -> None:

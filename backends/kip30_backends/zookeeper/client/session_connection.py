@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -29,6 +30,7 @@ from kip30.driver.kit import fork_safety
 from kip30.driver.kit.thread_start import started
 from kip30.errors import UnavailableError
 from kip30_backends.zookeeper.calls import SyncPoint
+from kip30_backends.zookeeper.client.four_letter_words import FourLetterWords
 from kip30_backends.zookeeper.client.kazoo_setup import Server, SessionIdentity, WaitTimeout, make
 from kip30_backends.zookeeper.client.transport import (
     OpenConnection,
@@ -42,7 +44,6 @@ _TIMEOUT_PER_READ = 1.5
 # half of the session timeout, for servers grant no less than two ticks unless configured to.
 _PING_INTERVAL_PER_TICK = 0.52
 _TICK_PER_TIMEOUT = 0.5
-_ANSWER_BYTES = 4096
 _THREAD = "kip30-zookeeper-mode"
 _LOGIN_PAUSE = 0.5
 _ALONE = "standalone"
@@ -99,6 +100,11 @@ class SessionConnection:
         # All that follows is written by the connection's thread.
         # The transport of the present connection; None between two.
         self._transport: Transport | None = None
+        # Requests to the server of the last connection that need no session.
+        self._words: FourLetterWords | None = None
+        # The threads that ask for the mode of a connection's server; those of former connections
+        # have been cut off, and may still wait for a name server.
+        self._asking: list[threading.Thread] = []
         # How long a server may be silent, as kazoo negotiated with the last one.
         self._patience_seconds = timeout_seconds
         self._unanswered_gap_seconds = unanswered_gap_seconds
@@ -183,7 +189,8 @@ class SessionConnection:
 
     def status(self) -> dict[str, str]:
         """Return the server's description of itself, line by line; nothing if it gives none."""
-        return self._told_pairs(b"srvr", ": ")
+        words = self._words
+        return words.pairs(b"srvr", ": ") if words else {}
 
     def end(self) -> bool:
         """Request the end of the session, and return whether there is a connection for that."""
@@ -204,13 +211,15 @@ class SessionConnection:
         If the child kept it, the server would not see it end while the child lives.
         """
         self._transport = None
+        if self._words is not None:
+            self._words.abandon()
         connection = self._connection
         for one in (connection._socket, connection._read_sock, connection._write_sock):
             if one is not None:
                 one.close()
 
     def disconnect(self) -> None:
-        """End the thread and the connection without notifying the server."""
+        """End the threads and the connection without notifying the server."""
         self._kazoo._stopped.set()
         routine = self._connection._connection_routine
         while routine is not None and routine.is_alive():
@@ -219,6 +228,9 @@ class SessionConnection:
         with suppress(Exception):
             self._connection.connection_stopped.set()
             self._connection.close()
+        # A name server may keep one of them for longer, and nothing can end that.
+        for thread in list(self._asking):
+            thread.join(self._patience_seconds)
 
     def _attempt(self, host: str, address: str, port: int, retry: Any) -> object:
         """Connect and serve the connection until it breaks; kazoo calls this repeatedly."""
@@ -279,10 +291,8 @@ class SessionConnection:
         transport = self._transport = Transport(self._link(), self._owner, self._clock, touches)
         self.live.set()
         self._was_live = True
-        # If the test cannot start a thread, the server counts as one that does not follow: reads
-        # then take a quorum's consent, which is slower and equally safe.
-        asking = partial(self._ask, transport, touches, timeout_seconds)
-        started(threading.Thread(target=asking, name=_THREAD, daemon=True))
+        self._words = FourLetterWords(partial(self._connect_beside, host))
+        self._start_to_ask(partial(self._ask, transport, touches, timeout_seconds, self._words))
         self._owner.connected(self, sent_at, timeout_seconds)
         transport.wake()
         return transport
@@ -292,10 +302,26 @@ class SessionConnection:
         tick = self._tick_seconds
         return _PING_INTERVAL_PER_TICK * (tick or _TICK_PER_TIMEOUT * timeout_seconds)
 
-    def _ask(self, transport: Transport, touches: Touches, timeout_seconds: float) -> None:
-        self._ask_mode(transport)
+    def _start_to_ask(self, asking: Callable[[], None]) -> None:
+        """Start a thread for *asking*.
+
+        Without one, the server counts as one that does not follow: reads then take a quorum's
+        consent, which is slower and equally safe.
+        """
+        thread = threading.Thread(target=asking, name=_THREAD, daemon=True)
+        if started(thread):
+            self._asking = [one for one in self._asking if one.is_alive()] + [thread]
+
+    def _ask(
+        self,
+        transport: Transport,
+        touches: Touches,
+        timeout_seconds: float,
+        words: FourLetterWords,
+    ) -> None:
+        self._ask_mode(transport, words)
         if self._tick_seconds is None:
-            self._ask_tick()
+            self._ask_tick(words)
         tick = self._tick_seconds
         touches.interval_seconds = self._ping_interval(timeout_seconds)
         if tick is not None and tick > timeout_seconds:
@@ -306,11 +332,11 @@ class SessionConnection:
                 timeout_seconds,
             )
 
-    def _ask_tick(self) -> None:
+    def _ask_tick(self, words: FourLetterWords) -> None:
         """Ask for the servers' tick, which all of them have in common; few are allowed to tell."""
-        told = self._told_pairs(b"conf", "=").get("tickTime", "")
-        if told.isdecimal() and int(told) > 0:
-            self._tick_seconds = int(told) / 1000
+        tick = words.pairs(b"conf", "=").get("tickTime", "")
+        if tick.isdecimal() and int(tick) > 0:
+            self._tick_seconds = int(tick) / 1000
 
     def _link(self) -> OpenConnection:
         connection = self._connection
@@ -331,6 +357,8 @@ class SessionConnection:
         self._kazoo.last_zxid = zxid
 
     def _hang_up(self) -> None:
+        if self._words is not None:
+            self._words.cut()
         sock = self._connection._socket
         if sock is not None:
             sock.close()
@@ -341,13 +369,13 @@ class SessionConnection:
             self.expired = self._kazoo._state == KeeperState.EXPIRED_SESSION
             self._owner.over(self, "the store ended the session")
 
-    def _ask_mode(self, transport: Transport) -> None:
+    def _ask_mode(self, transport: Transport, words: FourLetterWords) -> None:
         """Test whether a sync makes the server catch up; that does not change while connected.
 
         One address for several servers may be that of a load balancer, and another server may
         answer than the session's, which may be the leader.
         """
-        mode = self.status().get("Mode")
+        mode = words.pairs(b"srvr", ": ").get("Mode")
         transport.follows = mode == _ALONE or (mode in _FOLLOWING and self._has_addresses())
 
     def _has_addresses(self) -> bool:
@@ -362,20 +390,12 @@ class SessionConnection:
             return False
         return len({address for infos in found for *_, address in infos}) > 1
 
-    def _told_pairs(self, word: bytes, between: str) -> dict[str, str]:
+    def _connect_beside(self, host: str) -> socket.socket:
+        """Connect once more to the server of the session, which is named *host*."""
         try:
-            told = self._told(word)
-        except (OSError, AttributeError):
-            return {}
-        pairs = (line.partition(between) for line in told.splitlines())
-        return {key: value for key, found, value in pairs if found}
-
-    def _told(self, word: bytes) -> str:
-        """Send a request that needs no session, over a connection of its own."""
-        address = self._connection._socket.getpeername()[:2]
-        host = self.peer.rpartition(":")[0]
+            address = self._connection._socket.getpeername()[:2]
+        except AttributeError:  # kazoo drops the socket when it is stopped meanwhile
+            raise ConnectionAbortedError("closed while connecting") from None
         connect = self._kazoo.handler.create_connection
-        with connect(address, hostname=host, timeout=self._patience_seconds) as sock:
-            sock.sendall(word)
-            told = iter(partial(sock.recv, _ANSWER_BYTES), b"")
-            return b"".join(told).decode("utf-8", "replace")
+        sock: socket.socket = connect(address, hostname=host, timeout=self._patience_seconds)
+        return sock
