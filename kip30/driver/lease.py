@@ -35,7 +35,7 @@ class Lease:
             timeout_seconds: How long the store keeps the lease without renewal.
             margin_seconds: How much earlier the holder stops believing in it.
         """
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds: float = timeout_seconds
         self._clock = clock
         self._span = timeout_seconds - margin_seconds
         # All of these are written under the lock.

@@ -9,7 +9,17 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from kip30.driver.scanning import Change, Page, Position, Rejected, Row, ScanDriver, Span
+from kip30.driver.scanning import (
+    Change,
+    Completeness,
+    Consistency,
+    Page,
+    Position,
+    Rejected,
+    Row,
+    ScanDriver,
+    Span,
+)
 from kip30.pipeline.path_mapping import Mapping, Skipped, parents, value_of
 
 _WITHOUT_DATA = b"without data"
@@ -28,8 +38,8 @@ class MappedScanner(ScanDriver):
             into: The namespace.
             under: That of the view of *raw*.
         """
-        self.consistency = raw.consistency
-        self.completeness = raw.completeness
+        self.consistency: Consistency = raw.consistency
+        self.completeness: Completeness | None = raw.completeness
         self._raw = raw
         top = under if raw.under_is_prefix else ""
         self._mapping = Mapping(into, top, is_tree=raw.is_tree)

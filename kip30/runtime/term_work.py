@@ -88,7 +88,7 @@ class TermWork:
         runs_first: "Callable[[], TermWork | None] | None" = None,
     ) -> None:
         """Begin under *term*, with what returns the work that runs first."""
-        self.term = term
+        self.term: Holdable = term
         self.runner: ThreadOrTask | None = runner
         self.lasts: bool = lasts
         self._runs_first = runs_first
