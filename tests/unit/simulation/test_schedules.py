@@ -15,7 +15,7 @@ import pytest
 from kip30_conformance.simulation import simulate
 from kip30_conformance.simulation.plan import RunPlan, expand, from_json, to_json
 from kip30_conformance.simulation.schedule import Schedule, run
-from kip30_conformance.simulation.shrinking import shrink
+from kip30_conformance.simulation.shrinking import shrink, smallest
 from tests.gate.sizes import others_large
 
 from .planted_bugs import BUGS, planted
@@ -108,6 +108,17 @@ def test_d16_plans_become_small() -> None:
     assert median(sizes) <= MEDIAN_FAULTS
 
 
+def test_nothing_stays_in_a_plan_that_fails_without_it() -> None:
+    plans = [expand(seed) for seed in range(1, 40)]
+    plan = next(one for one in plans if one.has_items and one.has_locks and len(one.faults) > 4)
+    needed = plan.faults[2]
+    left = smallest(plan, lambda one: needed in one.faults and one.has_locks)
+    assert left.faults == (needed,)
+    assert (left.has_locks, left.has_items) == (True, False)
+    assert (left.lost_requests, left.lost_answers, left.late_messages) == (0.0, 0.0, 0.0)
+    assert (left.lost_notifications, left.repeated_notifications, left.interruptions) == (0, 0, 0)
+
+
 @pytest.mark.case("D17")
 @pytest.mark.parametrize(
     "bug", ["no margin", pytest.param("members return with old data", marks=pytest.mark.large)]
@@ -115,11 +126,11 @@ def test_d16_plans_become_small() -> None:
 def test_d17_a_plan_fails_in_the_same_way_when_it_is_read_again(bug: str) -> None:
     _, plan, promise = _first_broken(bug, 1)
     with planted(bug):
-        smallest = shrink(plan, promise)
-        assert len(smallest.faults) <= len(plan.faults)
-        for one in (plan, smallest):
+        smaller = shrink(plan, promise)
+        assert len(smaller.faults) <= len(plan.faults)
+        for one in (plan, smaller):
             assert run(from_json(to_json(one))) == run(one) != []
-    assert run(smallest) == []
+    assert run(smaller) == []
 
 
 _TRACES = """
