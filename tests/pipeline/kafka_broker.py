@@ -25,6 +25,8 @@ _JAVA = (
     "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
+_TOPICS = "org.apache.kafka.tools.TopicCommand"
+_CONFIGS = "kafka.admin.ConfigCommand"
 _PROPERTIES = f"""
 broker.id={BROKER}
 listeners=PLAINTEXT://{HOST}:{{port}}
@@ -56,13 +58,22 @@ class Broker:
         own = (f"{key.replace('_', '.')}={value}" for key, value in settings.items())
         options = [word for one in own for word in ("--config", one)]
         name_it = ("--create", "--topic", name, "--partitions", str(partitions))
-        self._run("org.apache.kafka.tools.TopicCommand", *name_it, *options)
+        self._run(_TOPICS, *name_it, *options)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; the broker does it a little later."""
+        self._run(_TOPICS, "--delete", "--topic", name)
+
+    def set_of_topic(self, name: str, key: str, value: str) -> None:
+        """Set *key* in the configuration of a topic."""
+        topic = ("--entity-type", "topics", "--entity-name", name)
+        self._run(_CONFIGS, "--alter", *topic, "--add-config", f"{key}={value}")
 
     def add_user(self, name: str, password: str) -> None:
         """Add a user who authenticates by SCRAM."""
         user = ("--entity-type", "users", "--entity-name", name)
         credentials = f"SCRAM-SHA-256=[iterations=4096,password={password}]"
-        self._run("kafka.admin.ConfigCommand", "--alter", *user, "--add-config", credentials)
+        self._run(_CONFIGS, "--alter", *user, "--add-config", credentials)
 
     def _run(self, tool: str, *words: str) -> None:
         run_tool(tool, "--bootstrap-server", self._server, *words)
