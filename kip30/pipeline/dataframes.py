@@ -45,8 +45,7 @@ def changes(spark: SparkSession, folder: str | Path) -> DataFrame:
     was killed while it wrote it. The columns are those of `journal_schema`, *day* and *batch*.
 
     Raises:
-        StoreError: There is no such run.
-        UsageError: It is one of another job, or of a feed into a store.
+        UsageError: There is no run, or one of another job, or of a feed into a store.
     """
     manifest = read_manifest(Path(folder))
     if manifest.job != FEED_JOB or manifest.arguments["target"] is not None:
@@ -64,7 +63,8 @@ def outcomes(spark: SparkSession, folder: str | Path) -> DataFrame:
     The columns are outcome, key and detail.
 
     Raises:
-        StoreError: There is no such run.
+        UsageError: There is no run.
+        StoreError: It has no outcomes.
     """
     manifest = read_manifest(Path(folder))
     files = manifest.files

@@ -69,7 +69,8 @@ class Baseline:
         for batch in self._batches(columns):
             found: list[dict[str, Any]] = batch.to_pylist()
             for one in found:
-                version, data = one["version"], b"x" if one["value_bytes"] else b""
+                # The key depends on whether there is a value, and not on which.
+                version, data = one["version"], b"any" if one["value_bytes"] else b""
                 numbers = version["major"], version["minor"]
                 row = Row(one["path"], data, *numbers, None, one["modified"], one["owner"])
                 key = mapping.key_of(row, has_children=row.key in above)

@@ -150,7 +150,7 @@ class Manifest:
         """Return the manifest that *text* holds; *name* is its file's, for errors.
 
         Raises:
-            StoreError: It is no manifest, or of a newer format.
+            StoreError: It is no manifest, or of another format.
         """
         try:
             found = json.loads(text)
@@ -163,7 +163,10 @@ class Manifest:
                 return cls(**(found | {"waves": waves}))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise StoreError(f"{name} is damaged, or no manifest of kip30's: {error}") from error
-        raise StoreError(f"{name} has the format {number!r}: this kip30 reads format {FORMAT}")
+        raise StoreError(
+            f"{name} has the format {number!r}: this kip30 reads format {FORMAT}; read it with the"
+            " kip30 that wrote it, or begin another run"
+        )
 
 
 def with_checksum(fields: Mapping[str, Any]) -> str:

@@ -40,8 +40,9 @@ def verify(folder: Path) -> Iterator[CheckedFile]:
     """Yield each file of the run in *folder*, and of runs that are parts of it, once it is read.
 
     Raises:
-        UsageError: It is not complete, or of a feed, which verifies its journal as it applies it.
-        StoreError: The manifest of the run is missing or damaged.
+        UsageError: There is no run, it is not complete, or of a feed, which verifies its journal as
+            it applies it.
+        StoreError: The manifest of the run is damaged.
     """
     manifest = read_manifest(folder)
     if manifest.job == FEED_JOB:
@@ -77,7 +78,8 @@ def status(folder: Path) -> dict[str, Any]:
     """Return how far the run in *folder* is.
 
     Raises:
-        StoreError: The manifest is missing or damaged.
+        UsageError: There is no run.
+        StoreError: The manifest is damaged.
     """
     manifest = read_manifest(folder)
     pid = process_in(folder)

@@ -143,11 +143,16 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest in *folder*.
 
     Raises:
-        StoreError: It cannot be read, is damaged, or of a newer format.
+        UsageError: There is none.
+        StoreError: It cannot be read, is damaged, or of another format.
     """
     file = folder / MANIFEST_NAME
     try:
         text = file.read_text()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(
+            f"{folder} has no {MANIFEST_NAME}: name the folder of a run, which --out named"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise StoreError(f"cannot read {file}: {error}") from error
     return Manifest.of_json(text, str(file))

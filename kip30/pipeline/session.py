@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from kip30.driver.kit.interpreter import interpreter
+from kip30.errors import UsageError
 from kip30.pipeline.connect_session import open_remote
 from kip30.pipeline.data_source import Kip30DataSource
 from kip30.pipeline.spark_settings import MASTER, settings_in
@@ -24,6 +25,7 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 _NAME = "kip30"
 _SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 """What PySpark adds to its call of spark-submit, which starts the JVM."""
+_PROPERTIES_FILE = "--properties-file"
 
 _DEFAULTS = {
     "spark.app.name": _NAME,
@@ -167,7 +169,7 @@ def open_session(
 
     Raises:
         UsageError: *remote* is no address, a package that it needs is missing, or the file has a
-            line that is no setting of Spark's.
+            line that is no setting of Spark's, or the environment names another one.
         ConfigError: The file cannot be read. As with all others of these, no session was opened.
         UnavailableError: There is no server at *remote*.
         UnsupportedError: There is no Python to start workers with.
@@ -215,9 +217,17 @@ def _read_by_spark(file: Path) -> Generator[None]:
 
     Settings that are handed to the JVM are arguments of its process, which other users can see; a
     file may have a password of Spark's.
+
+    Raises:
+        UsageError: The environment names another file, which Spark would read in place of this one.
     """
     before = os.environ.get(_SUBMIT_ARGUMENTS)
-    words = f"--properties-file {shlex.quote(str(file.absolute()))}"
+    if before and _names_a_file(before):
+        raise UsageError(
+            f"{_SUBMIT_ARGUMENTS} names a {_PROPERTIES_FILE} too, and Spark reads one:"
+            " leave out either"
+        )
+    words = f"{_PROPERTIES_FILE} {shlex.quote(str(file.absolute()))}"
     os.environ[_SUBMIT_ARGUMENTS] = f"{words} {before or 'pyspark-shell'}"
     try:
         yield
@@ -226,6 +236,11 @@ def _read_by_spark(file: Path) -> Generator[None]:
             del os.environ[_SUBMIT_ARGUMENTS]
         else:
             os.environ[_SUBMIT_ARGUMENTS] = before
+
+
+def _names_a_file(arguments: str) -> bool:
+    words = shlex.split(arguments)
+    return any(word.partition("=")[0] == _PROPERTIES_FILE for word in words)
 
 
 def _has_jvm() -> bool:

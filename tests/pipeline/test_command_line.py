@@ -108,7 +108,9 @@ def test_a_snapshot_is_verified_without_a_target(tmp_path: Path) -> None:
     assert f"{file}, of wave 0, is not as it was written" in damaged.stdout
     file.unlink()
     assert f"{file}, of wave 0, is missing" in _kip30("verify", run).stdout
-    assert _kip30("verify", tmp_path).exit_code != Status.OK
+    nothing = _kip30("verify", tmp_path)
+    assert nothing.exit_code == Status.USAGE
+    assert f"{tmp_path} has no manifest.json: name the folder of a run" in nothing.stderr
 
 
 def test_the_status_of_a_run_is_shown(tmp_path: Path) -> None:

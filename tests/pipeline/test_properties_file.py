@@ -1,6 +1,7 @@
 """``--properties-file``: Spark reads it when it starts, and ``--conf`` wins over it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,25 @@ def test_spark_starts_with_the_settings_of_the_file(tmp_path: Path) -> None:
     arguments = of_java["sun.java.command"]
     assert "spark.kip30.both=of the pair" in arguments
     assert CANARY not in arguments, "other users see the arguments of a process"
+
+
+def test_a_second_file_in_the_environment_is_refused(tmp_path: Path) -> None:
+    """Spark reads the last one alone, and would leave out the one of the command line."""
+    file, out = tmp_path / "spark.conf", tmp_path / "run"
+    file.write_text("spark.master local[1]\n")
+    store = write_properties(tmp_path / "store.properties", {"plugin.backend": "embedded"})
+    words = ["snapshot", str(store), "--out", str(out), "--properties-file", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "kip30", "pipeline", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": f"--properties-file={file} pyspark-shell"},
+        timeout=60 * time_scale(),
+        check=False,
+    )
+    assert done.returncode == Status.USAGE, done.stderr
+    assert "PYSPARK_SUBMIT_ARGS names a --properties-file too" in done.stderr
+    assert not out.exists()
 
 
 def _timeouts(milliseconds: int) -> dict[str, str]:

@@ -63,11 +63,13 @@ def test_totals() -> None:
     assert (found.digest, found.next_wave, found.finished_spans) == (Digest(), 0, frozenset())
 
 
-def test_a_newer_format() -> None:
+@pytest.mark.parametrize("number", [FORMAT - 1, FORMAT + 1])
+def test_another_format(number: int) -> None:
     with pytest.raises(StoreError) as caught:
-        Manifest.of_json(json.dumps({"format": FORMAT + 1, "anything": 1}), "/r/manifest.json")
+        Manifest.of_json(json.dumps({"format": number, "anything": 1}), "/r/manifest.json")
     assert str(caught.value) == (
-        f"/r/manifest.json has the format {FORMAT + 1}: this kip30 reads format {FORMAT}"
+        f"/r/manifest.json has the format {number}: this kip30 reads format {FORMAT}; read it with"
+        " the kip30 that wrote it, or begin another run"
     )
 
 

@@ -371,8 +371,9 @@ def test_damaged_files(folder: Path, content: bytes | None, message: str) -> Non
 
 
 def test_no_manifest(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot read"):
-        read_manifest(tmp_path)
+    for folder in (tmp_path, tmp_path / "nothing"):
+        with pytest.raises(UsageError, match=r"has no manifest\.json: name the folder of a run"):
+            read_manifest(folder)
     (tmp_path / MANIFEST_NAME).write_bytes(b"\xff")
     with pytest.raises(StoreError, match="cannot read"):
         read_manifest(tmp_path)
