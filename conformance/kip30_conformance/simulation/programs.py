@@ -161,6 +161,15 @@ class ClientProgram:
         """Close the locator."""
         self._locator.close()
 
+    def vanish(self) -> None:
+        """Leave nothing to a finalizer, as a process that is killed does.
+
+        The finalizer of the locator refers to the callbacks, and so to the whole run, for ever.
+        """
+        finalizer = vars(self._locator)["_drop"]
+        if finalizer is not None:
+            finalizer.detach()
+
     def _main(self) -> None:
         backend = self._insist(lambda: self._locator.startup(self._properties)).backend
         assert isinstance(backend, SimulatedBackend)

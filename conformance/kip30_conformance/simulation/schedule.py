@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from typing_extensions import override
@@ -75,7 +76,8 @@ class Schedule:
         self.changed_at: defaultdict[Table, float] = defaultdict(float)
         self.is_healed = False
         self.calm_since = 0.0
-        self._lives = [0] * len(plan.rates)
+        # All programs that there were, by number.
+        self._lives: list[list[ClientProgram]] = [[] for _ in plan.rates]
         self._programs: list[ClientProgram] = []
         self._service = ModelService(self.store, self.network)
         self._faults = self._new_faults()
@@ -116,7 +118,7 @@ class Schedule:
         """Run it to its end, or to the first failure."""
         service = offered(_STORE, self._service)
         stand_ins = installed(self.simulation, self.prefixes)
-        with _silent(), stand_ins, service, _reported(self):
+        with self._vanishing(), _silent(), stand_ins, service, _reported(self):
             try:
                 self._begin()
                 self._run_until(self.plan.fault_seconds)
@@ -129,6 +131,14 @@ class Schedule:
         return self.failures
 
     # -- the course of a run
+
+    @contextmanager
+    def _vanishing(self) -> Generator[None]:
+        try:
+            yield
+        finally:
+            for program in chain.from_iterable(self._lives):
+                program.vanish()
 
     def _begin(self) -> None:
         self._observe_store()
@@ -157,11 +167,11 @@ class Schedule:
 
     def _started(self, number: int) -> ClientProgram:
         """Return a new process in the place of *number*."""
-        self._lives[number] += 1
-        name = f"p{number}.{self._lives[number]}"
+        name = f"p{number}.{len(self._lives[number]) + 1}"
         pid = _FIRST_PID + self.simulation.next_number()
         process = SimulatedProcess(self.simulation, name, rate=self.plan.rates[number], pid=pid)
         program = ClientProgram(process, number, self._properties(), self._heard, self.history)
+        self._lives[number].append(program)
         if self.plan.has_locks:
             program.share_lock()
         if self.plan.has_items:

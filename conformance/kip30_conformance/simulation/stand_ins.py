@@ -6,6 +6,7 @@ and takes them out again, so nothing in the product changes.
 """
 
 import asyncio.selector_events
+import atexit
 import concurrent.futures._base
 import concurrent.futures.thread
 import gc
@@ -144,7 +145,7 @@ def _clock_gettime_ns(clock_id: int) -> int:
 
 
 def _do_nothing(*_given: object, **_named: object) -> None:
-    """Register no function for the end of the interpreter: it would keep a pool for ever."""
+    """Register no function for the end of the interpreter: it would keep a run for ever."""
 
 
 def _draw(name: str) -> Callable[..., Any]:
@@ -196,6 +197,7 @@ def _stand_ins() -> list[tuple[ModuleType, _Module]]:
     return [
         (threading, _threading()),
         (time, _time()),
+        (atexit, _Module(atexit, register=_do_nothing, unregister=_do_nothing)),
         (random, _Module(random, **{name: _draw(name) for name in draws})),
         (os, _Module(os, urandom=_random_bytes, getpid=_pid)),
         (secrets, _Module(secrets, token_bytes=_random_bytes, token_hex=_random_hex)),

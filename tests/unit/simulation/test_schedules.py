@@ -8,6 +8,7 @@ import threading
 from itertools import count
 from pathlib import Path
 from statistics import median
+from weakref import ref
 
 import psutil
 import pytest
@@ -161,8 +162,12 @@ def test_a_run_leaves_nothing() -> None:
     process = psutil.Process()
     run(expand(1))
     before = threading.active_count(), process.num_fds()
-    run(expand(2))
+    schedule = Schedule(expand(2))
+    schedule.run()
+    found = ref(schedule)
+    del schedule
     gc.collect()
+    assert found() is None
     assert (threading.active_count(), process.num_fds()) == before
 
 
