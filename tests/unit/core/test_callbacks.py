@@ -12,6 +12,8 @@ from kip30.runtime.dispatcher import Dispatcher
 from kip30.runtime.future_callbacks import Callbacks
 from kip30_conformance.polling import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 PATIENCE = 10.0
 
 
@@ -86,6 +88,7 @@ def _all_of(seen: list[int]) -> bool:
     return sorted(seen) == list(range(5))
 
 
+@pytest.mark.real_time("an event loop waits in the selector of the system")
 def test_it_can_be_awaited(future: Handed[int]) -> None:
     async def main() -> int:
         asyncio.get_running_loop().call_soon(future.set_result, 7)

@@ -11,6 +11,8 @@ from kip30_conformance.polling import eventually, throughout, time_scale
 from .conftest import OpenClient
 from .trouble import faults, has_arrived
 
+pytestmark = pytest.mark.virtual_time
+
 LINE = line_group("s")
 
 

@@ -8,6 +8,8 @@ import pytest
 from kip30.driver.kit.lifecycle import CloseOnce, on_thread_of
 from kip30_conformance.polling import time_scale
 
+pytestmark = pytest.mark.virtual_time
+
 SOON = 10
 OWN = "own"
 

@@ -11,6 +11,8 @@ from kip30.driver.records import Delta, Entry, Kind, Snapshot, Target, Version
 from kip30.runtime.key_set_changes import KeySetChange, KeySets
 from kip30.runtime.subscriptions import Deltas, Feed, Subscriptions
 
+pytestmark = pytest.mark.virtual_time
+
 
 def entry(number: int) -> Entry:
     return Entry(Version(number), str(number), b"1")

@@ -9,6 +9,8 @@ from kip30.driver.clock import ManualClock, SystemClock
 from kip30.runtime.dispatcher import STORE_WORKERS, Delivery, Dispatcher, Task
 from kip30_conformance.polling import eventually
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 def dispatcher() -> Iterator[Dispatcher]:

@@ -11,6 +11,8 @@ from kip30_conformance.polling import eventually
 
 from .conftest import OpenClient
 
+pytestmark = pytest.mark.virtual_time
+
 
 def make(client: PluginLocator, broker_id: int, calls: list[str]) -> LeaderElectorAdapter:
     return LeaderElectorAdapter(

@@ -2,12 +2,16 @@
 
 from concurrent.futures import Future
 
+import pytest
+
 from kip30 import Leadership, Version
 from kip30.driver.clock import ManualClock
 from kip30.driver.lease import Lease
 from kip30.driver.records import Claim, Entry
 from kip30.kafka_elector import NOBODY, _Callbacks
 from kip30.runtime.term_work import WorkInProgress
+
+pytestmark = pytest.mark.virtual_time
 
 
 def test_a_broker_that_was_overtaken_resigns_without_other_news() -> None:

@@ -20,6 +20,8 @@ from tests.unit.threads import no_threads
 from .conftest import OpenClient
 from .trouble import faults
 
+pytestmark = pytest.mark.virtual_time
+
 
 def test_a_blocked_callback_starves_no_other(client: PluginLocator) -> None:
     storage = client.storage()
@@ -178,6 +180,7 @@ def _await_last(seen: Sequence[KeySetChange], keys: set[str]) -> None:
     eventually(lambda: seen and seen[-1].keys == keys)
 
 
+@pytest.mark.real_time("a process is forked")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_can_close_what_it_inherited_at_once(client: PluginLocator) -> None:
     election = client.leader_election("s")

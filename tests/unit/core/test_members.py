@@ -12,6 +12,8 @@ from kip30 import JSON, STR, Members
 from kip30.driver.records import Entry, Snapshot, Version
 from kip30.runtime.group_views import Changes, GroupViews
 
+pytestmark = pytest.mark.virtual_time
+
 VIEW = Members(
     {"a": 1, "b": 2}, 7, frozenset({"c"}), incarnations={"a": Version(3), "c": Version(4)}
 )

@@ -11,6 +11,8 @@ from kip30.driver.kit.timer import Timer
 from kip30_conformance.polling import eventually, time_scale
 from tests.unit.threads import no_threads
 
+pytestmark = pytest.mark.virtual_time
+
 LONG = 3600.0
 
 

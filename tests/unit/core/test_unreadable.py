@@ -19,6 +19,8 @@ from kip30_conformance.polling import eventually
 
 from .conftest import OpenClient
 
+pytestmark = pytest.mark.virtual_time
+
 NAMESPACE, VALUE = Target(Kind.NAMESPACE, "ns"), Target(Kind.VALUE, "ns", "a")
 GROUP, MEMBER = Target(Kind.GROUP, "g"), Target(Kind.MEMBER, "g", "a")
 DAMAGED = {"a": "damaged"}

@@ -21,6 +21,8 @@ from kip30_conformance.polling import eventually, throughout
 
 from .conftest import OpenClient
 
+pytestmark = pytest.mark.virtual_time
+
 _LEASE = Lease(ManualClock(), sent_at=0, timeout_seconds=10, margin_seconds=1)
 _MINE = Claim("a", Entry(Version(3), "mine", b""), _LEASE, 5)
 

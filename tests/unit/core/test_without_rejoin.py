@@ -28,6 +28,8 @@ from .conftest import OpenClient
 from .loops import faults_of, properties
 from .trouble import faults, has_arrived
 
+pytestmark = pytest.mark.virtual_time
+
 ROUNDS = 20
 PATIENCE = 10
 
@@ -231,6 +233,7 @@ def test_a_callback_may_call_anything(open_client: OpenClient) -> None:
     assert done.wait(PATIENCE * time_scale())
 
 
+@pytest.mark.real_time("an event loop waits in the selector of the system")
 def test_asyncio(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.AsyncPluginLocator(properties(tmp_path)) as locator:
