@@ -395,11 +395,14 @@ class Campaign:
         for candidacy in list(self._candidacies.values()):
             if self._one_leads():
                 break
-            if candidacy.leadership is not None or self._surplus:
+            # Under the lock, because the other task may just end a term: that changes the nonce,
+            # which must not change while a claim is in flight.
+            with self._lock:
+                term, surplus = candidacy.leadership, list(self._surplus)
+            if term is not None or surplus:
                 # A term has become invalid since this step began. End it and give its claim back
-                # first: this changes the nonce, which must not change while a claim is in flight.
-                # A claim that is still held is given back when the work under its term lets go.
-                if candidacy.leadership is not None or not all(map(self._is_held, self._surplus)):
+                # first. One that is still held is given back when the work under it lets go.
+                if term is not None or not all(map(self._is_held, surplus)):
                     self._terms.wake()
                 break
             if self._yields(candidacy):

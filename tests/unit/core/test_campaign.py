@@ -18,6 +18,7 @@ from kip30 import (
     SessionLost,
 )
 from kip30.driver.clock import ManualClock
+from kip30.driver.records import new_nonce
 from kip30.runtime import campaign
 from kip30.runtime.candidacy import Candidacy
 from kip30_conformance.driver_faults import DriverFault, Effect
@@ -226,6 +227,29 @@ def test_a_lost_session_ends_the_term_and_begins_another(client: PluginLocator) 
     eventually(lambda: ("elected", 2) in terms)
     assert sorted(terms) == [("elected", 1), ("elected", 2), ("lost", 1)]
     eventually(lambda: len(losses) == 1)
+
+
+def test_no_claim_is_sent_while_a_term_is_being_ended(
+    client: PluginLocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have the nonce of that term, and the release of that would end the next one too."""
+    election = client.leader_election("s")
+    election.nominate("a", "x")
+    first = election.leadership("a")
+    assert first is not None
+
+    def slowly() -> str:
+        monkeypatch.undo()
+        election._campaign._task.wake()
+        time.sleep(1)  # by the virtual clock: the task comes as far as it can
+        return new_nonce()
+
+    monkeypatch.setattr(campaign, "new_nonce", slowly)
+    faults(client).expire_session()
+    assert first.lost.wait(PATIENCE)
+    second = election.wait_elected("a", PATIENCE)
+    assert second is not None
+    assert second.claim.entry.nonce != first.claim.entry.nonce
 
 
 def test_a_long_callback_holds_up_neither_the_lease_nor_the_other_callback(
