@@ -143,7 +143,12 @@ class MembershipDriver(ABC):
 
     @abstractmethod
     def release(self, group: str, claim: Claim) -> Future[None]:
-        """Give the id up if the claim still holds it. If it does not, that is no error."""
+        """Give the id up if the claim still holds it. If it does not, that is no error.
+
+        The version of the claim decides, and not its nonce: the record may be a later one of the
+        same claim, from a `replace` whose answer was lost. It is removed as well, because the core
+        knows no other claim to release it by.
+        """
 
     def release_many(self, group: str, claims: Sequence[Claim]) -> list[Future[None]]:
         """Release each of *claims* on its own, in as few round trips as the store allows."""
@@ -170,7 +175,10 @@ class ElectionDriver(ABC):
 
     @abstractmethod
     def release(self, service: str, claim: Claim) -> Future[None]:
-        """Give the service up if the claim still holds it. If it does not, that is no error."""
+        """Give the service up if the claim still holds it. If it does not, that is no error.
+
+        The version of the claim decides, which is the epoch.
+        """
 
 
 class StorageDriver(ABC):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import Any
 
 from kip30.driver import Context
 from kip30.driver.records import Claim, Condition, Held, Version, Write, new_nonce
@@ -41,6 +42,23 @@ class ManyShareANonce(EmbeddedBackend):
     def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
         super().__init__(context, settings)
         mutate(self.storage, "write_many", _write_all)
+
+
+class ReleasesByNonce(EmbeddedBackend):
+    """Keeps a member whose record was replaced after the claim that is released."""
+
+    def __init__(self, context: Context, settings: EmbeddedSettings) -> None:
+        super().__init__(context, settings)
+        mutate(self.membership, "_release", _release_by_nonce)
+
+
+def _release_by_nonce(
+    release: Callable[[str, Claim, Any], None], group: str, claim: Claim, tx: Any
+) -> None:
+    place = group.encode(), claim.name.encode(), claim.entry.nonce
+    found = tx.execute("SELECT 1 FROM member WHERE scope = ? AND id = ? AND nonce = ?", place)
+    if found.fetchone() is not None:
+        release(group, claim, tx)
 
 
 def _claim_otherwise(

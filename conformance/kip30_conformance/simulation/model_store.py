@@ -212,9 +212,9 @@ class ModelStore:
         return ModelGrant(entry, self.revision)
 
     def release(self, table: Table, name: str, held: Entry) -> None:
-        """Remove the record *held*, unless it is another one."""
+        """Remove the record *held*, or what has replaced it, unless it is of another claim."""
         row = self._rows(table).get(name)
-        if row is not None and row.entry.nonce == held.nonce:
+        if row is not None and row.entry.version == held.version:
             self._remove(table, name)
 
     def delete(self, table: Table, name: str) -> None:

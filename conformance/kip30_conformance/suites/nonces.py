@@ -121,6 +121,21 @@ class NonceTests(Suite):
         _RELEASES[release](second.membership, present)
         assert _shown(other, Target(Kind.GROUP, "g")).entries == {"kept": kept.entry}
 
+    @pytest.mark.parametrize("release", _RELEASES)
+    def test_M62_release_of_a_replaced_record(self, open_client: OpenClient, release: str) -> None:
+        """A claim is released together with the record that has replaced its own.
+
+        If the answer to `replace` is lost, the claim from before is all that the core has.
+        """
+        first, other = open_client().backend, open_client().backend
+        claim = first.membership.claim("g", "m", new_nonce(), b"old").result()
+        kept = first.membership.claim("g", "kept", new_nonce(), b"").result()
+        first.membership.replace("g", claim, new_nonce(), b"new").result()
+        _RELEASES[release](first.membership, claim)
+        assert _shown(other, Target(Kind.GROUP, "g")).entries == {"kept": kept.entry}
+        next_claim = other.membership.claim("g", "m", new_nonce(), b"").result()
+        assert next_claim.entry.version > claim.entry.version
+
     @pytest.mark.fault
     @pytest.mark.parametrize("kind", [Kind.GROUP, Kind.SERVICE])
     def test_M61_claim_again_after_the_lease(

@@ -58,7 +58,7 @@ class Sessions:
     def holds(self, target: Target, claim: Claim) -> bool:
         """Return whether the store still has what *claim* put there."""
         record = self._memory.table(target).get(claim.name)
-        return record is not None and record.entry.nonce == claim.entry.nonce
+        return record is not None and record.entry.version == claim.entry.version
 
     def release(self, target: Target, claim: Claim) -> Future[None]:
         """Remove what *claim* put there, unless it is gone or another one's."""
