@@ -39,7 +39,7 @@ from kip30_conformance.suites.run_command import RunnerTests
 from kip30_conformance.suites.scanning import ScanningTests
 from tests.gate.sizes import others_large
 
-pytestmark = [pytest.mark.virtual_time]
+pytestmark = [pytest.mark.virtual_time(always=True)]
 
 _UNFIT_SUITES = {
     CommitFaultTests,

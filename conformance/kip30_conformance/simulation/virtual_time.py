@@ -29,7 +29,7 @@ _VARIABLE = "KIP30_VIRTUAL_TIME"
 _CHOICES = _MARKED, _ALL, _NONE = "marked", "all", "none"
 
 _MARKERS = (
-    "virtual_time: runs on simulated threads and under a virtual clock",
+    "virtual_time(always=False): runs on simulated threads and under a virtual clock",
     "real_time(reason): does not, although its module or --virtual-time=all says so",
 )
 
@@ -114,10 +114,16 @@ class VirtualTime:
             )
 
     def _is_virtual(self, item: pytest.Item) -> bool:
-        """Return whether *item* runs in virtual time."""
-        if self._choice == _NONE or item.get_closest_marker("real_time"):
+        """Return whether *item* runs in virtual time.
+
+        What is marked *always* does so with ``none`` too: it tests what only a simulation has.
+        """
+        if item.get_closest_marker("real_time"):
             return False
-        return self._choice == _ALL or item.get_closest_marker("virtual_time") is not None
+        marker = item.get_closest_marker("virtual_time")
+        if self._choice == _NONE:
+            return marker is not None and bool(marker.kwargs.get("always"))
+        return self._choice == _ALL or marker is not None
 
     def _count(self, simulation: Simulation, processor: float) -> None:
         before = self._totals

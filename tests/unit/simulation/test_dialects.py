@@ -16,7 +16,7 @@ from kip30_conformance.simulation.network import Network, NetworkConditions
 from kip30_conformance.simulation.present import simulation
 from kip30_conformance.simulation.simulated_peer import SimulatedPeer
 
-pytestmark = [pytest.mark.virtual_time]
+pytestmark = [pytest.mark.virtual_time(always=True)]
 
 SESSION: dict[str, Written] = {"plugin.session.timeout.ms": 2000}
 _PROPERTIES: dict[str, Written] = {

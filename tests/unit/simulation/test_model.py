@@ -15,7 +15,7 @@ from kip30_conformance.simulation.network import Network, NetworkConditions
 from kip30_conformance.simulation.present import simulation
 from kip30_conformance.simulation.simulated_peer import SimulatedPeer
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = pytest.mark.virtual_time(always=True)
 
 PROPERTIES: dict[str, Written] = {
     "plugin.locator.classname": f"{ModelBackend.__module__}:{ModelBackend.__qualname__}",

@@ -18,7 +18,7 @@ from kip30_conformance.simulation.present import simulation
 from kip30_conformance.simulation.simulated_backend import SimulatedBackend
 from kip30_conformance.simulation.unreliable import named, unreliable
 
-pytestmark = pytest.mark.virtual_time
+pytestmark = pytest.mark.virtual_time(always=True)
 
 PROPERTIES: dict[str, Written] = {
     "plugin.model.store": "inner",

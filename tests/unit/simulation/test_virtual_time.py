@@ -13,16 +13,29 @@ from kip30_conformance.simulation import virtual_time
 ROOT = Path(__file__).parents[3]
 CORE = "tests/unit/core"
 FILES = (
+    "test_callbacks.py",
     "test_campaign.py",
+    "test_candidate_line.py",
+    "test_closing.py",
+    "test_deltas.py",
+    "test_dispatcher.py",
     "test_group_close.py",
+    "test_kafka_elector.py",
+    "test_kafka_elector_callbacks.py",
     "test_lease.py",
+    "test_lifecycle.py",
     "test_lost_answers.py",
     "test_lost_callbacks.py",
     "test_lost_terms.py",
     "test_member_lifecycle.py",
     "test_member_phases.py",
+    "test_members.py",
     "test_own_record_watch.py",
     "test_rejoin.py",
+    "test_timer.py",
+    "test_unreadable.py",
+    "test_vacancies.py",
+    "test_without_rejoin.py",
 )
 """Those of the core that run in virtual time."""
 
@@ -177,6 +190,8 @@ def test_marked(): print("marked", is_virtual())
 @pytest.mark.real_time("the reason")
 def test_real(): print("real", is_virtual())
 def test_other(): print("other", is_virtual())
+@pytest.mark.virtual_time(always=True)
+def test_always(): print("always", is_virtual())
 """
 
 
@@ -184,9 +199,9 @@ def test_other(): print("other", is_virtual())
 @pytest.mark.parametrize(
     ("words", "environment", "virtual"),
     [
-        ([], "marked", {"marked"}),
-        (["--virtual-time=all"], "none", {"marked", "other"}),
-        ([], "none", set()),
+        ([], "marked", {"marked", "always"}),
+        (["--virtual-time=all"], "none", {"marked", "other", "always"}),
+        ([], "none", {"always"}),
     ],
 )
 def test_what_runs_in_virtual_time_can_be_chosen(
@@ -197,7 +212,7 @@ def test_what_runs_in_virtual_time_can_be_chosen(
         folder, "-s", *words, KIP30_VIRTUAL_TIME=environment, KIP30_TIME_SCALE="3"
     )
     assert status == 0, printed
-    names = {"marked", "real", "other"}
+    names = {"marked", "real", "other", "always"}
     assert {name for name in names if f"{name} (True, 1.0)" in printed} == virtual
     assert {name for name in names if f"{name} (False, 3.0)" in printed} == names - virtual
 
