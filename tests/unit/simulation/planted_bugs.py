@@ -348,6 +348,13 @@ BUGS: Mapping[str, tuple[Any, str, Wrong]] = {
 """By what is wrong: the class or module, the attribute, and what makes it wrong."""
 
 
+def is_of_coordinator(bug: str) -> bool:
+    """Return whether *bug* is in the part that divides items."""
+    place = BUGS[bug][0]
+    module = place.__module__ if isinstance(place, type) else place.__name__
+    return module.startswith("kip30.coordinator")
+
+
 @contextmanager
 def planted(name: str) -> Generator[None]:
     """Run the core with the bug *name* in the block."""

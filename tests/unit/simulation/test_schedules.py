@@ -19,7 +19,7 @@ from kip30_conformance.simulation.schedule import Schedule, run
 from kip30_conformance.simulation.shrinking import shrink, smallest
 from tests.gate.sizes import others_large
 
-from .planted_bugs import BUGS, planted
+from .planted_bugs import BUGS, is_of_coordinator, planted
 
 pytestmark = pytest.mark.medium
 
@@ -80,9 +80,13 @@ def _expect_kept(first: int, number: int = SEEDS_OF_A_TEST) -> None:
 
 
 def _first_broken(bug: str, seed: int) -> tuple[int, RunPlan, str]:
-    """Return how many runs it took to find *bug*, the plan, and the promise that it breaks."""
-    for runs in count(1):
-        plan = expand(seed + runs - 1)
+    """Return how many runs it took to find *bug*, the plan, and the promise that it breaks.
+
+    A bug of the coordinator is looked for in runs that divide items.
+    """
+    with_items = is_of_coordinator(bug)
+    plans = (plan for plan in map(expand, count(seed)) if plan.has_items or not with_items)
+    for runs, plan in enumerate(plans, 1):
         with planted(bug):
             failures = run(plan)
         if failures:
