@@ -195,7 +195,7 @@ def test_the_files_of_a_feed_are_a_stream(
     rows = sorted(streamed(), key=lambda row: int(row.number))[len(VALUES) :]
     found = {row.key: row.value for row in rows}
     assert found == {"n0/k000": b"changed", "n1/k001": None}
-    with pytest.raises(StoreError):
+    with pytest.raises(UsageError, match="has no manifest"):
         dataframes.changes(spark, tmp_path)
 
 

@@ -149,7 +149,7 @@ READING: dict[str, Mutant] = {
         ("feed_journal.py", 'if checksum(data) != file.stem.partition("-")[2]:', "if not data:"),
     ),
     "P38-newer-manifests-are-read": mutant(
-        "tests/unit/pipeline/test_manifest.py::test_a_newer_format",
+        "tests/unit/pipeline/test_manifest.py::test_another_format",
         ("manifest.py", "if number == FORMAT:", "if number >= FORMAT:"),
     ),
     "P38-a-snapshot-that-is-not-done-is-read": mutant(

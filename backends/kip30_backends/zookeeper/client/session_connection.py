@@ -46,6 +46,7 @@ _PING_INTERVAL_PER_TICK = 0.52
 _TICK_PER_TIMEOUT = 0.5
 _THREAD = "kip30-zookeeper-mode"
 _LOGIN_PAUSE = 0.5
+_END_SECONDS = 1.0
 _ALONE = "standalone"
 _FOLLOWING = {"follower", "observer"}
 
@@ -228,9 +229,10 @@ class SessionConnection:
         with suppress(Exception):
             self._connection.connection_stopped.set()
             self._connection.close()
-        # A name server may keep one of them for longer, and nothing can end that.
-        for thread in list(self._asking):
-            thread.join(self._patience_seconds)
+        # They have ended or are about to, but for one that a name server keeps: nothing ends that.
+        until = time.monotonic() + _END_SECONDS
+        for thread in self._asking:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _attempt(self, host: str, address: str, port: int, retry: Any) -> object:
         """Connect and serve the connection until it breaks; kazoo calls this repeatedly."""
