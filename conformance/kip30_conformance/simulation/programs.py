@@ -114,8 +114,9 @@ class ClientProgram:
 
     @property
     def is_done(self) -> bool:
-        """Return whether it led and held the lock after the faults."""
-        return self.has_led and all(lock.has_held for lock in self.locks)
+        """Return whether it led, held the lock and has a share after the faults."""
+        has_share = self.items is None or self.items.is_stable
+        return self.has_led and has_share and all(lock.has_held for lock in self.locks)
 
     def backend(self) -> SimulatedBackend | None:
         """Return its client, once that was opened."""
