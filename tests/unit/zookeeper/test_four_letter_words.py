@@ -39,7 +39,7 @@ def test_close_does_not_wait_for_an_answer_that_never_comes(
 
 def test_a_request_that_is_cut_has_no_answer(silent: socket.socket) -> None:
     words, answers = FourLetterWords(lambda: _connection(silent)), []
-    asking = threading.Thread(target=lambda: answers.append(words.pairs(b"srvr", ": ")))
+    asking = threading.Thread(target=lambda: answers.append(words.status()))
     asking.start()
     taken, _ = silent.accept()
     with taken:
@@ -52,7 +52,7 @@ def test_a_request_that_is_cut_has_no_answer(silent: socket.socket) -> None:
 def test_no_request_is_sent_after_the_cut(silent: socket.socket) -> None:
     words = FourLetterWords(lambda: _connection(silent))
     words.cut()
-    assert words.pairs(b"srvr", ": ") == {}
+    assert words.status() == {}
     silent.settimeout(0)
     with pytest.raises(BlockingIOError):
         silent.accept()
@@ -61,7 +61,7 @@ def test_no_request_is_sent_after_the_cut(silent: socket.socket) -> None:
 def test_a_forked_child_keeps_no_connection_of_its_parent(silent: socket.socket) -> None:
     """Otherwise a server would not see the connection end while the child lives."""
     words, opened = FourLetterWords(lambda: opened), _connection(silent)
-    asking = threading.Thread(target=words.pairs, args=(b"srvr", ": "))
+    asking = threading.Thread(target=words.status)
     asking.start()
     eventually(lambda: bool(words._open))
     child = os.fork()

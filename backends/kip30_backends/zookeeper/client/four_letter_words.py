@@ -21,14 +21,13 @@ class FourLetterWords:
         self._open: set[socket.socket] = set()
         self._is_cut = False
 
-    def pairs(self, word: bytes, between: str) -> dict[str, str]:
-        """Return the lines of the answer to *word*, split at *between*; none without an answer."""
-        try:
-            lines = self._answer(word).splitlines()
-        except OSError:
-            return {}
-        pairs = (line.partition(between) for line in lines)
-        return {key: value for key, found, value in pairs if found}
+    def status(self) -> dict[str, str]:
+        """Return what the server says of itself, line by line; nothing without an answer."""
+        return self._pairs(b"srvr", ": ")
+
+    def configuration(self) -> dict[str, str]:
+        """Return the server's configuration; nothing without an answer."""
+        return self._pairs(b"conf", "=")
 
     def cut(self) -> None:
         """End the requests under way, which get no answer; none is sent afterwards."""
@@ -41,6 +40,15 @@ class FourLetterWords:
         """In a forked child: close its ends of the connections, which stay open for the parent."""
         for sock in self._open:
             sock.close()
+
+    def _pairs(self, word: bytes, between: str) -> dict[str, str]:
+        """Return the lines of the answer to *word*, split at *between*."""
+        try:
+            lines = self._answer(word).splitlines()
+        except OSError:
+            return {}
+        pairs = (line.partition(between) for line in lines)
+        return {key: value for key, found, value in pairs if found}
 
     def _answer(self, word: bytes) -> str:
         self._require_uncut()

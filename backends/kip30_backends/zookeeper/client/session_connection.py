@@ -191,7 +191,7 @@ class SessionConnection:
     def status(self) -> dict[str, str]:
         """Return the server's description of itself, line by line; nothing if it gives none."""
         words = self._words
-        return words.pairs(b"srvr", ": ") if words else {}
+        return words.status() if words else {}
 
     def end(self) -> bool:
         """Request the end of the session, and return whether there is a connection for that."""
@@ -336,7 +336,7 @@ class SessionConnection:
 
     def _ask_tick(self, words: FourLetterWords) -> None:
         """Ask for the servers' tick, which all of them have in common; few are allowed to tell."""
-        tick = words.pairs(b"conf", "=").get("tickTime", "")
+        tick = words.configuration().get("tickTime", "")
         if tick.isdecimal() and int(tick) > 0:
             self._tick_seconds = int(tick) / 1000
 
@@ -377,7 +377,7 @@ class SessionConnection:
         One address for several servers may be that of a load balancer, and another server may
         answer than the session's, which may be the leader.
         """
-        mode = words.pairs(b"srvr", ": ").get("Mode")
+        mode = words.status().get("Mode")
         transport.follows = mode == _ALONE or (mode in _FOLLOWING and self._has_addresses())
 
     def _has_addresses(self) -> bool:
