@@ -239,7 +239,10 @@ def _read_by_spark(file: Path) -> Generator[None]:
 
 
 def _names_a_file(arguments: str) -> bool:
-    words = shlex.split(arguments)
+    try:
+        words = shlex.split(arguments)
+    except ValueError as error:
+        raise UsageError(f"{_SUBMIT_ARGUMENTS} is not written as a shell does: {error}") from error
     return any(word.partition("=")[0] == _PROPERTIES_FILE for word in words)
 
 

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kip30.cli._exit_codes import Status
 from kip30_conformance.polling import time_scale
 
@@ -66,7 +68,16 @@ def test_spark_starts_with_the_settings_of_the_file(tmp_path: Path) -> None:
     assert CANARY not in arguments, "other users see the arguments of a process"
 
 
-def test_a_second_file_in_the_environment_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("--properties-file={file} pyspark-shell", "names a --properties-file too"),
+        ("--conf 'spark.x=1", "is not written as a shell does: No closing quotation"),
+    ],
+)
+def test_a_second_file_in_the_environment_is_refused(
+    tmp_path: Path, arguments: str, told: str
+) -> None:
     """Spark reads the last one alone, and would leave out the one of the command line."""
     file, out = tmp_path / "spark.conf", tmp_path / "run"
     file.write_text("spark.master local[1]\n")
@@ -76,12 +87,12 @@ def test_a_second_file_in_the_environment_is_refused(tmp_path: Path) -> None:
         [sys.executable, "-m", "kip30", "pipeline", *words],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYSPARK_SUBMIT_ARGS": f"--properties-file={file} pyspark-shell"},
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": arguments.format(file=file)},
         timeout=60 * time_scale(),
         check=False,
     )
     assert done.returncode == Status.USAGE, done.stderr
-    assert "PYSPARK_SUBMIT_ARGS names a --properties-file too" in done.stderr
+    assert f"PYSPARK_SUBMIT_ARGS {told}" in done.stderr
     assert not out.exists()
 
 
