@@ -84,37 +84,44 @@ def contents(config: Path, keys: list[str]) -> dict[str, bytes]:
 
 
 @contextmanager
+def taking_turns(workers: int, turn_of: Callable[[int, int], object]) -> Iterator[None]:
+    """Let each of *workers* threads take one turn after the other until the block ends.
+
+    *turn_of* is called with the numbers of a worker and of its turn. When the block begins each
+    worker has had a turn.
+    """
+    over = threading.Event()
+    begun = threading.Barrier(workers + 1)
+
+    def work(worker: int) -> None:
+        for turn in itertools.count():
+            turn_of(worker, turn)
+            if turn == 0:
+                begun.wait()
+            if over.wait(0.02):
+                return
+
+    threads = [threading.Thread(target=work, args=[one]) for one in range(workers)]
+    for thread in threads:
+        thread.start()
+    begun.wait(60 * time_scale())
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+@contextmanager
 def writing(
     config: Path, writers: int, turn_of: Callable[[Storage[bytes], int, int], object]
 ) -> Iterator[None]:
-    """Have each of so many *writers* take one turn after the other until the block ends.
-
-    *turn_of* writes; it is given the numbers of a writer and of its turn. When the block begins
-    each writer has had a turn.
-    """
-    over = threading.Event()
-    begun = threading.Barrier(writers + 1)
+    """Write to the store of *config* until the block ends: *turn_of* does in each turn."""
     with PluginLocator().startup(config) as locator:
         storage = locator.storage(BYTES)
-
-        def write(writer: int) -> None:
-            for turn in itertools.count():
-                turn_of(storage, writer, turn)
-                if turn == 0:
-                    begun.wait()
-                if over.wait(0.02):
-                    return
-
-        threads = [threading.Thread(target=write, args=[one]) for one in range(writers)]
-        for thread in threads:
-            thread.start()
-        begun.wait(60 * time_scale())
-        try:
+        with taking_turns(writers, lambda writer, turn: turn_of(storage, writer, turn)):
             yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join()
 
 
 @contextmanager

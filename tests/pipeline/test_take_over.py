@@ -1,9 +1,6 @@
 """The commands of docs/howto/take-over-kafka.md, word for word, while other programs write."""
 
-import itertools
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,9 +11,12 @@ from tests.unit.consul.admin import Admin
 
 from .howto import PAGES, call, commands, running
 from .kafka_broker import Broker, broker_on
-from .stores import Stores, contents, stores_in
+from .stores import Stores, contents, stores_in, taking_turns
 
 PAGE = PAGES / "take-over-kafka.md"
+_LEFT = ("orders", "created", "before-the-feed")
+"""The topics that are there in the end."""
+
 pytestmark = [pytest.mark.large, pytest.mark.timeout(900)]
 
 
@@ -59,9 +59,6 @@ def test_a_kafka_is_followed_until_the_cut_over(broker: Broker, tmp_path: Path) 
     assert b"90000" in _value(new, "kafka/topics/created")
 
 
-_LEFT = ("orders", "created", "before-the-feed")
-
-
 def test_a_prefix_of_consul_is_followed_until_the_cut_over(stores: Stores, tmp_path: Path) -> None:
     stores.config("consul", "x").rename(tmp_path / "consul.properties")
     admin = Admin(stores.ensemble("consul").nodes[0].port)
@@ -69,10 +66,10 @@ def test_a_prefix_of_consul_is_followed_until_the_cut_over(stores: Stores, tmp_p
     for number in range(200):
         admin.put(f"shop/prices/{number:03}", b"%d" % number)
     migrate, feed, feed_once, diff = commands(PAGE)[7:]
-    with _writing(admin):
+    with taking_turns(1, lambda _, turn: _change(admin, turn)):
         call(tmp_path, migrate)
         with running(tmp_path, feed):
-            Admin(admin.port).put("shop/mark", b"here")
+            admin.put("shop/mark", b"here")
             _await(lambda: _value(new, "shop/mark") == b"here", "the mark")
     call(tmp_path, feed_once)
     call(tmp_path, diff)
@@ -82,27 +79,12 @@ def test_a_prefix_of_consul_is_followed_until_the_cut_over(stores: Stores, tmp_p
     }
 
 
-@contextmanager
-def _writing(admin: Admin) -> Iterator[None]:
-    """Change, create and delete keys until the block ends."""
-    over = threading.Event()
-
-    def write() -> None:
-        for turn in itertools.count():
-            admin.put(f"shop/prices/{turn % 100:03}", b"turn %d" % turn)
-            admin.put(f"shop/new/{turn % 7}", b"%d" % turn)
-            if turn % 3 == 0:
-                admin.delete(f"shop/new/{turn % 5}")
-            if over.wait(0.02):
-                return
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+def _change(admin: Admin, turn: int) -> None:
+    """Change, create and delete keys."""
+    admin.put(f"shop/prices/{turn % 100:03}", b"turn %d" % turn)
+    admin.put(f"shop/new/{turn % 7}", b"%d" % turn)
+    if turn % 3 == 0:
+        admin.delete(f"shop/new/{turn % 5}")
 
 
 def _await(condition: Callable[[], bool], what: str) -> None:
