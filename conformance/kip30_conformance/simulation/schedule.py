@@ -134,6 +134,7 @@ class Schedule:
 
     @contextmanager
     def _vanishing(self) -> Generator[None]:
+        """Let nothing of the programs stay, dead or alive, once the block has ended."""
         try:
             yield
         finally:
