@@ -22,10 +22,15 @@ _DELAY_SECONDS = 8.0
 
 
 class OwnedUntil(NamedTuple):
-    """What a member has read of itself: its items, and when they are valid by its own clock."""
+    """What a member has read of itself: its items, and when they are valid by its own clock.
+
+    Attributes:
+        session: The session on which that depends; None before there was one.
+    """
 
     items: frozenset[Item]
     deadline: float
+    session: int | None
 
 
 class GuardedWrite(NamedTuple):
@@ -50,13 +55,15 @@ class ItemProgram:
         name: str,
         locator: PluginLocator,
         *,
+        session: Callable[[], int | None],
         assigned: Callable[[tuple[Item, ...]], object],
         written: Callable[[GuardedWrite], object],
     ) -> None:
         """Call *assigned* when items come, and *written* after each write; *name* is unique."""
-        self.reading = OwnedUntil(frozenset(), 0.0)
+        self.reading = OwnedUntil(frozenset(), 0.0, None)
         self.is_stable = False
         self.failure: Kip30Error | None = None
+        self._session = session
         self._assigned = assigned
         self._written = written
         self._chance = random.Random(f"items {name}")  # noqa: S311  it repeats itself
@@ -106,8 +113,9 @@ class ItemProgram:
             self._read()
 
     def _read(self, more: frozenset[Item] = frozenset()) -> None:
-        deadline = self._member.deadline  # first: it must not be that of a later share
-        self.reading = OwnedUntil(self._member.owned | more, deadline)
+        session = self._session()  # first: it must not be a later one than that of the deadline
+        deadline = self._member.deadline  # before the items: it must not be that of a later share
+        self.reading = OwnedUntil(self._member.owned | more, deadline, session)
 
     def _write(self) -> None:
         """Write an item; if the share has changed meanwhile, for which it was is not known."""

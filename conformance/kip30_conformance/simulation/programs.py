@@ -21,7 +21,7 @@ from kip30.driver.lease import Lease
 from kip30.recipes import FencedGrip
 from kip30.runtime.campaign import Campaign
 from kip30.runtime.resolution import Configuration
-from kip30_conformance.simulation.item_program import ItemProgram
+from kip30_conformance.simulation.item_program import ItemProgram, OwnedUntil
 from kip30_conformance.simulation.lock_program import LockProgram
 from kip30_conformance.simulation.present import simulation
 from kip30_conformance.simulation.processes import SimulatedProcess
@@ -144,12 +144,21 @@ class ClientProgram:
         terms = (grip.held for grip in grips if grip is not None)
         return [term for term in terms if isinstance(term, Leadership) and self._has_term(term)]
 
-    def owned_items(self) -> frozenset[Item]:
-        """Return the items that it believes to own at this moment; for events."""
+    def terms(self) -> list[Leadership]:
+        """Return all terms that it believes in at this moment; for events."""
+        term = self.term()
+        return self.lock_terms() + ([] if term is None else [term])
+
+    def owned(self) -> OwnedUntil | None:
+        """Return the items that it believes to own at this moment, if there are any; for events."""
         if self.items is None or self.process.is_dead:
-            return frozenset()
-        owned, deadline = self.items.reading
-        return owned if self.process.now() < deadline else frozenset()
+            return None
+        reading = self.items.reading
+        return reading if reading.items and self.process.now() < reading.deadline else None
+
+    def _session(self) -> int | None:
+        known = self.lease()
+        return None if known is None else known[0]
 
     def _has_term(self, term: Leadership) -> bool:
         return vars(term)["_reason"] is None and self.believes_in(term.lease)
@@ -203,6 +212,7 @@ class ClientProgram:
         items = self.items = ItemProgram(
             self.process.name,
             self._locator,
+            session=self._session,
             assigned=lambda items: self._heard(self, Event("assigned", items)),
             written=self._history.guarded_writes.append,
         )

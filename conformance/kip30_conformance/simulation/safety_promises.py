@@ -176,12 +176,15 @@ class OneHolder(OneLeader):
         grip = event.subject
         if not isinstance(grip, FencedGrip):
             return
+        assert isinstance(grip.held, Leadership)
         name = program.process.name
         if grip.token not in self._granted:
             self.broken(f"{name} acquired token {grip.token}, which was not granted")
         if grip.token in self._acquired:
             self.broken(f"{name} acquired token {grip.token}, as another user had")
         self._acquired.add(grip.token)
+        if check_fence(grip.held) in self.world.excused:
+            return  # it has ended on purpose before the answer came
         holders = [term for one in self.world.programs for term in one.lock_terms()]
         others = [
             term.epoch
@@ -206,11 +209,11 @@ class OneOwner(Promise):
     def watched(self) -> None:
         owners: dict[Item, str] = {}
         for program in self.world.programs:
-            known = program.lease()
-            if known is None or known[0] in self.world.excused_sessions:
+            owned = program.owned()
+            if owned is None or owned.session in self.world.excused_sessions:
                 continue
             name = program.process.name
-            for item in program.owned_items():
+            for item in owned.items:
                 if item in owners:
                     self.broken(f"{owners[item]} and {name} own item {item.partition}")
                 owners[item] = name

@@ -27,7 +27,7 @@ SEEDS_OF_A_TEST = 25
 GATE_SEEDS, ALL_SEEDS = 100, 10_000
 COMMIT_SEEDS = 50
 PLANS = Path(__file__).parent / "plans"
-"""Of runs that broke a promise because of a fault of the core. They must not break it again."""
+"""Of runs that broke a promise by a fault of the core or of a judge. They must not do it again."""
 MOST_RUNS = 200
 """Within how many runs each planted bug must be found."""
 MEDIAN_FAULTS = 4
@@ -62,7 +62,7 @@ def test_d01_to_d10_every_promise_is_kept_on_ten_thousand_seeds(first: int) -> N
 
 
 @pytest.mark.parametrize("file", sorted(PLANS.iterdir()), ids=lambda file: file.stem)
-def test_a_plan_that_has_shown_a_fault_of_the_core_is_run_again(file: Path) -> None:
+def test_a_plan_that_has_shown_a_fault_is_run_again(file: Path) -> None:
     assert run(simulate.of_file(file)) == []
 
 
