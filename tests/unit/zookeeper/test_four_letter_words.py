@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 
+import psutil
 import pytest
 
 from kip30_backends.zookeeper.client.four_letter_words import FourLetterWords
@@ -72,6 +73,28 @@ def test_a_forked_child_keeps_no_connection_of_its_parent(silent: socket.socket)
     words.cut()
     asking.join()
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_forked_child_keeps_no_connection_of_a_client(
+    open_client: Open, ensemble: Ensemble, silent: socket.socket
+) -> None:
+    """Neither that of the session nor that of the request for the mode."""
+    ports = [ensemble.nodes[0].port, silent.getsockname()[1]]
+    with closing(Balancer(ports)) as balancer:
+        open_client(**{"zookeeper.connect": balancer.address})
+        port = int(balancer.address.rpartition(":")[2])
+        eventually(lambda: _connections(port) == len(ports))
+        child = os.fork()
+        if child == 0:
+            os._exit(_connections(port))
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+
+
+def _connections(port: int) -> int:
+    """Return how many connections of this process lead to *port*."""
+    found = psutil.Process().net_connections("tcp")
+    return sum(1 for one in found if one.raddr and one.raddr.port == port)
 
 
 def _asking() -> list[threading.Thread]:
