@@ -144,11 +144,6 @@ class ClientProgram:
         terms = (grip.held for grip in grips if grip is not None)
         return [term for term in terms if isinstance(term, Leadership) and self._has_term(term)]
 
-    def terms(self) -> list[Leadership]:
-        """Return all terms that it believes in at this moment; for events."""
-        term = self.term()
-        return self.lock_terms() + ([] if term is None else [term])
-
     def owned(self) -> OwnedUntil | None:
         """Return the items that it believes to own at this moment, if there are any; for events."""
         if self.items is None or self.process.is_dead:

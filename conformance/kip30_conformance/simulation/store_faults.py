@@ -8,7 +8,6 @@ from typing_extensions import override
 from kip30.driver import Backend
 from kip30.driver.lease import Lease
 from kip30.driver.records import check_fence
-from kip30.recipes import FencedGrip
 from kip30.runtime.candidacy import Leadership
 from kip30_conformance.simulation.faults import Faults
 from kip30_conformance.simulation.model_service import ModelService
@@ -35,8 +34,7 @@ class StoreFaults(Faults):
 
     def excuse(self, event: Event) -> None:
         """Excuse a term whose session was ended on purpose before the answer to its claim came."""
-        subject = event.subject
-        term = subject.held if isinstance(subject, FencedGrip) else subject
+        term = event.subject
         if isinstance(term, Leadership) and any(term.lease is one for one in self._ended):
             self.excused.add(check_fence(term))
 
@@ -48,12 +46,12 @@ class StoreFaults(Faults):
 
     @override
     def _expire(self, program: ClientProgram) -> None:
-        backend, known = program.backend(), program.lease()
+        backend, known, term = program.backend(), program.lease(), program.term()
         if backend is None or known is None or program.process.is_dead:
             return
         self._ended.append(known[1])
-        self.excused_sessions.add(known[0])
-        self.excused |= {check_fence(term) for term in program.terms()}
+        if term is not None:
+            self.excused.add(check_fence(term))
         self._strike(program.process, backend, "expire_session")
 
     def _strike(
