@@ -23,8 +23,8 @@ class GroupConfig:
         initial_delay_seconds: How long the leader of an empty group waits for more members, from
             each newcomer on, but not beyond the rebalance timeout.
         coalesce_seconds: How long it waits in other groups, so that members that come or go at
-            about the same time cost one round; doubled, up to the session timeout, while rounds
-            follow each other.
+            about the same time cost one round. While rounds follow each other it is doubled, up to
+            32 times as long or the session timeout, whichever is less.
         group_instance_id: Makes the member static: a process that returns under the same id gets
             its share back without a round (KIP-345).
         static_grace_seconds: For how long this member, as leader, keeps the share of a static

@@ -48,6 +48,9 @@ from kip30.driver.records import Condition, Version
 _AT_ONCE = 4
 """How many rounds may follow each other before a follow-up has to wait: a hand-over takes two."""
 
+_MOST_DOUBLINGS = 5
+"""A restart of one process after the other makes one round after the other: none may wait long."""
+
 
 def leader_next(facts: LeaderFacts) -> LeaderStep:
     """Return the next step of the leader that knows *facts*."""
@@ -112,8 +115,9 @@ def begin_at(facts: LeaderFacts) -> float | None:
 
     An empty group waits for the initial delay from each newcomer on, but for no longer than a
     rebalance timeout (K27 to K29). Another group waits for ``coalesce_seconds``, doubled with each
-    round that followed the one before within a session timeout. A follow-up does not wait, unless
-    several rounds have followed each other: an application may ask for rounds without limit.
+    round that followed the one before within a session timeout, five times at most. A follow-up
+    does not wait, unless several rounds have followed each other: an application may ask for
+    rounds without limit.
     """
     if not facts.has_cause():
         return None
@@ -124,7 +128,7 @@ def begin_at(facts: LeaderFacts) -> float | None:
     if not facts.accepted().keys() & facts.present().keys():
         latest = noticed_at + greatest_timeout(facts)
         return min(max(noticed_at, facts.newcomer_at) + config.initial_delay_seconds, latest)
-    pause = config.coalesce_seconds * 2.0 ** min(facts.streak, 64)
+    pause = config.coalesce_seconds * 2.0 ** min(facts.streak, _MOST_DOUBLINGS)
     return noticed_at + min(pause, facts.rules.session_timeout_seconds)
 
 
