@@ -44,8 +44,9 @@ class LifecycleTests(Suite):
         assert found is not None
         assert (found.value, found.version) == ("v", version)
 
-    def test_G01_second_startup_is_refused(self, harness: Harness, client: PluginLocator) -> None:
+    def test_G01_second_startup_is_refused(self, harness: Harness, open_client: OpenClient) -> None:
         """A second startup raises LifecycleError, opens nothing and does no harm."""
+        client = open_client(**harness.steady)  # a session that is replaced takes a thread
         client.storage().put("k", "v")
         before = resources_held()
         with pytest.raises(LifecycleError):
