@@ -1,6 +1,7 @@
 """The same with all requests, and with those alone that old servers know."""
 
 from functools import partial
+from itertools import takewhile
 
 import pytest
 
@@ -102,12 +103,13 @@ def test_a_watch_that_ended_leaves_none_on_the_server(open_client: Open) -> None
 
 
 def _watched(backend: Backend) -> int:
-    """Return how many paths the backend's own server watches for all its clients."""
+    """Return how many paths the backend's server watches for its session."""
     assert isinstance(backend, ZookeeperBackend)
     current = backend._resources.sessions.current
     assert current is not None
-    told: str = current.client._kazoo.command(b"wchs")
-    return int(told.rsplit("watches:", 1)[1])
+    told: str = current.client._kazoo.command(b"wchc")
+    _, _, listed = told.partition(f"{current.client.identity.ident:#x}\n")
+    return len([*takewhile(lambda line: line.startswith("\t"), listed.splitlines())])
 
 
 @both
