@@ -22,12 +22,12 @@ _TOO_LATE = (UnavailableError, OutcomeUnknownError)
 class PageBoundTests(Suite):
     """Nothing ends at a round number, however many things are asked for at once."""
 
-    def test_S49_many_keys(self, open_client: OpenClient) -> None:
+    def test_S49_many_keys(self, open_client: OpenClient, harness: Harness) -> None:
         """Thousands of keys are written, and read, in one call; none is left out or mixed up.
 
         An observer of their namespace sees all of them.
         """
-        writer, reader = open_client(), open_client()
+        writer, reader = (open_client(**harness.contended) for _ in range(2))
         values = {f"n/{number:05}": str(number) for number in range(MANY)}
         versions = writer.storage().put_many(values)
         assert versions.keys() == values.keys()
