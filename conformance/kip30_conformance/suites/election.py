@@ -196,9 +196,9 @@ class ElectionTests(Suite):
         throughout(lambda: first.get_leader() is None, seconds=A_MOMENT)
 
     @pytest.mark.heavy
-    def test_L28_elections_independent(self, open_client: OpenClient) -> None:
+    def test_L28_elections_independent(self, open_client: OpenClient, harness: Harness) -> None:
         """One client can lead 200 services and wait for 200 others."""
-        client, other = open_client(), open_client()
+        client, other = (open_client(**harness.steady) for _ in range(2))
         for number in range(200):
             assert client.leader_election(f"ours{number}").nominate("c", "")
             assert other.leader_election(f"theirs{number}").nominate("d", "")
