@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
+import psutil
+
 from kip30 import PluginLocator
 from kip30.config import Written
 from kip30_conformance.polling import time_scale
@@ -33,6 +35,12 @@ class Open(Protocol):
     """Opens a client with more properties than it would have; it is closed when the test ends."""
 
     def __call__(self, **more: Written) -> PluginLocator: ...
+
+
+def connections_to(port: int) -> int:
+    """Return how many connections of this process lead to *port*."""
+    found = psutil.Process().net_connections("tcp")
+    return sum(getattr(one.raddr, "port", None) == port for one in found)  # () if it has none
 
 
 def unused_namespace() -> str:

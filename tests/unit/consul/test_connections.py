@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-import psutil
 import pytest
 
 from kip30.config import Address
@@ -12,6 +11,7 @@ from kip30_backends.consul import ConsulSettings
 from kip30_backends.consul.client.endpoints import Adapter, Agent, Endpoints
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
+from tests.unit.clients import connections_to
 
 from .admin import Admin
 
@@ -41,9 +41,7 @@ def _ask_at_once(adapter: Adapter) -> None:
 
 def _open(ensemble: Ensemble) -> int:
     """Return how many connections this process has to the server."""
-    port = ensemble.nodes[0].port
-    connections = psutil.Process().net_connections("tcp")
-    return sum(bool(one.raddr) and one.raddr.port == port for one in connections)
+    return connections_to(ensemble.nodes[0].port)
 
 
 def test_one_after_the_other_takes_one(adapter: Adapter, ensemble: Ensemble) -> None:

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 
-import psutil
 import pytest
 
 from kip30_backends.zookeeper.client.four_letter_words import FourLetterWords
 from kip30_conformance.polling import eventually
 from kip30_conformance.servers import Ensemble
-from tests.unit.clients import Open
+from tests.unit.clients import Open, connections_to
 from tests.unit.zookeeper.balancer import Balancer
 
 
@@ -83,18 +82,12 @@ def test_a_forked_child_keeps_no_connection_of_a_client(
     with closing(Balancer(ports)) as balancer:
         open_client(**{"zookeeper.connect": balancer.address})
         port = int(balancer.address.rpartition(":")[2])
-        eventually(lambda: _connections(port) == len(ports))
+        eventually(lambda: connections_to(port) == len(ports))
         child = os.fork()
         if child == 0:
-            os._exit(_connections(port))
+            os._exit(connections_to(port))
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
-
-
-def _connections(port: int) -> int:
-    """Return how many connections of this process lead to *port*."""
-    found = psutil.Process().net_connections("tcp")
-    return sum(getattr(one.raddr, "port", None) == port for one in found)  # () if it has none
 
 
 def _asking() -> list[threading.Thread]:
