@@ -33,6 +33,9 @@ class OwnedUntil(NamedTuple):
     session: int | None
 
 
+NOTHING_OWNED = OwnedUntil(frozenset(), 0.0, None)
+
+
 class GuardedWrite(NamedTuple):
     """A write of an item that the store has accepted, and the share for which it was."""
 
@@ -60,7 +63,7 @@ class ItemProgram:
         written: Callable[[GuardedWrite], object],
     ) -> None:
         """Call *assigned* when items come, and *written* after each write; *name* is unique."""
-        self.reading = OwnedUntil(frozenset(), 0.0, None)
+        self.reading = NOTHING_OWNED
         self.is_stable = False
         self.failure: Kip30Error | None = None
         self._session = session

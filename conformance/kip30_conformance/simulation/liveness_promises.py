@@ -30,8 +30,7 @@ class AllAreElected(Promise):
             self._judge_items()
 
     def _judge_items(self) -> None:
-        readings = [program.owned() for program in self.world.programs]
-        owned = [item for one in readings if one is not None for item in one.items]
+        owned = [item for program in self.world.programs for item in program.owned().items]
         if sorted(owned) != list(ITEMS):
             self.broken(f"items {[item.partition for item in owned]} are owned in the end")
         for program in self.world.programs:

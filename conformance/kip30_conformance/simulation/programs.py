@@ -21,7 +21,7 @@ from kip30.driver.lease import Lease
 from kip30.recipes import FencedGrip
 from kip30.runtime.campaign import Campaign
 from kip30.runtime.resolution import Configuration
-from kip30_conformance.simulation.item_program import ItemProgram, OwnedUntil
+from kip30_conformance.simulation.item_program import NOTHING_OWNED, ItemProgram, OwnedUntil
 from kip30_conformance.simulation.lock_program import LockProgram
 from kip30_conformance.simulation.present import simulation
 from kip30_conformance.simulation.processes import SimulatedProcess
@@ -144,12 +144,12 @@ class ClientProgram:
         terms = (grip.held for grip in grips if grip is not None)
         return [term for term in terms if isinstance(term, Leadership) and self._has_term(term)]
 
-    def owned(self) -> OwnedUntil | None:
-        """Return the items that it believes to own at this moment, if there are any; for events."""
+    def owned(self) -> OwnedUntil:
+        """Return the items that it believes to own at this moment; for events."""
         if self.items is None or self.process.is_dead:
-            return None
+            return NOTHING_OWNED
         reading = self.items.reading
-        return reading if reading.items and self.process.now() < reading.deadline else None
+        return reading if self.process.now() < reading.deadline else NOTHING_OWNED
 
     def _session(self) -> int | None:
         known = self.lease()

@@ -210,7 +210,7 @@ class OneOwner(Promise):
         owners: dict[Item, str] = {}
         for program in self.world.programs:
             owned = program.owned()
-            if owned is None or owned.session in self.world.excused_sessions:
+            if owned.session in self.world.excused_sessions:
                 continue
             name = program.process.name
             for item in owned.items:
