@@ -20,8 +20,8 @@ from kip30_conformance.suites.coordinate_command import ShareSuite
 
 _HEAVY = (pytest.mark.heavy, pytest.mark.timeout(1800))
 _ROUNDS = [3, pytest.param(50, marks=_HEAVY)]
-# After each guard that is killed a runner pauses, twice as long as the time before.
-_ROUNDS_OF_RESTARTS = [3, pytest.param(10, marks=_HEAVY)]
+_ROUNDS_OF_GUARDS = [3, pytest.param(10, marks=_HEAVY)]
+"""A runner pauses after each guard that is killed, and each time twice as long."""
 
 
 @pytest.mark.fault
@@ -39,7 +39,7 @@ class ShareFaultTests(ShareSuite):
 
         _inject_repeatedly(arena, strike, rounds)
 
-    @pytest.mark.parametrize("rounds", _ROUNDS_OF_RESTARTS)
+    @pytest.mark.parametrize("rounds", _ROUNDS_OF_GUARDS)
     def test_V05_guard_killed(self, arena: SharingArena, evidence: Evidence, rounds: int) -> None:
         """When the guard is killed, so is the command; with --restart it runs again."""
 

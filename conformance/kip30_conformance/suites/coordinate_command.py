@@ -176,7 +176,7 @@ class ShareTests(ShareSuite):
         assert "offers none of the protocols" in stranger.said
         assert _places(arena.await_items(after=arena.now())) == _places(before)
 
-    @pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=_HEAVY)])
+    @pytest.mark.parametrize("rounds", [3, pytest.param(100, marks=_HEAVY)])
     def test_V12_no_leak(
         self, arena: SharingArena, harness: Harness, root: str, rounds: int
     ) -> None:
