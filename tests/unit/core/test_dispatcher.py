@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from typing_extensions import override
 
 from kip30.driver.clock import ManualClock, SystemClock
 from kip30.runtime.dispatcher import STORE_WORKERS, Delivery, Dispatcher, Task
-from kip30_conformance.polling import eventually
+from kip30_conformance.polling import eventually, time_scale
 
 pytestmark = pytest.mark.virtual_time
 
@@ -163,6 +164,42 @@ def test_a_burst_of_quick_tasks_needs_few_threads(dispatcher: Dispatcher) -> Non
         task.wake()
     eventually(lambda: len(counts) == 2000)
     assert max(counts) - before <= 8
+
+
+def test_tasks_that_come_while_workers_take_others_start_no_thread(dispatcher: Dispatcher) -> None:
+    before = threading.active_count()
+    counts: list[int] = []
+
+    def run() -> None:
+        time.sleep(0.003)
+        counts.append(threading.active_count())
+
+    for _ in range(100):
+        dispatcher.task(run, "short").wake()
+        time.sleep(0.0001)
+    eventually(lambda: len(counts) == 100)
+    assert max(counts) - before <= 5  # with the timer's
+
+
+class _LateClock(SystemClock):
+    """The clock of a machine so busy that each wait takes four times as long."""
+
+    @override
+    def wait(self, condition: threading.Condition, timeout: float | None) -> None:
+        super().wait(condition, None if timeout is None else 4 * timeout)
+
+
+def test_on_a_busy_machine_a_thread_starts_later_and_in_any_case() -> None:
+    dispatcher = Dispatcher(_LateClock(), name="test")
+    release, ran = threading.Event(), threading.Event()
+    for _ in range(4):
+        dispatcher.task(lambda: release.wait() and None, "blocked").wake()
+    began = time.monotonic()
+    dispatcher.task(ran.set, "free").wake()
+    assert ran.wait(10 * time_scale())
+    assert time.monotonic() - began >= 0.2
+    release.set()
+    dispatcher.close(5)
 
 
 def test_idle_threads_go_away(dispatcher: Dispatcher) -> None:
