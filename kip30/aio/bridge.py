@@ -4,11 +4,13 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, TypeVar
 from weakref import WeakSet
 
 from kip30.aio.awaiting import LateError, outcome, post
+from kip30.aio.iteration_limit import IterationLimit
 from kip30.aio.turns import CallTurns
 from kip30.aio.workers import Workers
 from kip30.errors import (
@@ -28,6 +30,9 @@ _SLACK = 1.1  # longer than the store's own, so that its errors come first: they
 
 _AT_ONCE = 128
 """How many reads, and how many other calls, of one loop are under way at once."""
+
+_IN_ONE_ITERATION = 32
+"""How many calls begin in one iteration of the loop: that is some milliseconds of work."""
 
 
 def task_runner() -> ThreadOrTask:
@@ -60,6 +65,7 @@ class Bridge:
         self._seconds = limit * _SLACK
         self.turns: CallTurns = CallTurns(_AT_ONCE, self._seconds, limit)  # of all calls but reads
         self._read_turns = CallTurns(_AT_ONCE, self._seconds, limit)
+        self._beginnings = IterationLimit(_IN_ONE_ITERATION)
         self.homes: WeakSet[Any] = WeakSet()  # the `Listeners` of all handles
         self.faces: WeakSet[Any] = WeakSet()  # the `Faces` of all handles
         self._listening: set[asyncio.Task[None]] = set()
@@ -75,6 +81,29 @@ class Bridge:
         if asyncio.get_running_loop() is not self._loop:
             raise LifecycleError("this belongs to another event loop: use a locator in each loop")
 
+    async def begin(self) -> None:
+        """Return in an iteration of the loop in which another call may begin, mostly this one.
+
+        Raises as `check` does.
+        """
+        self.check()
+        if not self._beginnings.admits():
+            await self._beginnings.admitted()
+            self.check()
+
+    async def give_back(self, function: Callable[[], T]) -> T:
+        """Return the result of *function*, which ends something locally, once a call may begin.
+
+        If the task is cancelled before that, *function* is called at once. Raises as `check` does.
+        """
+        try:
+            await self.begin()
+        except asyncio.CancelledError:
+            with suppress(Kip30Error):
+                function()
+            raise
+        return function()
+
     async def read(self, request: Callable[[], Future[T]]) -> T:
         """Await the answer to *request*, which reads something through the driver.
 
@@ -83,7 +112,7 @@ class Bridge:
         Raises:
             UnavailableError: There was no answer by the operation timeout.
         """
-        self.check()
+        await self.begin()
         async with self._read_turns as until:
             return await self._ask(request, self._read_turns, UnavailableError, until)
 
@@ -107,7 +136,7 @@ class Bridge:
             UnavailableError: It got no turn or no worker in time. Nothing was sent.
             Kip30Error: Of the kind *late* if *function* did not end in time. It still may.
         """
-        self.check()
+        await self.begin()
         async with self.turns as until:
             result = await self.finish(self.submit(for_task(function)), late, until)
             self.turns.answered()

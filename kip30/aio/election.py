@@ -110,9 +110,13 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         """See `kip30.LeaderElection.resign`. It takes effect locally even if this is cancelled."""
         self._bridge.check()
         term = self._handle.leadership(candidate)
-        with acting_as(task_runner()):
-            resigned = self._handle.resigned(candidate)
+
+        def resigning() -> Future[None] | None:
+            with acting_as(task_runner()):
+                return self._handle.resigned(candidate)
+
         try:
+            resigned = await self._bridge.give_back(resigning)
             if resigned is not None:
                 await self._bridge.shared(resigned, OutcomeUnknownError)
         finally:  # not before: this may cancel the block that calls
@@ -217,7 +221,7 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         self, add: Callable[[], Candidacy], seconds: float = math.inf
     ) -> Candidacy:
         """Nominate by *add*, and await the first attempt for up to *seconds*, all in one turn."""
-        self._bridge.check()
+        await self._bridge.begin()
         async with self._bridge.turns as until:
             kept = await self._bridge.finish(self._bridge.submit(add), OutcomeUnknownError, until)
             left = min(seconds, until - asyncio.get_running_loop().time())
@@ -230,6 +234,6 @@ class AsyncLeaderElection(AsyncHandle[ElectionRequests[T]], Generic[T]):
         """Withdraw *candidacy*, locally at once, and await the store's confirmation."""
         if self._bridge.store.is_foreign():
             return
-        resigned = self._handle.withdraw(candidacy)
         with suppress(DefiniteError, OutcomeUnknownError):
+            resigned = await self._bridge.give_back(partial(self._handle.withdraw, candidacy))
             await self._bridge.shared(resigned, OutcomeUnknownError)

@@ -129,7 +129,7 @@ class Listeners:
         unregister: Callable[[Callable[[E], object]], object],
     ) -> None:
         """Let *register* register *function* unless that was done; after an error it is not."""
-        self.bridge.check()
+        await self.bridge.begin()
         while (present := self._kept.get((place, function))) is not None:
             if await self._is_registered(present):
                 return

@@ -82,7 +82,7 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
         """
         until = waits_until(wait_seconds)
         check_callable(on_lost=on_lost, on_evicted=on_evicted, on_rejoined=on_rejoined)
-        self._bridge.check()
+        await self._bridge.begin()
 
         def enrol() -> MemberLifecycle:
             callbacks = MemberCallbacks(
@@ -121,11 +121,16 @@ class AsyncGroupMembership(AsyncHandle[MembershipRequests[T]], Generic[T]):
     async def leave(self, member_id: str) -> None:
         """See `kip30.GroupMembership.leave`.
 
-        Locally it takes effect at once, and it goes on to its end even if this is cancelled.
+        Locally it takes effect at once, or in the next iterations of the loop if many calls begin
+        together; and it goes on to its end even if this is cancelled.
         """
-        self._bridge.check()
-        member, left = self._handle.member(member_id), self._handle.leaving(member_id)
-        self._faces.note_end(member)
+
+        def leaving() -> Future[None]:
+            member, left = self._handle.member(member_id), self._handle.leaving(member_id)
+            self._faces.note_end(member)
+            return left
+
+        left = await self._bridge.give_back(leaving)
         await self._bridge.shared(left, OutcomeUnknownError)
 
     def member(self, member_id: str) -> AsyncMember | None:

@@ -75,10 +75,15 @@ class AsyncGrip(Generic[G]):
 
     async def release(self) -> None:
         """See `kip30.recipes.Grip.release`. It takes effect locally even if this is cancelled."""
-        with acting_as(task_runner()):
-            released = self._grip.begin_release()
-        self._held.note_end()
+
+        def releasing() -> Future[None]:
+            with acting_as(task_runner()):
+                released = self._grip.begin_release()
+            self._held.note_end()
+            return released
+
         with suppress(ClosedError, NotMemberError):  # it has ended, and all that it held with it
+            released = await self._bridge.give_back(releasing)
             await self._bridge.shared(released, OutcomeUnknownError)
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from kip30 import LifecycleError, UnavailableError
 from kip30.aio import AsyncGroupMembership, AsyncPluginLocator
+from kip30.aio.iteration_limit import IterationLimit
 from kip30.aio.turns import CallTurns
 from kip30.recipes.aio import AsyncLock
 from kip30_conformance.polling import time_scale
@@ -77,6 +78,31 @@ def test_without_answers_the_queue_ends_in_time() -> None:
     asyncio.run(main())
 
 
+def test_a_few_calls_begin_in_an_iteration_in_the_order_in_which_they_came() -> None:
+    async def main() -> None:
+        limit, begun = IterationLimit(3), list[int]()
+
+        async def call(number: int) -> None:
+            if not limit.admits():
+                await limit.admitted()
+            begun.append(number)
+
+        calls = [asyncio.create_task(call(number)) for number in range(8)]
+        await asyncio.sleep(0)
+        assert begun == [0, 1, 2]
+        calls[4].cancel()
+        calls += [asyncio.create_task(call(8)), asyncio.create_task(call(9))]
+        steps = [len(begun)]
+        while len(begun) < 9:
+            await asyncio.sleep(0)
+            steps.append(len(begun) - sum(steps))
+        assert begun == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+        assert max(steps) == 3
+        assert limit.admits()
+
+    asyncio.run(main())
+
+
 def test_a_turn_that_comes_with_a_cancellation_is_passed_on() -> None:
     async def main() -> None:
         turns, gate = CallTurns(1, LONG, LONG), asyncio.Event()
@@ -131,6 +157,27 @@ def test_a_cancelled_call_that_gives_back_takes_effect(tmp_path: Path, give: Giv
             gate.set()
             async with asyncio.timeout(20 * time_scale()):
                 while await others.membership_list():  # noqa: ASYNC110  the store is polled
+                    await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+
+
+def test_many_leaves_that_are_cancelled_take_effect_at_once(tmp_path: Path) -> None:
+    """Also those that wait for an iteration of the loop in which they may begin."""
+
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            group = locator.group_membership("g")
+            members = await asyncio.gather(*(group.join(f"m{number}", "") for number in range(100)))
+            leaves = [asyncio.create_task(group.leave(member.id)) for member in members]
+            await asyncio.sleep(0)
+            assert any(member.is_valid() for member in members)
+            for leave in leaves:
+                leave.cancel()
+            await asyncio.wait(leaves)
+            assert not any(member.is_valid() for member in members)
+            async with asyncio.timeout(20 * time_scale()):
+                while await group.membership_list():  # noqa: ASYNC110  the store is polled
                     await asyncio.sleep(0.005)
 
     asyncio.run(main())
