@@ -29,6 +29,10 @@ from kip30_backends.cassandra.session import (
 
 T = TypeVar("T")
 
+_OTHERS_FIRST = 8
+"""How many others a renewal lets go first. A thousand of them must not end the session, and as the
+renewals of one place come one after the other, these do not keep others waiting either."""
+
 _CLOSING = 0.8
 """For how much of the operation timeout a close may give up claims."""
 
@@ -54,9 +58,19 @@ class Claims:
         """Return the time by the clock of leases."""
         return self._clock.now()
 
-    def in_turn(self, place: tuple[str, str], work: Work[T], until: float = math.inf) -> Future[T]:
-        """Return the result of *work*, done when this client does nothing else at *place*."""
-        return self._queues.take(place, work, min(until, self._calls.until()))
+    def in_turn(
+        self,
+        place: tuple[str, str],
+        work: Work[T],
+        until: float = math.inf,
+        *,
+        behind: int | None = None,
+    ) -> Future[T]:
+        """Return the result of *work*, done when this client does nothing else at *place*.
+
+        Its turn comes behind all that wait there, or behind as many of them as given.
+        """
+        return self._queues.take(place, work, min(until, self._calls.until()), behind=behind)
 
     def held_already(self, claim_row: ClaimRow, nonce: str) -> Claim | None:
         """Return the claim to *claim_row* that this client already holds under *nonce*, if any."""
@@ -149,9 +163,8 @@ class Claims:
             # Claims that were given up while this waited for its turn must not be renewed.
             return self._renew([one for one in parcel if self.sessions.is_held(one)], until)
 
-        return self.in_turn(
-            parcel[0].claim_row.place, work, time.monotonic() + self._renewal_seconds
-        )
+        until = time.monotonic() + self._renewal_seconds
+        return self.in_turn(parcel[0].claim_row.place, work, until, behind=_OTHERS_FIRST)
 
     def _renew(self, parcel: Parcel, until: float) -> Future[Parcel]:
         """Renew all together; if that is refused, retry in halves, to find those that are gone."""

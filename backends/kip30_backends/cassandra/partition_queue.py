@@ -52,14 +52,19 @@ class PartitionQueues(Generic[J]):
         self._queues: dict[Hashable, deque[J]] = {}
         self._lock = threading.Lock()
 
-    def join(self, place: Hashable, request: J) -> None:
-        """Send *request* in its turn; if that comes too late, it fails and nothing was done."""
+    def join(self, place: Hashable, request: J, *, behind: int | None = None) -> None:
+        """Send *request* in its turn; if that comes too late, it fails and nothing was done.
+
+        Its turn comes behind all that wait at *place*, or behind as many of them as given.
+        """
         with self._lock:
             queue = self._queues.get(place)
             if queue is None:
                 self._queues[place] = deque([request])
-            else:
+            elif behind is None:
                 queue.append(request)
+            else:
+                queue.insert(behind, request)
         if queue is None:
             self._serve(place)
         else:
@@ -163,13 +168,16 @@ class ClaimQueues:
         """Start with an empty queue; *timer* ends work whose deadline has passed."""
         self._queues: PartitionQueues[_Turn] = PartitionQueues(timer, _next, _taken)
 
-    def take(self, place: Hashable, work: Work[T], until: float) -> Future[T]:
+    def take(
+        self, place: Hashable, work: Work[T], until: float, *, behind: int | None = None
+    ) -> Future[T]:
         """Return the result of *work*, run in its turn at *place*; all by *until*.
 
-        Raises nothing: the errors of *work* are the future's.
+        Its turn comes behind all that wait there, or behind as many of them as given. Raises
+        nothing: the errors of *work* are the future's.
         """
         turn = _Turn(work, until)
-        self._queues.join(place, turn)
+        self._queues.join(place, turn, behind=behind)
         return turn.answer
 
     def settled(self, until: float) -> Future[None]:

@@ -8,6 +8,7 @@ be gone, all are lost, and the next claim begins another session.
 import logging
 import math
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -154,8 +155,15 @@ def renew_all(
     heard: Callable[[Future[Parcel]], None],
     limiter: ConcurrencyLimit,
 ) -> Future[None]:
-    """Renew all parcels with *renew*, report each to *heard*; return what is done after that."""
-    renewals = [limiter.do(partial(renew, parcel)) for parcel in waiting]
+    """Renew all parcels with *renew*, report each to *heard*; return what is done after that.
+
+    The parcels of one place are renewed one after the other.
+    """
+    places = defaultdict[tuple[str, str], ConcurrencyLimit](lambda: ConcurrencyLimit(1))
+    renewals = [
+        places[parcel[0].claim_row.place].do(partial(limiter.do, partial(renew, parcel)))
+        for parcel in waiting
+    ]
     for one in renewals:
         one.add_done_callback(heard)
     return all_of(renewals)

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -48,6 +48,25 @@ def test_one_after_the_other(turns: ClaimQueues) -> None:
     first.set_result("1")
     assert [one.result(1), two.result(1), elsewhere.result(1)] == ["1", "2", "3"]
     assert begun == ["one", "there", "two"]
+
+
+def test_work_that_lets_a_few_go_first_overtakes_the_others(turns: ClaimQueues) -> None:
+    begun, first = list[object](), Future[None]()
+
+    def work(name: object) -> Callable[[float], Future[None]]:
+        def begin(_: float) -> Future[None]:
+            begun.append(name)
+            return Completed(None)
+
+        return begin
+
+    turns.take("here", lambda _: first, soon())
+    for number in range(5):
+        turns.take("here", work(number), soon())
+    turns.take("here", work("renewal"), soon(), behind=2)
+    turns.take("here", work("last"), soon(), behind=20)
+    first.set_result(None)
+    assert begun == [0, 1, "renewal", 2, 3, 4, "last"]
 
 
 def test_a_failure_is_its_own(turns: ClaimQueues) -> None:

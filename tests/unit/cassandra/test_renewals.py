@@ -47,7 +47,7 @@ def test_what_was_renewed_longest_ago_comes_first() -> None:
 
 
 def test_only_so_many_at_once_and_every_answer_is_heard() -> None:
-    held = [[_held(number)] for number in range(3 * LANES)]
+    held = [[_held(number, scope=str(number))] for number in range(3 * LANES)]
     under_way, heard = list[Future[Parcel]](), list[Future[Parcel]]()
 
     def renew(_: Parcel) -> Future[Parcel]:
@@ -61,6 +61,27 @@ def test_only_so_many_at_once_and_every_answer_is_heard() -> None:
         under_way[number].set_result(())
     assert len(heard) == len(held)
     assert done.done()
+
+
+def test_the_parcels_of_one_place_come_one_after_the_other() -> None:
+    """So that they do not keep others waiting who write there too."""
+    there, elsewhere = [[_held(number)] for number in range(3)], [[_held(9, scope="h")]]
+    under_way, heard = list[tuple[Parcel, Future[Parcel]]](), list[Future[Parcel]]()
+
+    def renew(parcel: Parcel) -> Future[Parcel]:
+        under_way.append((parcel, Future()))
+        return under_way[-1][1]
+
+    done = renew_all([*there, *elsewhere], renew, heard.append, ConcurrencyLimit(LANES))
+    assert [parcel for parcel, _ in under_way] == [there[0], *elsewhere]
+    under_way[0][1].set_exception(UnavailableError("no answer"))
+    assert [parcel for parcel, _ in under_way] == [there[0], *elsewhere, there[1]]
+    under_way[2][1].set_result(())
+    under_way[3][1].set_result(())
+    assert not done.done()
+    under_way[1][1].set_result(())
+    assert done.done()
+    assert len(heard) == 4
 
 
 def test_a_failure_stops_nothing() -> None:
