@@ -116,6 +116,35 @@ def test_a_turn_that_comes_with_a_cancellation_is_passed_on() -> None:
     asyncio.run(main())
 
 
+_CALLS: dict[str, Callable[[AsyncPluginLocator], Coroutine[Any, Any, object]]] = {
+    "join": lambda locator: locator.group_membership("g").join("m", ""),
+    "members": lambda locator: locator.group_membership("g").membership_list(),
+    "leave": lambda locator: locator.group_membership("g").leave("m"),
+    "nominate": lambda locator: locator.leader_election("s").nominate("c", ""),
+    "leader": lambda locator: locator.leader_election("s").get_leader(),
+    "resign": lambda locator: locator.leader_election("s").resign("c"),
+    "put": lambda locator: locator.storage().put("k", "v"),
+    "put_many": lambda locator: locator.storage().put_many({"k": "v"}),
+    "get": lambda locator: locator.storage().get("k"),
+    "listen": lambda locator: locator.listener_registry().add_value_change_listener("k", print),
+}
+
+
+@pytest.mark.parametrize("call", _CALLS.values(), ids=_CALLS)
+def test_calls_of_each_kind_count_for_an_iteration(
+    tmp_path: Path, call: Callable[[AsyncPluginLocator], Coroutine[Any, Any, object]]
+) -> None:
+    async def main() -> None:
+        async with AsyncPluginLocator(properties(tmp_path)) as locator:
+            locator.bridge._beginnings = limit = IterationLimit(1)
+            calls = [asyncio.create_task(call(locator)) for _ in range(3)]
+            await asyncio.sleep(0)
+            assert len(limit._queue) == 2
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    asyncio.run(main())
+
+
 def test_more_calls_than_turns_are_all_done(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
