@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -149,6 +150,33 @@ def test_a_session_without_its_lock_file_is_ended_later_if_another_program_was_w
         assert not session.lease.is_valid()
         monkeypatch.setattr(sessions._ends, "retry", noted)
         eventually(lambda: len(retried) > 2)  # with no session that keeps the thread
+        writer.execute("ROLLBACK")
+    eventually(lambda: claimed(other, "other"))
+    eventually(lambda: not sessions.has_work())
+
+
+def test_the_thread_that_retries_an_end_stays_while_the_lease_ends(
+    open_backend: Any, directory: Path, eventually: Any
+) -> None:
+    """A callback of the lease takes its time, and then another program is writing."""
+    mine, other = (open_backend(session=600, operation=0.2) for _ in range(2))
+    assert claimed(mine, "me")
+    sessions, renewal = mine._resources.sessions, mine._resources.renewal
+    session, goes_on, is_ending = sessions.session, threading.Event(), threading.Event()
+    session.lease.on_end(is_ending.set)
+    session.lease.on_end(lambda: goes_on.wait() and None)
+    ending = threading.Thread(target=sessions.end, args=(session, "lost"))
+    with closing(sqlite3.connect(directory / DATABASE, isolation_level=None)) as writer:
+        ending.start()
+        try:
+            assert is_ending.wait(20)
+            renewal.wake()
+            assert sessions.has_work()
+            writer.execute("BEGIN IMMEDIATE")
+        finally:
+            goes_on.set()
+        ending.join()
+        assert sessions.has_work()
         writer.execute("ROLLBACK")
     eventually(lambda: claimed(other, "other"))
     eventually(lambda: not sessions.has_work())
