@@ -153,7 +153,7 @@ def test_a_store_has_the_files_that_every_store_has(store: str) -> None:
 
 
 @pytest.mark.parametrize("store", OWN)
-def test_what_knows_the_library_of_a_store_is_its_client(store: str) -> None:
+def test_the_client_is_the_only_package_within_a_store(store: str) -> None:
     folders = {path.parent.name for path in (STORES / store).glob("*/*.py")}
     assert folders <= {"client"}
 

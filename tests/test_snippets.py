@@ -26,7 +26,7 @@ def _name(snippet: Snippet) -> str:
     return snippet.where
 
 
-def test_each_snippet_is_run_or_says_why_not() -> None:
+def test_each_snippet_is_run_or_has_a_reason_for_not_running() -> None:
     silent = [
         one.where
         for one in SNIPPETS

@@ -176,7 +176,7 @@ def test_killed_its_commands_still_hold_the_lock(workshop: Workshop) -> None:
 
 
 @pytest.mark.parametrize("left", ["zoo-1.2.partial", "zoo-1.2"])
-def test_what_is_half_made_is_made_anew(workshop: Workshop, left: str) -> None:
+def test_an_incomplete_installation_is_replaced(workshop: Workshop, left: str) -> None:
     (workshop.cache / left / "bin").mkdir(parents=True)
     (workshop.cache / left / "rubbish").touch()
     assert workshop.install("zoo").returncode == 0

@@ -94,5 +94,5 @@ def test_tests_with_the_same_servers_share_a_process_and_the_slowest_go_first(
 
 
 @pytest.mark.parametrize("place", SLOWEST_FIRST)
-def test_what_goes_first_exists(place: str) -> None:
+def test_each_path_that_is_scheduled_first_exists(place: str) -> None:
     assert (ROOT / place).exists()

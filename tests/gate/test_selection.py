@@ -71,7 +71,7 @@ def test_each_case_runs_on_a_server_and_each_core_case_on_all(tmp_path: Path) ->
         assert "full" not in cases[case].values(), case
 
 
-def test_what_is_left_out_exists() -> None:
+def test_each_check_that_is_excluded_exists() -> None:
     checks = {one.name.removeprefix("test_") for one in listed()}
     names = LONG_ON_SLOWEST | LEFT_OUT.keys()
     assert {name.partition("[")[0] for name in names} <= checks

@@ -196,7 +196,7 @@ def test_a_stopped_driver_writes_nothing_after_its_successor_began(target: Targe
 
 
 @pytest.mark.parametrize("servers", ["etcd"], indirect=True)
-def test_what_is_no_record_conflicts_alone(target: Target) -> None:
+def test_a_foreign_record_is_the_only_conflict(target: Target) -> None:
     client = target.open_client()
     assert target.ensemble is not None
     place = f"/{target.properties['plugin.namespace']}/kv/{MANY[2].key}"

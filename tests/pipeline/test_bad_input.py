@@ -215,7 +215,7 @@ def test_of_a_snapshot_that_is_not_whole_nothing_is_written(
     assert not list((tmp_path / "out").rglob("differences/**/*.parquet"))
 
 
-def test_what_was_wrong_leaves_a_done_snapshot_as_it_is(tmp_path: Path) -> None:
+def test_a_refused_call_leaves_a_finished_snapshot_unchanged(tmp_path: Path) -> None:
     file, run = embedded(tmp_path, 3), tmp_path / "run"
     assert _kip30("snapshot", file, "--out", run).exit_code == Status.OK
     before = read_manifest(run).to_json()

@@ -186,7 +186,9 @@ def test_usage_errors(shell: Shell, words: tuple[str, ...], told: str) -> None:
     ],
     ids=" ".join,
 )
-def test_what_a_store_does_not_offer(shell: Shell, words: tuple[str, ...], told: str) -> None:
+def test_a_job_that_a_store_does_not_support_is_refused(
+    shell: Shell, words: tuple[str, ...], told: str
+) -> None:
     text = f"plugin.locator.classname = toystore:ToyBackend\nplugin.additional.paths = {TOYSTORE}\n"
     names = {"mine": str(shell.properties), "toy": _file(shell, "toy.properties", text)}
     chosen = (word.format(**names) for word in words)

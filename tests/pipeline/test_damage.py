@@ -152,7 +152,7 @@ def test_a_diff_that_goes_on_compares_no_damaged_side(
     assert str(file) in report.reason
 
 
-def test_what_spark_has_written_is_read_back(
+def test_damage_to_files_from_spark_is_detected_on_reading_back(
     spark: SparkSession, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files_in = RunDirectory.files_in

@@ -232,7 +232,7 @@ def planted(stores: Stores, name: str) -> tuple[Path, Path]:
 
 
 @pytest.mark.large
-def test_what_changes_after_it_was_read_is_unsettled(
+def test_a_key_that_changed_after_it_was_read_is_unsettled(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
     """A key that one side changed, deleted or created since is not called different."""

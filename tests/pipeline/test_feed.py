@@ -454,7 +454,7 @@ def write_until(over: threading.Event, config: Path, key: str) -> int:
     return written
 
 
-def test_a_feed_follows_and_says_how_far_it_is(
+def test_a_feed_follows_and_reports_its_progress(
     spark: SparkSession, etcd: Path, target: Path, tmp_path: Path
 ) -> None:
     progress = Watched()
@@ -527,7 +527,9 @@ def test_an_outage_of_the_target_is_waited_for(
             eventually(lambda: all_of(direct).get("n/late") == b"late", within=60)
 
 
-def test_what_is_applied_is_deleted(spark: SparkSession, source: Path, tmp_path: Path) -> None:
+def test_applied_journal_files_are_deleted(
+    spark: SparkSession, source: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     for turn in range(6):
         fill(source, {f"n/k{turn}": b"%d" % turn})

@@ -80,7 +80,7 @@ def test_each_row_becomes_a_key(
     assert contents(file, list(values)) == values
 
 
-def test_what_is_read_is_written_into_another_store(
+def test_records_read_from_a_store_are_written_into_another(
     spark: SparkSession, store: Path, tmp_path: Path
 ) -> None:
     fill(store, VALUES)
@@ -121,7 +121,7 @@ def test_a_write_stops_at_another_value(spark: SparkSession, store: Path) -> Non
     assert contents(store, list(VALUES)) == first | {"n0/k015": b"other"}
 
 
-def test_what_the_store_does_not_take_is_named(spark: SparkSession, store: Path) -> None:
+def test_rejected_rows_are_named(spark: SparkSession, store: Path) -> None:
     rows: list[tuple[str | None, bytes | None]] = [
         *VALUES.items(),
         ("n0/large", b"x" * 300_000),
@@ -215,7 +215,7 @@ def test_other_columns_are_named(columns: str, shown: str) -> None:
     assert shown in str(caught.value)
 
 
-def test_what_is_refused_writes_nothing(spark: SparkSession, store: Path, tmp_path: Path) -> None:
+def test_a_refused_write_creates_no_store(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     assert "no option layout" in refusal(frame(spark, VALUES), store, layout="raw")
     others = frame(spark, VALUES, "key string, data binary")
     assert "has key (string), data (binary)" in refusal(others, store)

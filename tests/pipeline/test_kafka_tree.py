@@ -98,7 +98,7 @@ def test_a_scan_writes_nothing(broker: Broker, kazoo: Any, logs: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 1_000])
-def test_what_lasts_of_the_tree_becomes_keys(broker: Broker, kazoo: Any, rows: int) -> None:
+def test_lasting_nodes_of_the_tree_become_keys(broker: Broker, kazoo: Any, rows: int) -> None:
     """P40."""
     nodes = _quiet(kazoo)
     found = mapped(Mapping("kafka", is_tree=True), scanned(broker.properties, rows=rows))
@@ -128,7 +128,7 @@ def test_children_of_a_node_are_a_key_set(broker: Broker, tmp_path: Path) -> Non
     assert b"SCRAM-SHA-256" in values["kafka/users/alice"]
 
 
-def test_what_may_not_be_read_is_rejected(broker: Broker, hide: Callable[[str], object]) -> None:
+def test_unreadable_nodes_are_rejected(broker: Broker, hide: Callable[[str], object]) -> None:
     """P42. What has no other child than an unreadable one is still a directory."""
     mapping = Mapping("kafka", is_tree=True)
     before = mapped(mapping, scanned(broker.properties))

@@ -130,7 +130,7 @@ def test_a_tree_is_followed_until_the_cut_over(
 
 
 @pytest.mark.medium
-def test_what_an_acl_hides_stays_at_the_target(
+def test_keys_of_nodes_that_an_acl_hides_stay_at_the_target(
     spark: SparkSession, stores: Stores, zookeeper: tuple[Any, str], target: Path, tmp_path: Path
 ) -> None:
     client, top = zookeeper
@@ -146,7 +146,7 @@ def test_what_an_acl_hides_stays_at_the_target(
 
 
 @pytest.mark.medium
-def test_what_programs_write_at_the_target_stays(
+def test_a_key_that_a_program_wrote_at_the_target_stays(
     spark: SparkSession, stores: Stores, zookeeper: tuple[Any, str], target: Path, tmp_path: Path
 ) -> None:
     client, top = zookeeper
@@ -161,7 +161,7 @@ def test_what_programs_write_at_the_target_stays(
 
 
 @pytest.mark.medium
-def test_what_differs_from_a_tree_is_repaired(
+def test_keys_that_differ_from_a_tree_are_repaired(
     spark: SparkSession, stores: Stores, zookeeper: tuple[Any, str], target: Path, tmp_path: Path
 ) -> None:
     _, top = zookeeper
@@ -203,7 +203,7 @@ def test_a_prefix_is_followed_by_its_log(
     assert keys_of(target) == {"old/a": b"changed", "old/d/c": b"d/c", "old/new": b"new"}
 
 
-def test_a_feed_of_a_raw_view_says_where_its_keys_go(
+def test_a_feed_with_a_wrong_mapping_or_target_is_refused(
     spark: SparkSession, stores: Stores, target: Path, tmp_path: Path
 ) -> None:
     goal = target_endpoint(parse_endpoint(str(target)))

@@ -99,7 +99,7 @@ def test_a_dry_run_and_what_it_planned(
     assert diff.run(spark, options).ending is JobEnding.DONE
 
 
-def test_what_changed_since_is_refused(
+def test_keys_that_changed_since_the_diff_are_conflicts(
     spark: SparkSession, left: Path, right: Path, tmp_path: Path
 ) -> None:
     """P20: each such key is a conflict, on either side, and stays as it is."""

@@ -44,7 +44,7 @@ def test_no_key_is_markup_and_nothing_is_evaluated() -> None:
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
 
 
-def test_what_cannot_be_printed_is_shown_escaped() -> None:
+def test_unprintable_characters_are_shown_escaped() -> None:
     report = _report()
     page = html(report, charts(report))
     assert "\u202e" not in page

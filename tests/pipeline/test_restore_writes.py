@@ -52,7 +52,7 @@ def restored(
     return restore_and_migrate.run(spark, options)
 
 
-def test_what_the_target_does_not_take_is_a_finding(
+def test_a_rejected_record_of_a_snapshot_is_a_finding_and_is_not_written(
     spark: SparkSession, stores: Stores, tmp_path: Path
 ) -> None:
     """P11: what was rejected by the scan is not written under any key."""

@@ -111,7 +111,9 @@ def test_an_empty_cluster_at_the_same_address(
     assert values_of(spark, tmp_path / "out") == {}
 
 
-def test_what_is_rejected_is_found(spark: SparkSession, stores: Stores, tmp_path: Path) -> None:
+def test_foreign_records_are_rejected_as_findings(
+    spark: SparkSession, stores: Stores, tmp_path: Path
+) -> None:
     config = stores.config("etcd", "foreign")
     fill(config, VALUES)
     admin = Admin(stores.ensemble("etcd").nodes[0].address)

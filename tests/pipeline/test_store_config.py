@@ -155,7 +155,7 @@ def test_a_kafka_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "1", "null", "{}", '{"settings": 1}', '{"file": 1}']
 )
-def test_what_is_no_configuration(text: str) -> None:
+def test_an_invalid_configuration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no configuration"):
         StoreConfig.parse(text)
 

@@ -91,7 +91,9 @@ def test_p25b_what_changes_follows(config: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_what_cannot_be_read_is_not_gone(stores: Stores, store: str, tmp_path: Path) -> None:
+def test_an_unreadable_record_is_not_reported_as_deleted(
+    stores: Stores, store: str, tmp_path: Path
+) -> None:
     namespace = f"t{os.urandom(4).hex()}"
     config, spot = stores.config(store, namespace), Spot(Kind.VALUE, "n", "k")
     fill(config, {"n/k": b"1", "n/other": b"1"})
@@ -116,7 +118,9 @@ def test_what_cannot_be_read_is_not_gone(stores: Stores, store: str, tmp_path: P
 
 
 @pytest.mark.parametrize("hidden", ["n", "n/k1"])
-def test_what_may_not_be_read_is_not_gone(stores: Stores, hidden: str, tmp_path: Path) -> None:
+def test_a_record_that_an_acl_hides_is_not_reported_as_deleted(
+    stores: Stores, hidden: str, tmp_path: Path
+) -> None:
     namespace = f"t{os.urandom(4).hex()}"
     config = stores.config("zookeeper", namespace)
     values = dict.fromkeys(("n/k1", "n/k2", "m/k1", "k"), b"1")

@@ -32,7 +32,7 @@ def test_settings_name_every_node(ring: Ensemble) -> None:
     assert addresses.split(",") == [node.address for node in ring.nodes]
 
 
-def test_a_link_says_where_each_node_is_reached(ring: Ensemble) -> None:
+def test_a_link_maps_the_address_of_each_node_to_its_port(ring: Ensemble) -> None:
     with ring.link() as link:
         told = link.settings()["plugin.cassandra.address.map"]
         assert told.split(",") == [

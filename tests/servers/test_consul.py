@@ -89,7 +89,7 @@ def test_one_comes_back_empty_and_catches_up(trio: Ensemble) -> None:
     assert get(follower, "key") == "value"
 
 
-def test_who_is_cut_off_is_missed(trio: Ensemble) -> None:
+def test_an_isolated_node_is_noticed_by_the_others(trio: Ensemble) -> None:
     lonely, other = others(trio, trio.leader())
     name = f"node{lonely.index}"
     assert members(other)[name] == 1

@@ -49,7 +49,7 @@ def test_cut_is_silent_and_healed_by_a_reset(link: Link) -> None:
         assert connection.is_answered()
 
 
-def test_cut_spares_who_said_nothing(link: Link) -> None:
+def test_cut_does_not_reset_an_idle_connection(link: Link) -> None:
     with talk(link) as connection:
         assert connection.is_answered()
         link.cut()

@@ -19,7 +19,7 @@ def test_an_answer_in_several_pieces_is_one_turn() -> None:
     assert [turns.answer(piece) for piece in (b"im", b"ok")] == [True, False]
 
 
-def test_who_speaks_unasked_answers_nothing() -> None:
+def test_an_unsolicited_message_is_not_a_response() -> None:
     assert not Turns().answer(b"hello")
 
 

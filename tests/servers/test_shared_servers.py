@@ -56,7 +56,7 @@ def test_a_server_of_another_process_is_used_and_left_alone(host: ServerHost) ->
     _expect_alive(found)
 
 
-def test_a_server_that_cannot_be_started_is_an_error_to_who_asks(host: ServerHost) -> None:
+def test_an_unknown_server_is_an_error_for_the_caller(host: ServerHost) -> None:
     with pytest.raises(ConfigError, match="etc"):
         ask(host.address, "etc")
 

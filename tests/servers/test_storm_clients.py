@@ -42,7 +42,7 @@ def test_one_that_dies_is_replaced(clients: Clients) -> None:
     assert clients.deaths() == ["c0.1 ended with -9"]
 
 
-def test_one_that_was_told_to_close_is_not(clients: Clients) -> None:
+def test_a_client_that_was_asked_to_close_is_not_replaced(clients: Clients) -> None:
     """It ends before the other one does: no new process may write when all is judged."""
     first = clients.processes[0]
     first.tell("quiet")

@@ -167,7 +167,7 @@ def test_kip30s_own_stores_are_named_with_their_extra(site: Site) -> None:
         ("class", "SyntaxError: invalid syntax"),
     ],
 )
-def test_a_backend_that_cannot_be_imported_says_why(
+def test_the_error_names_why_a_backend_cannot_be_imported(
     site: Site, capfd: pytest.CaptureFixture[str], source: str, reason: str
 ) -> None:
     site.broken("shop", source)
@@ -204,7 +204,7 @@ def test_a_name_claimed_twice_is_refused_with_both(site: Site) -> None:
         ),
     ],
 )
-def test_what_is_no_complete_backend_is_refused(site: Site, source: str, complaint: str) -> None:
+def test_an_incomplete_backend_is_refused(site: Site, source: str, complaint: str) -> None:
     site.broken("shop", source)
     with pytest.raises(ConfigError) as refused:
         backend_registry.find("shop")
@@ -238,7 +238,7 @@ def test_loads_a_class_that_stands_in_another(site: Site) -> None:
     ],
 )
 @pytest.mark.usefixtures("site")
-def test_says_what_is_wrong_with_a_class_name(dotted: str, complaint: str) -> None:
+def test_the_error_names_the_fault_of_a_class_name(dotted: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as refused:
         backend_registry.load_class(dotted)
     assert str(refused.value).startswith(complaint)
@@ -412,7 +412,7 @@ def test_zookeeper_connect_alone_means_zookeeper(site: Site) -> None:
     assert chosen({**connect, "plugin.backend": "etcd"}).backend.name == "etcd"
 
 
-def test_a_choice_says_which_setting_made_it(site: Site) -> None:
+def test_a_choice_names_the_setting_that_made_it(site: Site) -> None:
     for name in ("zookeeper", "shop"):
         site.backend(name)
     by_class = {"plugin.locator.classname": "site_shop:shop", "zookeeper.connect": "a:2181"}

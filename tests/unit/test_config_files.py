@@ -90,19 +90,19 @@ def test_reads_utf_8_with_and_without_a_mark(here: Path) -> None:
         assert texts(load(file)) == {"plugin.namespace": "größe"}
 
 
-def test_says_where_a_file_is_not_utf_8(here: Path) -> None:
+def test_the_error_names_the_line_that_is_not_utf_8(here: Path) -> None:
     write(here / "x.properties", b"a=1\nb=gr\xf6\xdfe\n")
     with pytest.raises(ConfigError, match=r"x\.properties:2: not UTF-8; .* \\uXXXX"):
         load(here / "x.properties")
 
 
-def test_says_where_an_escape_is_broken(here: Path) -> None:
+def test_the_error_names_the_line_of_a_broken_escape(here: Path) -> None:
     write(here / "x.properties", "a=1\nb=one\\\n  two\n\nc=\\u12\n")
     with pytest.raises(ConfigError, match=r"x\.properties:5: \\u takes four hex digits"):
         load(here / "x.properties")
 
 
-def test_says_why_a_file_cannot_be_read(here: Path) -> None:
+def test_the_error_names_why_a_file_cannot_be_read(here: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*gone\.properties: No such file"):
         load(here / "gone.properties")
     with pytest.raises(ConfigError, match=r"cannot read .*: Is a directory"):

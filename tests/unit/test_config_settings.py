@@ -139,7 +139,7 @@ def test_references_are_replaced(hidden: dict[str, str]) -> None:
     assert settings.home == "from-file"
 
 
-def test_what_a_reference_brings_is_not_read_as_one(
+def test_the_value_of_a_reference_is_not_expanded_again(
     monkeypatch: pytest.MonkeyPatch, hidden: dict[str, str]
 ) -> None:
     monkeypatch.setenv("SHOP_USER", "${env:HOME}")

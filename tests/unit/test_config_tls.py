@@ -142,7 +142,7 @@ def test_the_password_is_in_no_repr() -> None:
         ("no such thing", ""),
     ],
 )
-def test_what_helps_against_a_failed_handshake(said: str, advice: str) -> None:
+def test_the_advice_fits_the_reason_of_a_failed_handshake(said: str, advice: str) -> None:
     found = tls_advice(said, prefix="plugin.x.tls", addresses="plugin.x.hosts")
     assert advice in found
     assert bool(advice) == bool(found)

@@ -429,7 +429,7 @@ def test_a_referenced_file_has_a_greatest_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["plugin.embedded.directory", "plugin.namespace"])
-def test_what_errors_show_is_not_taken_from_a_file(tmp_path: Path, key: str) -> None:
+def test_a_setting_that_errors_show_cannot_be_taken_from_a_file(tmp_path: Path, key: str) -> None:
     (tmp_path / "secret").write_text(f"{SECRET}/\x00")
     written = {"plugin.backend": "embedded", key: f"${{file:{tmp_path}/secret}}"}
     with pytest.raises(ConfigError) as refused:

@@ -14,11 +14,11 @@ COMPARING: dict[str, Mutant] = {
         ),
     ),
     "P17-moving-keys-are-not-read-again": mutant(
-        f"{_DIFF}::test_what_changes_after_it_was_read_is_unsettled",
+        f"{_DIFF}::test_a_key_that_changed_after_it_was_read_is_unsettled",
         ("diff.py", "settled(found.select(*COLUMNS), self._stores())", "found.select(*COLUMNS)"),
     ),
     "P17-the-second-reading-looks-at-one-side": mutant(
-        f"{_DIFF}::test_what_changes_after_it_was_read_is_unsettled",
+        f"{_DIFF}::test_a_key_that_changed_after_it_was_read_is_unsettled",
         ("rechecking.py", "if side in readers:", "if side in readers and side == LEFT:"),
     ),
     "P18-what-only-the-right-side-has": mutant(

@@ -103,15 +103,15 @@ FOLLOWING: dict[str, Mutant] = {
         ("tail.py", "        self._check_deletions()\n", ""),
     ),
     "P55-what-a-scan-cannot-read-is-gone": mutant(
-        f"{_TAIL}::test_what_cannot_be_read_is_not_gone[zookeeper]",
+        f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[zookeeper]",
         ("known_keys.py", "if one.record is not None:", "if one.record is None:"),
     ),
     "P55-what-is-below-the-unreadable-is-gone": mutant(
-        f"{_TAIL}::test_what_may_not_be_read_is_not_gone[n]",
+        f"{_TAIL}::test_a_record_that_an_acl_hides_is_not_reported_as_deleted[n]",
         ("known_keys.py", "if one.prefix is not None:", "if one.prefix is None:"),
     ),
     "P55-what-a-log-cannot-read-is-gone": mutant(
-        f"{_TAIL}::test_what_cannot_be_read_is_not_gone[etcd]",
+        f"{_TAIL}::test_an_unreadable_record_is_not_reported_as_deleted[etcd]",
         ("tail.py", "if change.rejected is None:", "if change is not None:"),
     ),
     "P25-the-first-change-of-a-key-counts": mutant(

@@ -88,7 +88,7 @@ WRITING: dict[str, Mutant] = {
         ("frame_writer.py", "_TO_LOOK_AT = (WriteOutcome.CONFLICT.value, ", "_TO_LOOK_AT = ("),
     ),
     "P11-what-was-rejected-is-no-finding": mutant(
-        f"{_WRITES}::test_what_the_target_does_not_take_is_a_finding",
+        f"{_WRITES}::test_a_rejected_record_of_a_snapshot_is_a_finding_and_is_not_written",
         (
             "restore_and_migrate.py",
             '_TO_LOOK_AT = ("conflict", "rejected")',
@@ -96,7 +96,7 @@ WRITING: dict[str, Mutant] = {
         ),
     ),
     "P11-what-was-rejected-is-written": mutant(
-        f"{_WRITES}::test_what_the_target_does_not_take_is_a_finding",
+        f"{_WRITES}::test_a_rejected_record_of_a_snapshot_is_a_finding_and_is_not_written",
         ("bulk_write.py", 'outcome=rejected and "rejected",', "outcome=None,"),
     ),
     "P12-what-is-equal-is-never-its-own": mutant(
@@ -155,11 +155,11 @@ WRITING: dict[str, Mutant] = {
         ),
     ),
     "P20-the-left-side-is-not-compared": mutant(
-        f"{_REPAIR}::test_what_changed_since_is_refused",
+        f"{_REPAIR}::test_keys_that_changed_since_the_diff_are_conflicts",
         ("repair_writes.py", "if entry.version != expected:", "if entry.version < expected:"),
     ),
     "P20-the-right-side-is-not-compared": mutant(
-        f"{_REPAIR}::test_what_changed_since_is_refused",
+        f"{_REPAIR}::test_keys_that_changed_since_the_diff_are_conflicts",
         ("repair_writes.py", "Version(**version)))", "Condition.ANY))"),
         ("repair_writes.py", "import Entry, Version", "import Condition, Entry, Version"),
     ),

@@ -67,7 +67,7 @@ def test_a_store_with_fewer_sizes_is_judged_by_its_largest() -> None:
     assert [one.met for one in figures] == [None, False]
 
 
-def test_what_a_thread_raises_is_raised() -> None:
+def test_an_error_in_a_thread_fails_the_measurement() -> None:
     def run(one: int, ready: Barrier) -> None:
         if one:
             raise OSError("refused")

@@ -24,7 +24,7 @@ Ask = Callable[[Backend, str], Future[Claim] | Future[Claim | Held]]
     ],
     ids=["member", "leader"],
 )
-def test_what_an_ended_session_has_left_is_not_taken_up_again(
+def test_a_claim_after_the_session_ended_is_new_despite_its_nonce(
     ensemble: Ensemble, open_client: Open, ask: Ask
 ) -> None:
     nonce = new_nonce()

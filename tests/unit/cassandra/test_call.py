@@ -62,7 +62,7 @@ def context(connections: Any) -> Iterator[RequestContext]:
 @pytest.mark.parametrize(
     ("kind", "is_last"), [("WriteTimeout", True), ("ConnectionShutdown", False)]
 )
-def test_what_a_node_gave_up_is_not_done_later(
+def test_an_attempt_may_be_applied_later_unless_the_node_gave_it_up(
     context: RequestContext, connections: ByHand, kind: str, *, is_last: bool
 ) -> None:
     call = _call(context)
@@ -75,7 +75,7 @@ def test_what_a_node_gave_up_is_not_done_later(
     assert answer.is_last == is_last
 
 
-def test_what_is_closed_before_it_is_sent_is_not_sent(
+def test_a_request_closed_before_it_is_sent_is_not_sent(
     context: RequestContext, connections: ByHand
 ) -> None:
     call = _call(context)
@@ -85,7 +85,7 @@ def test_what_is_closed_before_it_is_sent_is_not_sent(
     assert not connections.attempts
 
 
-def test_what_is_given_up_before_it_is_sent_is_not_sent(
+def test_a_request_given_up_before_it_is_sent_is_not_sent(
     context: RequestContext, connections: ByHand
 ) -> None:
     call = _call(context)
@@ -95,7 +95,7 @@ def test_what_is_given_up_before_it_is_sent_is_not_sent(
     assert not connections.attempts
 
 
-def test_what_is_sent_is_not_given_up_with_what_was_before(
+def test_giving_up_an_earlier_attempt_does_not_end_a_later_attempt(
     context: RequestContext, connections: ByHand
 ) -> None:
     call = _call(context)
@@ -106,7 +106,7 @@ def test_what_is_sent_is_not_given_up_with_what_was_before(
     assert call.result(SECONDS * time_scale()).applied
 
 
-def test_what_is_answered_while_it_is_sent_leaves_no_timer(
+def test_a_response_during_send_leaves_no_timer(
     context: RequestContext, connections: ByHand
 ) -> None:
     connections.on_each = lambda attempt: attempt.answered([DONE])
@@ -116,7 +116,7 @@ def test_what_is_answered_while_it_is_sent_leaves_no_timer(
     assert not _timers(context)
 
 
-def test_what_fails_while_it_is_sent_leaves_the_timer_of_the_next_attempt(
+def test_a_failure_during_send_leaves_only_the_timer_of_the_next_attempt(
     context: RequestContext, connections: ByHand
 ) -> None:
     connections.on_each = lambda attempt: (
@@ -134,7 +134,7 @@ def test_what_fails_while_it_is_sent_leaves_the_timer_of_the_next_attempt(
     assert not _timers(context)
 
 
-def test_what_is_refused_to_the_end_is_not_made_unknown_by_a_last_attempt(
+def test_a_last_attempt_does_not_make_a_never_sent_write_unknown(
     context: RequestContext, connections: ByHand
 ) -> None:
     seconds = 2 * time_scale()
@@ -149,7 +149,7 @@ def test_what_is_refused_to_the_end_is_not_made_unknown_by_a_last_attempt(
 @pytest.mark.parametrize(
     ("kind", "error"), [("NeverSent", ClosedError), ("WriteTimeout", OutcomeUnknownError)]
 )
-def test_what_a_close_says_goes_by_what_was_sent(
+def test_close_reports_an_unknown_outcome_only_if_the_write_was_sent(
     context: RequestContext, connections: ByHand, kind: str, error: type[Exception]
 ) -> None:
     call = _call(context)

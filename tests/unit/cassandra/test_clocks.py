@@ -34,7 +34,7 @@ def test_nodes_that_are_further_apart_than_the_margin() -> None:
         clock_skew_of(readings, MARGIN)
 
 
-def test_slow_answers_convict_nobody() -> None:
+def test_clock_skew_within_the_doubt_of_slow_responses_is_accepted() -> None:
     clock_skew_of([ClockReading("one", 0.0, 2.0), ClockReading("two", 5.3, 2.5)], MARGIN)
 
 

@@ -27,7 +27,7 @@ def backend(link: Link, open_client: Open) -> Backend:
     return open_client(**link.settings(), **PATIENT).backend
 
 
-def test_nobody_knows_what_became_of_a_write(
+def test_close_leaves_a_sent_write_unknown_and_other_requests_closed(
     backend: Backend, link: Link, open_client: Open
 ) -> None:
     other = open_client().storage()
@@ -65,7 +65,7 @@ def test_a_leader_that_is_about_to_be_is_given_up(
     assert type(leads.exception(WITHIN * time_scale())) is ClosedError
 
 
-def test_claims_that_nobody_answers_do_not_hold_up_the_end(link: Link, open_client: Open) -> None:
+def test_close_ends_in_time_despite_unanswered_claims(link: Link, open_client: Open) -> None:
     backend = open_client(**link.settings()).backend
     link.swallow_answers()
     joins = backend.membership.claim("g", "m", new_nonce(), b"")

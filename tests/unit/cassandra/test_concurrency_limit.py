@@ -49,7 +49,7 @@ def test_many_threads_and_never_more_than_so_much() -> None:
     assert works.under_way == 0
 
 
-def test_what_is_done_at_once_does_not_pile_up() -> None:
+def test_work_that_completes_at_once_takes_no_deep_stack() -> None:
     limiter = ConcurrencyLimit(1)
     first: Future[int] = Future()
     held = limiter.do(lambda: first)

@@ -111,7 +111,7 @@ def test_listeners_and_lists_outlive_many_deletions(
 
 
 @pytest.mark.usefixtures("never")
-def test_what_cannot_be_read_is_folded_by_who_reads(
+def test_a_reader_folds_a_partition_that_deletions_make_unreadable(
     open_client: Open, pool: ThreadPoolExecutor, admin: Admin, namespace: str
 ) -> None:
     client = open_client()

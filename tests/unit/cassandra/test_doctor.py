@@ -33,7 +33,7 @@ def test_nothing_is_wrong(reached: dict[str, Written]) -> None:
     assert visit(**reached) == ([], 0)
 
 
-def test_nobody_is_there() -> None:
+def test_a_refused_connection_is_reported() -> None:
     assert diagnosis(**_at("127.0.0.1:1")) == (
         "Cassandra at 127.0.0.1:1: Connection refused:"
         " does a node serve there? See plugin.cassandra.contact.points"
@@ -53,7 +53,7 @@ def silent() -> Iterator[str]:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def test_who_is_there_says_nothing(silent: str) -> None:
+def test_a_silent_server_is_reported(silent: str) -> None:
     told = diagnosis(**_at(silent))
     assert told.startswith(f"Cassandra at {silent}: no answer in time: does a node serve there?")
 

@@ -61,7 +61,9 @@ def test_a_server_under_another_name(servers: Ensemble, authority: Authority) ->
         _open(servers, **{**_identified(authority), **elsewhere})
 
 
-def test_what_the_doctor_says(servers: Ensemble, authority: Authority, tmp_path: Path) -> None:
+def test_the_doctor_names_the_tls_setting_to_correct(
+    servers: Ensemble, authority: Authority, tmp_path: Path
+) -> None:
     mine, stranger = _identified(authority), Authority(tmp_path)
 
     def told(**tls: Written) -> str:

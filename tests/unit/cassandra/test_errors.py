@@ -44,18 +44,18 @@ def test_certainly_not_done(kind: str, said: str, error: type[Kip30Error]) -> No
 
 
 @pytest.mark.parametrize(("kind", "said"), UNCERTAIN)
-def test_nobody_knows(kind: str, said: str) -> None:
+def test_an_uncertain_failure_of_a_write_leaves_its_outcome_unknown(kind: str, said: str) -> None:
     assert type(_translated(Failure(kind, said), wrote=True)) is OutcomeUnknownError
     assert type(_translated(Failure(kind, said), wrote=False)) is UnavailableError
     assert not is_refused(Failure(kind, said))
 
 
-def test_what_to_grant_is_named() -> None:
+def test_a_permission_error_names_the_rights_to_grant() -> None:
     denied = Failure("Unauthorized", "User bob has no MODIFY permission")
     assert "grant the role SELECT and MODIFY on keyspace ks" in str(_translated(denied, wrote=True))
 
 
-def test_lost_tables_are_told_from_other_mistakes() -> None:
+def test_missing_tables_are_distinguished_from_other_errors() -> None:
     assert is_missing(Failure("InvalidRequest", "unconfigured table records"))
     assert is_missing(Failure("InvalidRequest", "Keyspace 'kip30' does not exist"))
     assert not is_missing(Failure("InvalidRequest", "Undefined column name rev"))

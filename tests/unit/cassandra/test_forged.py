@@ -94,7 +94,7 @@ def test_a_revision_that_is_far_ahead_stays_where_it_is(
     assert storage.set("other/k", "v").major < LATE
 
 
-def test_what_cannot_be_sent_fails_alone(open_client: Open) -> None:
+def test_invalid_writes_fail_without_the_other_writes_of_the_batch(open_client: Open) -> None:
     driver = open_client().backend.storage
     any_ = Condition.ANY
     conditions: list[Condition | Version] = [any_, Version(2**63), any_, Version(1, 1), any_]

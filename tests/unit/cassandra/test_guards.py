@@ -33,7 +33,7 @@ def queued(name: str, **guards: Version) -> QueuedWrite:
         ([queued("a", g=OLD), queued("b"), queued("g"), queued("c")], 2),
     ],
 )
-def test_what_is_written_and_what_guards_it_go_apart(
+def test_writes_that_conflict_over_a_guard_go_in_separate_batches(
     batch: Sequence[QueuedWrite], together: int
 ) -> None:
     queue = deque(batch)

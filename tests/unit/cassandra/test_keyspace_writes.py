@@ -56,7 +56,7 @@ def ids(ensemble: Ensemble, keyspace: str) -> list[Mapping[str, object]]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("dropped", ["KEYSPACE births", "TABLE births.records"])
-def test_what_was_dropped_while_a_node_was_away_does_not_come_back(
+def test_data_dropped_while_a_node_was_away_does_not_come_back(
     ensemble: Ensemble, dropped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema, "_RECENT_MICROSECONDS", 0)

@@ -64,7 +64,7 @@ def test_an_update_that_arrives_after_a_renewal_is_ours(
     _joined(backend, "m")
 
 
-def test_what_an_ended_session_left_is_in_nobodys_way(
+def test_claims_left_by_an_ended_session_do_not_block_new_claims(
     backend: CassandraBackend, admin: Admin, namespace: str
 ) -> None:
     left, gone, leads = _joined(backend, "m"), _joined(backend, "gone"), _led(backend, "a")
@@ -76,7 +76,7 @@ def test_what_an_ended_session_left_is_in_nobodys_way(
     assert _led(backend, "b").entry.version > leads.entry.version
 
 
-def test_what_somebody_else_holds_is_in_the_way(
+def test_a_member_id_in_use_is_refused_to_every_client(
     backend: CassandraBackend, open_client: Open
 ) -> None:
     _joined(backend, "m")

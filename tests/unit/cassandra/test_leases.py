@@ -32,7 +32,7 @@ def test_the_deadline_is_a_second_and_the_margin_before_the_rows_end(
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.3, 0.6, 0.9])
-def test_who_is_cut_off_stops_before_the_row_ends(
+def test_a_disconnected_member_ends_before_its_row_expires(
     ensemble: Ensemble, open_client: Open, admin: Admin, namespace: str, offset: float
 ) -> None:
     with ensemble.link() as link:

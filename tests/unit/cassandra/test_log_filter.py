@@ -35,7 +35,7 @@ def attempts() -> Iterator[Attempts]:
     logger.removeFilter(seen)
 
 
-def test_a_node_out_of_reach_is_told_of_once(
+def test_an_unreachable_node_is_logged_once(
     link: Link, attempts: Attempts, open_client: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = open_client(**link.settings())
@@ -65,7 +65,7 @@ def test_a_log_for_debugging_has_all_of_it(
         eventually(lambda: heard() >= count, what="all of them are in the log")
 
 
-def test_what_was_closed_keeps_nothing_quiet(open_client: Open) -> None:
+def test_close_removes_the_log_filter(open_client: Open) -> None:
     logger = logging.getLogger(DRIVER)
     before = list(logger.filters)
     client = open_client()

@@ -70,7 +70,7 @@ def timer() -> Iterator[Timer]:
     one.stop()
 
 
-def test_the_last_write_is_told_though_its_revision_was_seen_before(timer: Timer) -> None:
+def test_a_watcher_gets_the_last_write_although_its_revision_was_seen(timer: Timer) -> None:
     states: Any = Divided()
     watcher = Watcher()
     poll = NamespacePoll("n", states, Rhythm(timer, ConcurrencyLimit(1), 0.001))

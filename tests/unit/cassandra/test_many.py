@@ -67,7 +67,7 @@ def test_many_fences_are_raised() -> None:
     assert raised.result(SOON) is None
 
 
-def test_the_first_failure_is_told() -> None:
+def test_the_failure_of_all_requests_is_raised() -> None:
     calls: Any = Unanswered()
     raised = Fences(calls).raise_all(NAMES, Fence("s", 2), calls.until())
     for one in reversed(calls.asked):

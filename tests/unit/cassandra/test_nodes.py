@@ -35,14 +35,14 @@ def test_one_is_used_as_long_as_it_talks() -> None:
     assert nodes.choose(set()) == (B, 1)
 
 
-def test_who_was_silent_comes_last() -> None:
+def test_a_silent_node_is_chosen_last() -> None:
     nodes = _nodes(A, B)
     nodes.suspect(A)
     assert nodes.choose(set()) == (B, 0)
     assert nodes.choose({id(B)}) == (A, 0)
 
 
-def test_who_is_heard_of_again_is_trusted() -> None:
+def test_a_node_that_responds_again_is_trusted() -> None:
     nodes = _nodes(A, B)
     nodes.suspect(A)
     nodes.trust(A)
@@ -72,7 +72,7 @@ def test_revisions_overtake_what_was_seen() -> None:
     assert revisions.next() == ahead + 1
 
 
-def test_watches_overtake_what_was_told_elsewhere() -> None:
+def test_the_next_watch_order_exceeds_the_last_stamp() -> None:
     orders = Orders()
     polled = orders.next()
     assert orders.last_stamp < polled

@@ -46,7 +46,7 @@ def test_a_node_that_comes_back_empty(own: Ensemble, open_client: Open) -> None:
     eventually(lambda: heard.events[-1].value == "new")
 
 
-def test_a_silent_node_holds_nobody_up(link: Link, open_client: Open) -> None:
+def test_calls_and_close_end_in_time_at_a_silent_node(link: Link, open_client: Open) -> None:
     client = open_client(**link.settings())
     client.storage().put("frozen", "")
     client.group_membership("g").join("m", "")

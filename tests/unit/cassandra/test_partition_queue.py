@@ -69,7 +69,7 @@ def test_work_that_lets_a_few_go_first_overtakes_the_others(turns: ClaimQueues) 
     assert begun == [0, 1, "renewal", 2, 3, 4, "last"]
 
 
-def test_a_failure_is_its_own(turns: ClaimQueues) -> None:
+def test_a_failed_request_does_not_affect_the_next_request(turns: ClaimQueues) -> None:
     assert type(turns.take("here", lambda _: failed(ClosedError()), soon()).exception()) is (
         ClosedError
     )
@@ -77,7 +77,7 @@ def test_a_failure_is_its_own(turns: ClaimQueues) -> None:
     assert isinstance(turns.take("here", _raise, soon()).exception(), ZeroDivisionError)
 
 
-def test_whose_turn_comes_too_late_does_nothing(turns: ClaimQueues) -> None:
+def test_a_request_past_its_deadline_is_not_started(turns: ClaimQueues) -> None:
     first, begun = Future[int](), threading.Event()
 
     def begin(_: float) -> Future[int]:
@@ -92,7 +92,7 @@ def test_whose_turn_comes_too_late_does_nothing(turns: ClaimQueues) -> None:
     assert not begun.is_set()
 
 
-def test_who_waits_ends_by_its_own_time(turns: ClaimQueues) -> None:
+def test_a_queued_request_ends_at_its_own_deadline(turns: ClaimQueues) -> None:
     first = turns.take("here", lambda _: Future[int](), soon())
     late = turns.take("here", lambda _: Completed(1), time.monotonic() + A_MOMENT)
     with pytest.raises(UnavailableError):
@@ -100,7 +100,7 @@ def test_who_waits_ends_by_its_own_time(turns: ClaimQueues) -> None:
     assert not first.done()
 
 
-def test_who_is_nearly_out_of_time_takes_nobody_along(timer: Timer) -> None:
+def test_requests_with_short_deadlines_are_batched_separately(timer: Timer) -> None:
     done, first = list[list[Job]](), Future[Sequence[Job]]()
 
     def do(_place: object, jobs: Sequence[Job], until: float) -> Future[Sequence[Job]]:

@@ -41,12 +41,12 @@ def test_large_ones_do_not_fill_a_statement() -> None:
     assert _sizes(parcels([_held(0, size=300_000), _held(1)])) == [1, 1]
 
 
-def test_what_was_renewed_longest_ago_comes_first() -> None:
+def test_the_claim_renewed_longest_ago_is_renewed_first() -> None:
     held = [_held(number, kind="leaders", scope=f"s{9 - number}") for number in (3, 1, 2)]
     assert [parcel[0].sent_at for parcel in parcels(held)] == [1.0, 2.0, 3.0]
 
 
-def test_only_so_many_at_once_and_every_answer_is_heard() -> None:
+def test_a_limited_number_runs_at_once_and_each_response_is_reported() -> None:
     held = [[_held(number, scope=str(number))] for number in range(3 * LANES)]
     under_way, heard = list[Future[Parcel]](), list[Future[Parcel]]()
 

@@ -47,7 +47,7 @@ def resurrected(clock: ManualClock) -> ResurrectedRows:
     return ResurrectedRows(clock, SESSION_SECONDS)
 
 
-def test_what_was_missed_is_left_out_for_two_sessions_and_a_second(
+def test_a_vanished_row_is_left_out_for_two_timeouts_and_a_second(
     clock: ManualClock, resurrected: ResurrectedRows
 ) -> None:
     old, other = {"m": Entry(Version(1), "old", b"")}, {"n": Entry(Version(2), "other", b"")}
@@ -59,7 +59,9 @@ def test_what_was_missed_is_left_out_for_two_sessions_and_a_second(
     assert resurrected.left_out({**old, **other}) == {**old, **other}
 
 
-def test_who_claims_again_under_the_same_nonce_is_told(resurrected: ResurrectedRows) -> None:
+def test_a_row_claimed_again_under_the_same_nonce_is_not_left_out(
+    resurrected: ResurrectedRows,
+) -> None:
     old, new = ({"m": Entry(Version(number), "same", b"")} for number in (1, 2))
     assert resurrected.left_out(old) == old
     assert resurrected.left_out({}) == {}
@@ -67,14 +69,14 @@ def test_who_claims_again_under_the_same_nonce_is_told(resurrected: ResurrectedR
     assert resurrected.left_out(old) == {}
 
 
-def test_a_version_that_begins_again_is_told(resurrected: ResurrectedRows) -> None:
+def test_a_row_with_a_restarted_version_is_not_left_out(resurrected: ResurrectedRows) -> None:
     for nonce in ("before all was lost", "after"):
         entries = {"m": Entry(Version(1), nonce, b"")}
         assert resurrected.left_out(entries) == entries
         assert resurrected.left_out({}) == {}
 
 
-def test_a_member_who_had_gone_is_not_told_again_for_a_while(
+def test_a_resurrected_member_is_hidden_from_listeners_for_a_while(
     open_client: Open, admin: Admin, namespace: str
 ) -> None:
     heard = Recorder[MembershipChange[str]]()
@@ -94,7 +96,7 @@ def test_a_member_who_had_gone_is_not_told_again_for_a_while(
     heard.expect(lambda event: set(event.members) == {"m", "new"}, within=20)
 
 
-def test_a_term_that_was_over_is_not_told_again(
+def test_listeners_are_not_notified_of_a_resurrected_term(
     open_client: Open, admin: Admin, namespace: str
 ) -> None:
     heard = Recorder[LeaderChange[str]]()

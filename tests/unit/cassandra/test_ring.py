@@ -151,7 +151,7 @@ def _tables(admin: Admin, keyspace: str) -> int:
 
 
 @pytest.mark.parametrize("offset", [0.0, 0.3, 0.6, 0.9])
-def test_who_is_cut_off_stops_before_the_row_ends_at_any_node(
+def test_a_disconnected_member_ends_before_its_row_expires_at_any_node(
     three: Ensemble, admins: list[Admin], namespace: str, offset: float
 ) -> None:
     with (

@@ -135,7 +135,7 @@ def test_a_position_is_not_below_what_was_written_by_a_clock_that_is_ahead(
     assert int(open_scanner(View(under="elsewhere")).position().at) < FAR
 
 
-def test_what_others_wrote_is_rejected(
+def test_foreign_rows_are_rejected(
     open_scanner: OpenScanner, open_client: Open, admin: Admin, namespace: str
 ) -> None:
     open_client().storage().put("n/k", "v")

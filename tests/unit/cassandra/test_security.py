@@ -62,7 +62,7 @@ def prepared(open_client: Open, admin: Admin) -> None:
     admin.tell("GRANT SELECT ON KEYSPACE kip30 TO reader")
 
 
-def test_who_makes_the_tables_may_use_them(open_client: Open) -> None:
+def test_the_role_that_creates_the_tables_may_use_them(open_client: Open) -> None:
     client = open_client(**_as("maker"), **PATIENT)
     client.storage().put("maker/k", "v")
     assert client.leader_election("maker").nominate("c", "")
@@ -114,7 +114,7 @@ def test_a_refused_login_is_not_repeated(ensemble: Ensemble, open_client: Open) 
 
 
 @pytest.mark.usefixtures("prepared")
-def test_what_the_doctor_says(ensemble: Ensemble) -> None:
+def test_the_doctor_names_the_missing_login_or_permission(ensemble: Ensemble) -> None:
     def told(**more: Written) -> str:
         return diagnosis(**ensemble.settings(), **more).partition(": ")[2]
 
@@ -146,7 +146,7 @@ def test_the_doctor_names_what_may_not_be_written(ensemble: Ensemble) -> None:
 
 
 @pytest.mark.usefixtures("prepared")
-def test_who_may_only_read(open_client: Open) -> None:
+def test_a_read_only_role_reads_and_is_refused_writes(open_client: Open) -> None:
     client = open_client(**_as("reader"))
     assert client.storage().get("k") is None
     with pytest.raises(AuthenticationError, match="grant the role SELECT and MODIFY"):
@@ -154,7 +154,7 @@ def test_who_may_only_read(open_client: Open) -> None:
 
 
 @pytest.mark.usefixtures("prepared")
-def test_who_may_only_read_may_read_in_bulk(open_client: Open, open_scanner: OpenScanner) -> None:
+def test_a_read_only_role_may_read_in_bulk(open_client: Open, open_scanner: OpenScanner) -> None:
     client = open_client(**_as("user"))
     client.storage().put("n/k", "v")
     client.group_membership("g").join("m", "")
@@ -164,7 +164,7 @@ def test_who_may_only_read_may_read_in_bulk(open_client: Open, open_scanner: Ope
 
 
 @pytest.mark.usefixtures("prepared")
-def test_who_may_not_read_in_bulk(open_scanner: OpenScanner) -> None:
+def test_a_role_without_select_may_not_read_in_bulk(open_scanner: OpenScanner) -> None:
     store = open_scanner(**_as("nobody"))
     with pytest.raises(AuthenticationError, match="no SELECT permission"):
         store.position()

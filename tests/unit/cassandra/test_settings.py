@@ -67,7 +67,7 @@ def test_replication(written: str, shown: str) -> None:
         ("lr.pull.period.ms", "0", "at least 10"),
     ],
 )
-def test_what_cannot_be_read(key: str, written: str, hint: str) -> None:
+def test_invalid_settings_are_refused_with_a_hint(key: str, written: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=rf"plugin\.cassandra\.{key}.*{hint}"):
         _built(**{f"plugin.cassandra.{key}": written})
 

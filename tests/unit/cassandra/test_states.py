@@ -96,7 +96,7 @@ def test_a_look_that_sees_the_older_state_does_not_pass_for_a_later_one(world: W
     assert world.versions(baseline.result(0)) == [NEW, NEW]
 
 
-def test_what_is_known_is_not_affirmed_against_a_newer_answer(world: World) -> None:
+def test_a_known_state_is_not_redelivered_over_a_newer_response(world: World) -> None:
     for _ in range(2):  # the second one settles
         world.look()
         world.asked.answer("read_rev", OLD)

@@ -26,7 +26,7 @@ def _in(keyspace: str) -> dict[str, Written]:
     return {"plugin.cassandra.keyspace": keyspace}
 
 
-def test_what_is_missing_is_named_and_not_made(open_client: Open, admin: Admin) -> None:
+def test_missing_tables_are_named_and_not_created(open_client: Open, admin: Admin) -> None:
     with pytest.raises(StoreError, match="'absent' lacks the tables leaders, members, records"):
         open_client(**CHECKED, **_in("absent"))
     assert not admin.tell("SELECT * FROM system_schema.keyspaces WHERE keyspace_name = 'absent'")
@@ -69,7 +69,9 @@ def test_tables_of_somebody_else(open_client: Open, admin: Admin) -> None:
         open_client(**_in("foreign_tables"))
 
 
-def test_tables_that_vanish_are_made_anew(open_client: Open, admin: Admin) -> None:
+def test_dropped_tables_are_created_again_and_watches_go_on(
+    open_client: Open, admin: Admin
+) -> None:
     client = open_client(**_in("vanishing"))
     heard = Recorder[ValueChange[str]]()
     client.storage().put("k", "old")
@@ -96,7 +98,7 @@ def test_contradicting_periods_are_refused_before_anything_is_sent() -> None:
         )
 
 
-def test_what_is_observed_costs_two_reads_a_second_at_rest(
+def test_an_idle_watch_costs_at_most_two_reads_a_second(
     ensemble: Ensemble, open_client: Open
 ) -> None:
     with ensemble.link() as link:

@@ -22,7 +22,7 @@ def test_nothing_is_opened(open_client: Open) -> None:
     assert open_client().storage().put("k", "v")
 
 
-def test_tables_are_made_anew_when_there_is_one(open_client: Open, admin: Admin) -> None:
+def test_tables_are_created_again_once_a_thread_can_start(open_client: Open, admin: Admin) -> None:
     # No answer comes without a thread: until then two writes wait as long as this.
     timeout = round(1500 * time_scale())
     settings: dict[str, Written] = {

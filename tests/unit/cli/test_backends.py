@@ -23,7 +23,7 @@ def lacking(shell: Shell) -> Shell:
     return shell
 
 
-def test_a_store_is_told_with_what_it_offers(shell: Shell) -> None:
+def test_a_store_is_listed_with_its_capabilities_and_value_limit(shell: Shell) -> None:
     found = {one["name"]: one for one in shell.json("backends")}
     assert found["embedded"]["installed"]
     assert "fencing" in found["embedded"]["capabilities"]
@@ -47,7 +47,7 @@ def test_a_terminal_gets_a_table(shell: Shell) -> None:
     assert b"\x1b[1m" in told
 
 
-def test_a_store_that_lacks_its_library_says_so(lacking: Shell) -> None:
+def test_a_store_that_lacks_its_library_is_listed_with_the_error(lacking: Shell) -> None:
     words = ("backends", "--load-plugins")
     (found,) = [one for one in lacking.json(*words) if one["name"] == "lacking"]
     assert found["installed"] is False

@@ -55,7 +55,7 @@ def test_the_reference_has_every_setting_of_every_installed_store(shell: Shell) 
     assert not rows["plugin.namespace"]["required"]
 
 
-def test_what_holds_is_told_with_its_origin(shell: Shell) -> None:
+def test_effective_settings_are_printed_with_their_origin(shell: Shell) -> None:
     words = ("config", "--effective", "--set", "plugin.namespace=mine")
     rows = {row["key"]: (row["value"], row["origin"]) for row in shell.json(*words)}
     assert rows["plugin.namespace"] == ("mine", "--set")
@@ -66,7 +66,7 @@ def test_what_holds_is_told_with_its_origin(shell: Shell) -> None:
     assert rows["plugin.lease.margin.ms"][0] == session_ms // 10
 
 
-def test_the_directory_that_holds_is_told_in_full(
+def test_the_effective_default_directory_is_printed_in_full(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell.write({"plugin.backend": "embedded"})
@@ -75,7 +75,7 @@ def test_the_directory_that_holds_is_told_in_full(
     assert rows["plugin.embedded.directory"] == "/somewhere/kip30"
 
 
-def test_the_store_that_serves_unnamed_is_told(shell: Shell) -> None:
+def test_a_store_set_by_its_class_is_printed_by_name_with_its_origin(shell: Shell) -> None:
     shell.write({"plugin.locator.classname": "kip30_backends.embedded:EmbeddedBackend"})
     rows = {row["key"]: row for row in shell.json("config", "--effective")}
     assert rows["plugin.backend"]["value"] == "embedded"
@@ -129,7 +129,7 @@ def test_two_names_of_a_setting_with_different_values_are_refused(vault: Shell) 
     assert rows["plugin.additional.paths"] == f"{vault.properties}:2"
 
 
-def test_a_right_file_is_said_to_be_for_its_store(shell: Shell) -> None:
+def test_a_check_of_a_valid_file_prints_its_store(shell: Shell) -> None:
     result = shell("config", "--check", str(shell.properties))
     assert (result.exit_code, result.stdout) == (Status.OK, "embedded\n")
     assert not (shell.folder / "store").exists()
@@ -197,7 +197,7 @@ def test_options_before_the_command_hold_unless_it_has_its_own(vault: Shell) -> 
     assert "'nope'" in vault(*before, "kv", "list", "--backend", "nope").stderr
 
 
-def test_what_is_no_setting_is_a_usage_error(shell: Shell) -> None:
+def test_a_setting_without_a_value_is_a_usage_error(shell: Shell) -> None:
     assert shell("kv", "list", "--set", "plugin.namespace").exit_code == Status.USAGE
 
 

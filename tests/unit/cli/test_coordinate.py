@@ -58,7 +58,7 @@ def test_a_command_that_ends_is_run_again_if_asked_for(shell: Shell) -> None:
         (("--shards=0",), "0 is not in the range"),
     ],
 )
-def test_what_cannot_be_divided_is_refused(
+def test_invalid_shards_or_items_are_a_usage_error(
     shell: Shell, words: tuple[str, ...], complaint: str
 ) -> None:
     (shell.folder / "empty").write_text("\n\n")
@@ -75,7 +75,7 @@ def test_a_missing_list_is_an_error_of_the_system(shell: Shell) -> None:
     assert "nowhere: No such file or directory" in result.stderr
 
 
-def test_a_process_without_a_share_waits_no_longer_than_told(shell: Shell) -> None:
+def test_a_process_without_a_share_exits_when_its_wait_is_over(shell: Shell) -> None:
     with ended(shell.start(*coordinate("--shards=1", "sh", "-c", STAY))) as first:
         assert line_of(first.stdout) == "ready"
         second = shell.finish(*coordinate("--shards=1", "--wait=1", "true"))
@@ -84,7 +84,7 @@ def test_a_process_without_a_share_waits_no_longer_than_told(shell: Shell) -> No
         first.terminate()
 
 
-def test_the_status_of_a_group_shows_who_has_what(shell: Shell) -> None:
+def test_the_status_of_a_group_shows_each_member_with_its_share(shell: Shell) -> None:
     assert shell("coordinate-status", "g").exit_code == Status.REFUSED
     with ended(shell.start(*coordinate("--shards=3", "--id=n1", "sh", "-c", STAY))) as runner:
         assert line_of(runner.stdout) == "ready"
@@ -119,7 +119,7 @@ def test_a_group_without_members_can_be_deleted(shell: Shell) -> None:
 # -- a command for each item
 
 
-def test_each_item_has_a_command_of_its_own(shell: Shell) -> None:
+def test_each_item_runs_its_own_command(shell: Shell) -> None:
     (shell.folder / "list").write_bytes(b"one\n{}\ntwo words\nd\xff\n")
     note = 'printf "%s\\n" "$1" "$KIP30_ITEM" "${KIP30_SHARE-unset}" > "note-$KIP30_GUARD"'
     words = coordinate("--items=list", "--each", "sh", "-c", note, "sh", "<{}>")

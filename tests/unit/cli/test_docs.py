@@ -30,7 +30,7 @@ def test_prose_and_what_cannot_be_made_stay() -> None:
     assert refreshed(document) == document
 
 
-def test_a_part_that_is_out_of_date_is_made_anew() -> None:
+def test_an_outdated_part_is_generated_again() -> None:
     document = "<!-- generated: exit codes -->\nold\n<!-- end -->\n"
     assert "old" not in refreshed(document)
     assert "\n* 4: The answer was lost" in refreshed(document)

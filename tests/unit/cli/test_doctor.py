@@ -66,7 +66,7 @@ def test_a_store_in_health_passes(shell: Shell) -> None:
     assert all(line.startswith("ok\t") for line in result.stdout.splitlines())
 
 
-def test_version_and_times_are_told(shell: Shell) -> None:
+def test_the_store_version_and_the_times_are_reported(shell: Shell) -> None:
     found = {one["step"]: one for one in shell.json("doctor")}
     assert "SQLite" in found["store"]["detail"]
     assert "median" in found["read, round trips"]["detail"]
@@ -83,7 +83,7 @@ def test_nothing_is_left_behind(shell: Shell) -> None:
     assert shell("leader", "kip30-doctor").exit_code == Status.REFUSED
 
 
-def test_what_is_not_offered_is_no_failure(shell: Shell) -> None:
+def test_a_missing_capability_is_not_a_failure(shell: Shell) -> None:
     use(shell, "limited:Limited", LIMITED)
     found = {one["step"]: one["verdict"] for one in shell.json("doctor")}
     refused = ("compare and set", "guard a write", "be fenced off")
@@ -91,7 +91,7 @@ def test_what_is_not_offered_is_no_failure(shell: Shell) -> None:
     assert found["list a namespace"] == "ok"
 
 
-def test_what_cannot_be_tidied_up_hides_no_failure(shell: Shell) -> None:
+def test_a_failed_cleanup_does_not_hide_the_failed_step(shell: Shell) -> None:
     use(shell, "readonly:ReadOnly", READ_ONLY)
     result = shell("doctor")
     assert result.exit_code == Status.UNAVAILABLE
@@ -113,7 +113,7 @@ def test_a_finding_of_a_store_is_a_failure(shell: Shell) -> None:
     assert "update it to 2" in result.stdout
 
 
-def test_a_store_out_of_reach_is_said_to_be(shell: Shell) -> None:
+def test_an_unreachable_store_fails_at_the_connect_step(shell: Shell) -> None:
     with shell.locked_store():
         result = shell("doctor", "--set", "plugin.connect.timeout.ms=200")
     assert result.exit_code == Status.UNAVAILABLE
@@ -133,7 +133,7 @@ def use(shell: Shell, classname: str, source: str) -> None:
     )
 
 
-def test_a_wrong_configuration_is_told_before_any_step(shell: Shell) -> None:
+def test_a_wrong_configuration_is_reported_before_any_step(shell: Shell) -> None:
     shell.configure(plugin_embedded_notify="pull", plugin_x="1")
     result = shell("doctor")
     assert (result.exit_code, result.stdout) == (Status.USAGE, "")

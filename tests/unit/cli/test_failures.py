@@ -86,7 +86,7 @@ def test_debugging_shows_the_traceback(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), click.Abort()])
-def test_ctrl_c_is_told_by_the_code_alone(
+def test_ctrl_c_is_reported_by_the_exit_code_alone(
     capsys: pytest.CaptureFixture[str], error: BaseException
 ) -> None:
     assert guarded(lambda: failing(error)) == Status.INTERRUPTED
@@ -94,7 +94,7 @@ def test_ctrl_c_is_told_by_the_code_alone(
 
 
 @pytest.mark.parametrize("returned", [None, "text", 0])
-def test_what_returns_is_done(returned: object) -> None:
+def test_a_command_that_returns_no_failure_exits_with_ok(returned: object) -> None:
     assert guarded(lambda: returned) == Status.OK
 
 
@@ -107,7 +107,7 @@ def test_an_operating_systems_error_names_the_file(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "kip30: report.json: Permission denied\n"
 
 
-def test_what_is_said_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     say("hello")
     assert capsys.readouterr() == ("", "kip30: hello\n")
 

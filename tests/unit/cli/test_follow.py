@@ -29,7 +29,7 @@ def test_a_watch_under_nohup_outlives_the_terminal(shell: Shell) -> None:
         watch.terminate()
 
 
-def test_a_watch_ends_when_nobody_reads_though_nothing_happens(shell: Shell) -> None:
+def test_an_idle_watch_ends_when_its_reader_closes_the_pipe(shell: Shell) -> None:
     with ended(shell.start("kv", "watch", "a")) as watch:
         assert line_of(watch.stdout) == "-"
         assert watch.stdout is not None
@@ -39,7 +39,7 @@ def test_a_watch_ends_when_nobody_reads_though_nothing_happens(shell: Shell) -> 
         assert watch.stderr.read() == b""
 
 
-def test_a_watch_that_nobody_ever_read_ends(shell: Shell) -> None:
+def test_a_watch_started_without_a_reader_ends(shell: Shell) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     result = shell.finish("kv", "watch", "a", stdout=writing)
@@ -57,7 +57,7 @@ def test_a_watch_into_a_file_goes_on(shell: Shell) -> None:
         watch.terminate()
 
 
-def test_a_value_is_told_from_its_creation_to_its_end(shell: Shell) -> None:
+def test_a_watch_reports_a_value_from_creation_to_deletion(shell: Shell) -> None:
     with ended(shell.start("kv", "watch", "a", "--json")) as watch:
         seen = [json.loads(line_of(watch.stdout))]
         for words in (("put", "a", "1"), ("update", "a", "2"), ("delete", "a")):
@@ -67,7 +67,7 @@ def test_a_value_is_told_from_its_creation_to_its_end(shell: Shell) -> None:
     assert [one["value"] for one in seen] == [None, "1", "2", None]
 
 
-def test_a_key_set_is_told_by_who_came_and_went(shell: Shell) -> None:
+def test_a_watch_of_keys_reports_created_and_deleted_keys(shell: Shell) -> None:
     with ended(shell.start("kv", "watch", "--keys", "n")) as watch:
         shell("kv", "put", "n/a", "")
         assert line_of(watch.stdout) == "+\tn/a"

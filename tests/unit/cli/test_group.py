@@ -13,7 +13,7 @@ def members(shell: Shell) -> list[dict[str, str]]:
     return found
 
 
-def test_a_group_that_nobody_joined_is_empty(shell: Shell) -> None:
+def test_a_group_that_no_member_joined_is_empty(shell: Shell) -> None:
     assert shell("group", "list", "g").output == ""
     assert members(shell) == []
 
@@ -29,7 +29,7 @@ def test_a_member_is_in_until_it_is_interrupted(shell: Shell, number: signal.Sig
     assert members(shell) == []
 
 
-def test_a_member_says_that_it_is_none_and_that_it_joined_again(shell: Shell) -> None:
+def test_a_member_reports_its_lost_session_and_its_rejoin(shell: Shell) -> None:
     with ended(shell.start("group", "join", "g", "--id", "m1")) as member:
         assert line_of(member.stderr) == "kip30: joined group g as m1"
         with shell.locked_store():
@@ -61,7 +61,7 @@ def test_an_id_that_is_taken_is_refused(shell: Shell) -> None:
         member.terminate()
 
 
-def test_a_watch_tells_who_came_and_went(shell: Shell) -> None:
+def test_a_watch_reports_members_that_join_and_leave(shell: Shell) -> None:
     with ended(shell.start("group", "watch", "g")) as watch:
         with ended(shell.start("group", "join", "g", "--id", "m1", "--data", "a")) as member:
             assert line_of(watch.stdout) == "+\tm1\ta"

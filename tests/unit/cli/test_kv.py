@@ -100,7 +100,7 @@ def test_set_creates_and_replaces(shell: Shell) -> None:
     )
 
 
-def test_set_with_a_fence_that_nobody_holds_is_refused(shell: Shell) -> None:
+def test_set_with_a_fence_that_was_never_issued_is_refused(shell: Shell) -> None:
     for epoch in (0, 1, 2**63 - 1):
         result = shell("kv", "set", "a", "x", "--fence", f"never-led:{epoch}")
         assert result.exit_code == Status.REFUSED
@@ -114,7 +114,7 @@ def test_a_version_that_was_never_issued_creates_nothing(shell: Shell, version: 
 
 
 @pytest.mark.parametrize("version", [str(2**63), "9" * 5000, "1.", "1.2.3", "\u0661"])
-def test_what_no_store_counts_to_is_a_usage_error(shell: Shell, version: str) -> None:
+def test_a_malformed_or_too_large_version_is_a_usage_error(shell: Shell, version: str) -> None:
     assert shell("kv", "update", "a", "x", "--version", version).exit_code == Status.USAGE
 
 
@@ -148,14 +148,14 @@ def test_a_fence_with_an_old_epoch_is_refused(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("fence", ["s", "s:", ":1", "s:x", "s:-1", "s:" + "9" * 20])
-def test_what_is_no_fence_is_refused_before_anything_is_opened(shell: Shell, fence: str) -> None:
+def test_a_malformed_fence_is_refused_before_the_store_is_opened(shell: Shell, fence: str) -> None:
     result = shell("kv", "put", "a", "x", "--fence", fence)
     assert result.exit_code == Status.USAGE
     assert "SERVICE:EPOCH" in result.stderr
     assert not (shell.folder / "store").exists()
 
 
-def test_what_is_no_version_is_a_usage_error(shell: Shell) -> None:
+def test_the_error_for_a_version_that_is_no_number_shows_the_format(shell: Shell) -> None:
     result = shell("kv", "update", "a", "x", "--version", "new")
     assert result.exit_code == Status.USAGE
     assert "give one or two numbers, as 12 or 12.3" in result.stderr

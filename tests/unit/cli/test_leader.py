@@ -9,7 +9,7 @@ from .shell import Shell, ended, eventually, line_of
 LEADING = ("run", "--service", "s", "--id", "n1", "--quiet", "--", "sleep", "60")
 
 
-def test_nobody_leads(shell: Shell) -> None:
+def test_a_service_without_a_leader_is_refused(shell: Shell) -> None:
     result = shell("leader", "s")
     assert (result.exit_code, result.stdout) == (Status.REFUSED, "")
     assert "nobody leads 's'" in result.stderr
@@ -48,7 +48,7 @@ def test_a_watch_tells_of_every_leader_and_of_none(shell: Shell) -> None:
         watch.send_signal(signal.SIGINT)
 
 
-def test_a_watch_shows_a_dash_for_nobody(shell: Shell) -> None:
+def test_a_watch_prints_a_dash_while_the_service_has_no_leader(shell: Shell) -> None:
     with ended(shell.start("leader", "s", "--watch")) as watch:
         assert line_of(watch.stdout) == "-"
         watch.send_signal(signal.SIGINT)

@@ -107,7 +107,7 @@ def test_completion_runs_nothing(plugin: Plugin, line: str) -> None:
     assert b"Traceback" not in result.stderr
 
 
-def test_a_check_says_what_it_did_not_check(plugin: Plugin) -> None:
+def test_a_check_without_plugins_lists_the_unchecked_settings(plugin: Plugin) -> None:
     plugin.configure("class", **{"plugin.shop.typo": 1})
     result = plugin.shell("config", "--check", "kip30.properties")
     assert (result.exit_code, result.stdout) == (Status.OK, "-\n")

@@ -65,7 +65,7 @@ def test_help_is_the_same_where_python_drops_docstrings() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+def test_the_command_list_shows_the_first_line_of_each_help_text(name: str) -> None:
     command = program.get_command(click.Context(program), name)
     assert command is not None
     assert command.help is not None
@@ -99,7 +99,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
         (["completion", "tcsh"], "— see `kip30 completion --help`"),
     ],
 )
-def test_a_mistake_is_one_line_that_says_where_help_is(
+def test_a_usage_error_is_one_line_that_names_the_mistake(
     shell: Shell, words: list[str], complaint: str
 ) -> None:
     result = shell(*words)
@@ -121,7 +121,7 @@ def test_completion_prints_what_the_shell_evaluates(shell: Shell, shell_name: st
     assert f"_KIP30_COMPLETE={shell_name}_complete" in told
 
 
-def test_bash_is_told_what_completes_a_command(shell: Shell) -> None:
+def test_bash_completion_lists_the_matching_subcommands(shell: Shell) -> None:
     asked = {"_KIP30_COMPLETE": "bash_complete", "COMP_WORDS": "kip30 kv up", "COMP_CWORD": "2"}
     result = shell.finish(env={**os.environ, **asked})
     assert result.stdout == b"plain,update\n"

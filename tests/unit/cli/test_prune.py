@@ -11,7 +11,7 @@ def led(shell: Shell, service: str) -> None:
     assert shell.finish("run", "--once", "--service", service, "--", "true").returncode == Status.OK
 
 
-def test_what_is_not_used_is_removed_and_counted(shell: Shell) -> None:
+def test_unused_services_are_removed_and_counted(shell: Shell) -> None:
     for name in ("a", "b"):
         led(shell, name)
     dry = shell.json("prune", "--unused", "0s", "--dry-run")

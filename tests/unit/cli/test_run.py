@@ -61,14 +61,14 @@ def test_a_store_that_frees_the_term_of_a_killed_runner_is_refused_before_it_lea
     assert shell.finish(*run("sh", "-c", SHOW_ENVIRONMENT)).stdout == b"s n1 1\n"
 
 
-def test_progress_is_told_on_stderr(shell: Shell) -> None:
+def test_progress_goes_to_stderr(shell: Shell) -> None:
     told = shell.finish(*run("true")).stderr.decode().splitlines()
     assert "kip30: leading s, epoch 1" in told
     assert all(line.startswith("kip30: ") for line in told)
 
 
 @pytest.mark.parametrize("words", [("run", "--service", "s"), ("coordinate", "--group", "g")])
-def test_a_store_that_no_setting_chose_is_told_first(shell: Shell, words: tuple[str, ...]) -> None:
+def test_a_default_store_directory_is_reported_first(shell: Shell, words: tuple[str, ...]) -> None:
     what = [*words, *(["--shards", "1"] if words[0] == "coordinate" else []), "--", "true"]
     place, mine = shell.folder / "state" / "kip30", "which only processes of this machine share"
     environment = {**os.environ, "XDG_STATE_HOME": str(shell.folder / "state")}
@@ -80,7 +80,9 @@ def test_a_store_that_no_setting_chose_is_told_first(shell: Shell, words: tuple[
     assert "the store is" not in shell.finish(*what).stderr.decode()
 
 
-def test_the_default_store_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_for_a_default_store_names_the_unset_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(backend_registry, "_default", lambda _: ("embedded", "it is alone"))
     told = unset_store({"plugin.embedded.directory": "/here"})
     shared = "which only processes of this machine share"
@@ -97,7 +99,7 @@ def test_one_file_means_one_store_in_every_working_directory(shell: Shell) -> No
     assert [file.parent for file in shell.folder.rglob("kip30.db")] == [shell.folder / "state"]
 
 
-def test_the_command_goes_on_when_nobody_listens_to_its_runner(shell: Shell) -> None:
+def test_the_command_goes_on_when_stderr_is_a_broken_pipe(shell: Shell) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     result = shell.finish(*run("sh", "-c", SHOW_ENVIRONMENT), stderr=writing)
@@ -112,7 +114,7 @@ def test_quiet_tells_nothing(shell: Shell) -> None:
     assert shell.finish(*run("--quiet", "true"), env=environment).stderr == b""
 
 
-def test_a_second_runner_waits_its_turn_and_no_longer_than_told(shell: Shell) -> None:
+def test_a_second_runner_gives_up_when_its_wait_is_over(shell: Shell) -> None:
     with ended(shell.start(*run("sleep", "60"))) as first:
         eventually(lambda: shell("leader", "s").exit_code == Status.OK)
         second = shell.finish("run", "--service", "s", "--id", "n2", "--wait", "0.5", "true")

@@ -87,7 +87,7 @@ def test_a_store_that_was_opened_without_lease_sharing_has_nothing_to_share(
     assert contest.share_fd() is None
 
 
-def test_the_wait_is_as_long_as_told_while_another_leads(
+def test_wait_returns_none_after_its_timeout_while_another_leads(
     contest: StoreContest, shell: Shell
 ) -> None:
     with (
@@ -99,7 +99,7 @@ def test_the_wait_is_as_long_as_told_while_another_leads(
         assert time.monotonic() - began < PATIENCE_SECONDS * time_scale()
 
 
-def test_what_is_wrong_with_the_configuration_is_raised_by_wait(shell: Shell) -> None:
+def test_wait_raises_a_configuration_error(shell: Shell) -> None:
     shell.configure(plugin_nonsense=1)
     with (
         StoreContest(load(shell.properties), "s", "n1") as contest,

@@ -58,7 +58,7 @@ def test_a_closed_stdout_does_not_become_the_database(shell: Shell) -> None:
     assert redirected(shell, "kip30 kv delete n/0 >&-").returncode == Status.OK
 
 
-def test_a_closed_stderr_loses_what_is_said_and_nothing_else(shell: Shell) -> None:
+def test_a_closed_stderr_loses_only_the_messages(shell: Shell) -> None:
     result = redirected(shell, "kip30 kv get n/k 2>&-")
     assert (result.returncode, result.stdout) == (Status.REFUSED, b"")
 

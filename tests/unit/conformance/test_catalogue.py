@@ -34,7 +34,7 @@ def test_no_suite_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_a_suite_is_sealed_and_says_what_it_proves(suite: type[Suite]) -> None:
+def test_each_suite_is_a_subclass_of_suite_and_has_a_docstring(suite: type[Suite]) -> None:
     assert issubclass(suite, Suite)
     assert suite.__doc__
 

@@ -96,7 +96,7 @@ def test_a_case_is_found_however_it_is_written(config: Path, tmp_path: Path) -> 
     assert {one.case for one in summary.checks} == {"S03"}
 
 
-def test_what_failed_is_counted_named_and_repeated(config: Path, tmp_path: Path) -> None:
+def test_failed_cases_are_counted_named_and_repeated(config: Path, tmp_path: Path) -> None:
     odd("Overwriting", config)
     ended = conform_process(config, "--case", "s03, S01", "--case", "S02", "--out", "out")
     assert ended.returncode == 1
@@ -156,7 +156,7 @@ def test_reports_go_to_a_folder(config: Path) -> None:
         conform.run(config, cases=["S01"], out_dir=config)
 
 
-def test_the_backend_is_named_also_where_nobody_chose_it(config: Path, tmp_path: Path) -> None:
+def test_the_report_names_the_default_backend(config: Path, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("plugin.backend=embedded", ""))
     summary = conform.run(config, cases=["S01"], out_dir=tmp_path)
     assert summary.store.settings["plugin.backend"] == "embedded"
@@ -265,7 +265,7 @@ def test_a_wrong_setting_is_exit_2(config: Path) -> None:
     assert "plugin.embedded.directory" in ended.stderr
 
 
-def test_what_the_suite_needs_is_named(
+def test_a_missing_package_is_named_with_how_to_install_it(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conform, "_NEEDS", ("pytest", "no_such_package"))

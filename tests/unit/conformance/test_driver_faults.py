@@ -107,7 +107,7 @@ def test_closing_ends_a_delay_with_nothing_done(open_backend: Any) -> None:
     assert open_backend().storage.read([KEY]).result() == [None]
 
 
-def test_faults_strike_what_they_match_as_often_as_they_say(backend: EmbeddedBackend) -> None:
+def test_a_fault_strikes_matching_calls_as_often_as_given(backend: EmbeddedBackend) -> None:
     faults_of(backend).add(DriverFault(operation="storage.read", match="ns/b", times=2))
     struck = [backend.storage.read([Key("ns", name)]).exception() is not None for name in "abbabc"]
     assert struck == [False, True, True, False, False, False]

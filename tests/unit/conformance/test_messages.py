@@ -10,7 +10,7 @@ from kip30_conformance import polling
 from kip30_conformance.process_resources import expect_no_more_than, resources_held
 
 
-def test_what_is_left_behind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaked_threads_and_descriptors_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KIP30_TIME_SCALE", "0.01")
     before, end = resources_held(), threading.Event()
     thread = threading.Thread(target=end.wait, name="lost-thread")

@@ -70,7 +70,7 @@ def test_it_is_linted_and_typed_as_kip30_is(package: Path) -> None:
             assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_it_installs_and_says_what_is_to_be_written(installed: Run) -> None:
+def test_the_package_installs_and_its_tests_name_the_unwritten_method(installed: Run) -> None:
     ended = installed("-k", "S01 or translate")
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout + ended.stderr
     assert UNWRITTEN in ended.stdout
@@ -84,7 +84,7 @@ def test_failed_asserts_show_what_they_compared(installed: Run, package: Path) -
     assert "where False = " in ended.stdout, ended.stdout + ended.stderr
 
 
-def test_the_core_level_is_chosen_as_the_page_says(installed: Run) -> None:
+def test_the_core_level_is_selected_by_markers(installed: Run) -> None:
     ended = installed("--collect-only", "-qm", "not coordinator and not fault and not heavy")
     found = re.search(r"(\d+)/\d+ tests collected \((\d+) deselected\)", ended.stdout)
     assert found, ended.stdout + ended.stderr

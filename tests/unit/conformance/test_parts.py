@@ -36,7 +36,7 @@ def test_eventually_returns_the_first_true_answer() -> None:
     assert eventually(lambda: next(answers)) == "yes"
 
 
-def test_eventually_gives_up_and_says_what_it_saw() -> None:
+def test_eventually_gives_up_and_reports_the_last_value() -> None:
     with pytest.raises(AssertionError, match="a miracle: 0"):
         eventually(lambda: 0, within=0.02, what="a miracle")
 

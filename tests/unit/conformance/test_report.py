@@ -160,7 +160,7 @@ def test_html_report() -> None:
     assert "kip30 on toy: failed" in cells.texts
 
 
-def test_what_was_not_tested_is_counted_by_reason() -> None:
+def test_skipped_checks_are_counted_by_reason() -> None:
     skipped = [
         check(CheckOutcome.SKIPPED, detail=why) for why in ("no hooks", "no servers", "no hooks")
     ]

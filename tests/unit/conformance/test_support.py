@@ -56,7 +56,7 @@ def test_the_least_version_is_named_where_a_store_has_one() -> None:
     assert "| least version | 1.1 |  |" in support([safe, other])
 
 
-def test_what_nobody_ran_is_said() -> None:
+def test_a_case_that_was_not_run_is_reported() -> None:
     page = support([report("good", CheckOutcome.PASSED), report("idle")])
     assert "| S03 | yes | not run |" in page
     assert "Skipped checks" not in page

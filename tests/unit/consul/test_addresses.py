@@ -84,7 +84,7 @@ def test_a_name_that_is_not_resolved_in_time(monkeypatch: pytest.MonkeyPatch, un
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70])
-def test_what_is_no_name(host: str, until: float) -> None:
+def test_an_invalid_host_name_is_reported(host: str, until: float) -> None:
     assert "is no name of a host" in str(_fails(until, host))
 
 

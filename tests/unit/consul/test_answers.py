@@ -27,18 +27,18 @@ def _refused(answer: Answer) -> Kip30Error:
     return translate(raised.value.failure, wrote=False, server="h:1")
 
 
-def test_consul_says_that_a_key_is_not_there() -> None:
+def test_a_404_with_an_index_means_an_absent_key() -> None:
     assert found(_answer(404, INDEX, b"")) == PairsAtIndex(7, [])
 
 
-def test_nobody_else_says_that_a_key_is_not_there() -> None:
+def test_a_404_without_an_index_is_an_error() -> None:
     error = _refused(_answer(404, {}, b"no such page"))
     assert type(error) is StoreError
     assert "no such page: is this Consul" in str(error)
 
 
 @pytest.mark.parametrize("status", [200, 404])
-def test_what_is_filtered_is_no_answer(status: int) -> None:
+def test_a_response_filtered_by_acls_is_an_error(status: int) -> None:
     error = _refused(_answer(status, FILTERED, b"[]"))
     assert type(error) is AuthenticationError
     assert "key_prefix" in str(error)

@@ -116,7 +116,7 @@ def test_an_interruption_before_it_is_asked(endpoints: Endpoints, waiting: str) 
         _fails_soon(future)
 
 
-def test_an_interruption_is_over_once_it_was_told_of(endpoints: Endpoints, waiting: str) -> None:
+def test_an_interruption_fails_only_the_next_request(endpoints: Endpoints, waiting: str) -> None:
     endpoints.leave(endpoints.current)
     connection = QueryConnection(endpoints)
     connection.interrupt()

@@ -135,7 +135,7 @@ def test_rights_that_are_lacking(
     assert all(advice in line for line in failed.values())
 
 
-def test_a_data_centre_that_nobody_knows(guarded: Ensemble) -> None:
+def test_an_unknown_data_centre_is_reported(guarded: Ensemble) -> None:
     result = _doctor(guarded, consul_token=ROOT, consul_datacenter="nowhere")
     assert "No path to datacenter: check plugin.consul.datacenter" in _failed(result)["connect"]
 

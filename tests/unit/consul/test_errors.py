@@ -63,7 +63,7 @@ def test_certainly_not_done(status: int, said: str, error: type[Kip30Error]) -> 
 
 
 @pytest.mark.parametrize(("status", "said"), UNCERTAIN)
-def test_nobody_knows(status: int, said: str) -> None:
+def test_an_uncertain_failure_of_a_write_leaves_its_outcome_unknown(status: int, said: str) -> None:
     assert type(_translated(Failure(status, said), wrote=True)) is OutcomeUnknownError
     assert type(_translated(Failure(status, said), wrote=False)) is UnavailableError
 
@@ -75,11 +75,11 @@ def test_only_what_was_sent_may_have_been_done_when_it_is_closed() -> None:
 
 
 @pytest.mark.parametrize("said", [" ", "<html>Bad Gateway</html>"])
-def test_a_server_that_says_nothing_is_named_with_its_status(said: str) -> None:
+def test_an_error_without_a_message_names_the_server_and_the_status(said: str) -> None:
     assert str(_translated(Failure(502, said), wrote=False)) == "Consul at h:1: HTTP status 502"
 
 
-def test_an_answer_that_came_too_late_is_told_with_what_was_said_before() -> None:
+def test_a_timeout_is_reported_with_the_failure_before_it() -> None:
     refused, late = Failure(429, "too many concurrent connections"), Failure(NO_ANSWER, LATE)
     told = late.after(refused)
     assert told.said == f"{LATE}; before that: {refused.said}"
@@ -103,7 +103,7 @@ def test_an_answer_that_came_too_late_is_told_with_what_was_said_before() -> Non
         (403, "Permission denied: not all keys were in the answer", 'key_prefix "<plugin'),
     ],
 )
-def test_what_to_do_is_told(status: int, said: str, advice: str) -> None:
+def test_an_error_message_names_the_remedy(status: int, said: str, advice: str) -> None:
     told = str(_translated(Failure(status, said), wrote=True))
     assert told.startswith(f"Consul at h:1: {said}: ")
     assert advice in told

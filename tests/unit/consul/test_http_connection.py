@@ -79,7 +79,7 @@ def test_an_answer_without_a_length_ends_with_the_connection(until: float) -> No
         assert not connection.reusable
 
 
-def test_what_the_server_closes_is_not_used_again(until: float) -> None:
+def test_a_connection_that_the_server_closes_is_not_reusable(until: float) -> None:
     answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     with (
         closing(Server(answer)) as server,
@@ -129,7 +129,7 @@ def test_hanging_up_ends_what_is_under_way(until: float) -> None:
     assert time.monotonic() < until
 
 
-def test_nobody_listens(until: float) -> None:
+def test_a_refused_connection_is_reported_as_unsent(until: float) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = Address("127.0.0.1", listening.getsockname()[1])
     with pytest.raises(RequestFailedError) as raised:
@@ -137,13 +137,13 @@ def test_nobody_listens(until: float) -> None:
     assert raised.value.failure.status == UNSENT
 
 
-def test_a_handshake_that_is_broken_off_says_nothing_of_trust(until: float) -> None:
+def test_an_aborted_handshake_is_reported_as_unsent_and_not_untrusted(until: float) -> None:
     with closing(Server(b"", hangs_up=True)) as server, pytest.raises(RequestFailedError) as raised:
         HttpConnection(server.address, ReloadingContext(TlsFiles(prefix="tls")), until)
     assert raised.value.failure.status == UNSENT
 
 
-def test_what_answers_may_not_speak_http(until: float) -> None:
+def test_a_server_that_does_not_speak_http_fails_the_request(until: float) -> None:
     server = Server(b"SSH-2.0-x\r\n", hangs_up=True)
     with (
         closing(server),

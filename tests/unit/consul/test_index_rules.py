@@ -113,7 +113,9 @@ def test_indexes(server: Server, listener: Listener, asked: list[str], heard: li
 
 
 @pytest.mark.parametrize("script", [[(200, 5), (200, 9)]], indirect=True)
-def test_told_once_more(server: Server, listener: Listener) -> None:
+def test_notify_again_reads_from_the_start_at_the_same_server(
+    server: Server, listener: Listener
+) -> None:
     eventually(lambda: server.asked[-1:] == [_since(9)])
     used = listener.endpoints.current
     listener.query.notify_again()
@@ -122,7 +124,9 @@ def test_told_once_more(server: Server, listener: Listener) -> None:
 
 
 @pytest.mark.parametrize("script", [[(200, 5)]], indirect=True)
-def test_a_server_that_says_nothing_is_given_up(server: Server, listener: Listener) -> None:
+def test_the_query_leaves_a_server_that_does_not_respond(
+    server: Server, listener: Listener
+) -> None:
     used = listener.endpoints.current
     eventually(lambda: server.asked[-1:] == [_since(5)])
     eventually(lambda: server.asked[-1] == "", within=6, what="the wait and the answer took long")

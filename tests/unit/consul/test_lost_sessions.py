@@ -59,7 +59,7 @@ def test_a_claim_that_was_never_sent_is_certainly_not_made(
     assert isinstance(loser.election.claim("s", "c", NONCE, b"").result(), Claim)
 
 
-def test_what_nobody_answered_is_cleared_away_by_the_next_server(
+def test_a_lost_session_is_ended_although_a_server_does_not_respond(
     ensemble: Ensemble, open_client: Open, link: Link, admin: Admin
 ) -> None:
     """Both of the addresses are those of one server, which has done it twice in the end."""

@@ -66,7 +66,7 @@ class TestHeld:
 class TestForgotten:
     """A place that nobody holds any more."""
 
-    def test_what_is_told_later_is_the_later(self, orders: Orders) -> None:
+    def test_a_later_answer_is_ordered_later_despite_a_smaller_index(self, orders: Orders) -> None:
         (before,) = _told(orders, 100)
         assert before < next(_told(orders, 2))
         assert len(orders) == 0
@@ -77,7 +77,7 @@ class TestForgotten:
         assert orders.of(7, sent) < overtaking
         assert orders.of(10, orders.mark(HERE)) > overtaking
 
-    def test_no_era_is_had_twice(self, orders: Orders) -> None:
+    def test_no_two_places_get_the_same_era(self, orders: Orders) -> None:
         holds = [orders.mark(f"place {number}") for number in range(3)]
         for hold in holds:
             orders.of(100, hold)

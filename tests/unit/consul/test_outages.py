@@ -79,7 +79,9 @@ def test_reads_go_on_while_the_server_in_use_is_frozen(three: Ensemble) -> None:
             follower.resume()
 
 
-def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) -> None:
+def test_reads_and_close_end_in_time_at_a_frozen_server(
+    ensemble: Ensemble, open_client: Open
+) -> None:
     client = open_client()
     client.group_membership("g").join("m", "")
     futures = []
@@ -93,7 +95,9 @@ def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) 
         assert time.monotonic() - started < OPERATION_SECONDS * time_scale()
 
 
-def test_what_begins_to_be_observed_holds_no_call_up(ensemble: Ensemble, open_client: Open) -> None:
+def test_new_watches_at_a_frozen_server_do_not_delay_a_read(
+    ensemble: Ensemble, open_client: Open
+) -> None:
     client = open_client()
     storage, observe = client.storage(), client.backend.observe
     with ensemble.frozen():

@@ -38,7 +38,7 @@ def test_foreign_keys_are_rejected(
     assert reasons == {True: len(names) - 1, False: 1}
 
 
-def test_a_row_is_what_storage_and_the_store_say(
+def test_a_row_has_the_data_version_and_indexes_of_its_key(
     open_client: Open, open_scanner: OpenScanner, namespace: str, admin: Admin
 ) -> None:
     storage = open_client().storage(BYTES)
@@ -119,7 +119,7 @@ def test_large_values_make_small_spans(open_client: Open, open_scanner: OpenScan
 
 
 @pytest.mark.parametrize("rows", [1, 2, 1_000])
-def test_what_is_deleted_after_the_plan_is_left_out(
+def test_keys_deleted_after_the_plan_are_left_out(
     open_client: Open, open_scanner: OpenScanner, rows: int
 ) -> None:
     storage = open_client().storage()

@@ -56,7 +56,7 @@ def token(admin: Admin) -> str:
     return admin.make_token(f"all-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE}")
 
 
-def test_what_the_page_on_consul_grants_is_enough(open_client: Open, token: str) -> None:
+def test_the_documented_rules_are_sufficient(open_client: Open, token: str) -> None:
     client = open_client(**{"plugin.consul.token": token})
     storage, heard = client.storage(), Recorder[ValueChange[str]]()
     client.listener_registry().add_value_change_listener("right/k", heard)
@@ -149,7 +149,9 @@ def test_a_session_that_may_not_be_seen_has_not_ended(open_client: Open, admin: 
     assert lost.events == []
 
 
-def test_who_may_only_read_is_told_so(open_client: Open, admin: Admin) -> None:
+def test_writes_with_a_read_only_token_raise_authentication_errors(
+    open_client: Open, admin: Admin
+) -> None:
     token = admin.make_token("reader", 'key_prefix "mine/" { policy = "read" }')
     storage = open_client(**{"plugin.consul.token": token}).storage()
     for write in (storage.put, storage.update):
@@ -159,7 +161,9 @@ def test_who_may_only_read_is_told_so(open_client: Open, admin: Admin) -> None:
         storage.delete("reader/k")
 
 
-def test_what_may_not_be_read_is_not_taken_for_absent(open_client: Open, admin: Admin) -> None:
+def test_a_forbidden_group_raises_instead_of_appearing_empty(
+    open_client: Open, admin: Admin
+) -> None:
     rules = f'{KEYS} {SESSIONS} {NODE} key_prefix "mine/group/hidden" {{ policy = "deny" }}'
     open_client(**{"plugin.consul.token": ROOT}).group_membership("hidden").join("m", "")
     client = open_client(**{"plugin.consul.token": admin.make_token("half-blind", rules)})
@@ -167,7 +171,7 @@ def test_what_may_not_be_read_is_not_taken_for_absent(open_client: Open, admin: 
         client.group_membership("hidden").membership_list()
 
 
-def test_what_may_not_be_observed_keeps_nothing_else_from_being_told(
+def test_watches_of_forbidden_keys_do_not_block_other_watches(
     open_client: Open, admin: Admin
 ) -> None:
     token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE} {DARK}")
@@ -182,9 +186,7 @@ def test_what_may_not_be_observed_keeps_nothing_else_from_being_told(
     eventually(lambda: all(heard and heard[-1].entries for heard in bright), what="all are told")
 
 
-def test_what_may_not_be_read_is_an_error_to_its_reader_alone(
-    open_client: Open, admin: Admin
-) -> None:
+def test_a_forbidden_key_fails_only_its_own_reads(open_client: Open, admin: Admin) -> None:
     token = admin.make_token(f"dark-{next(NUMBERS)}", f"{KEYS} {SESSIONS} {NODE} {DARK}")
     storage = open_client(**{**PATIENT, "plugin.consul.token": token}).storage()
     storage.put("bright/k", "v")
@@ -196,7 +198,7 @@ def test_what_may_not_be_read_is_an_error_to_its_reader_alone(
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_who_may_only_read_can_scan(
+def test_a_read_only_token_can_scan(
     open_client: Open, open_scanner: OpenScanner, admin: Admin, token: str, layout: Layout
 ) -> None:
     """Also where no node of sessions is, which only a client with a session registers."""
@@ -214,7 +216,7 @@ def test_who_may_only_read_can_scan(
 
 
 @pytest.mark.parametrize("rows", [1, 1_000])
-def test_what_may_not_be_read_ends_a_scan(
+def test_a_forbidden_key_fails_the_plan_and_the_scan(
     open_client: Open, open_scanner: OpenScanner, admin: Admin, token: str, rows: int
 ) -> None:
     storage = open_client(**{"plugin.consul.token": token}).storage()

@@ -42,12 +42,12 @@ def test_a_timeout_that_was_asked_for_is_refused(strict: Ensemble, milliseconds:
         PluginLocator().startup({**strict.settings(), "plugin.session.timeout.ms": milliseconds})
 
 
-def test_a_timeout_that_servers_grant_is_had(strict: Ensemble) -> None:
+def test_a_timeout_that_servers_grant_is_used(strict: Ensemble) -> None:
     with PluginLocator().startup({**strict.settings(), "plugin.session.timeout.ms": 20_000}) as one:
         assert one.group_membership("g").join("m", "").timeout_seconds == 20
 
 
-def test_the_longest_timeout_that_can_be_written_is_had(strict: Ensemble) -> None:
+def test_the_longest_configurable_timeout_is_granted(strict: Ensemble) -> None:
     """Consul's longest TTL is a day, of which kip30's longest timeout takes half."""
     longest: dict[str, Written] = {"plugin.session.timeout.ms": DAY_SECONDS * 1000}
     with PluginLocator().startup({**strict.settings(), **longest}) as one:
@@ -93,7 +93,7 @@ def test_nothing_is_left_of_a_closed_client(open_client: Open, admin: Admin) -> 
     assert time.monotonic() - started < 2 * time_scale()
 
 
-def test_what_was_written_unheard_is_free_without_a_lock_delay(
+def test_close_frees_an_overwritten_key_without_a_lock_delay(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
     key, margin = f"{namespace}/group/g/m", 600
@@ -104,7 +104,7 @@ def test_what_was_written_unheard_is_free_without_a_lock_delay(
     assert admin.take(key, admin.tell("PUT", "session/create", {})["ID"])
 
 
-def test_an_id_waits_for_the_lock_delay_of_who_was_ended(
+def test_a_join_waits_for_the_lock_delay_of_a_destroyed_session(
     open_client: Open, namespace: str, admin: Admin
 ) -> None:
     first = open_client(**{"plugin.lease.margin.ms": 600})

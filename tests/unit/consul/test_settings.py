@@ -37,7 +37,7 @@ def test_any_file_means_encryption(key: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["two words", "line\r\nX-Forged: yes", "ümlaut"])
-def test_what_would_not_travel_in_a_header_is_no_token(token: str) -> None:
+def test_a_token_invalid_in_a_header_is_refused_and_not_printed(token: str) -> None:
     with pytest.raises(ConfigError, match=r"plugin\.consul\.token") as raised:
         _built(**{"plugin.consul.token": token})
     assert token not in str(raised.value)

@@ -66,7 +66,7 @@ def heard(
     return listeners
 
 
-def test_a_thousand_are_told_in_time(
+def test_a_single_listener_among_a_thousand_is_notified_in_time(
     heard: dict[str, Recorder[ValueChange[bytes]]], open_client: Open
 ) -> None:
     writer = open_client(**PATIENT)

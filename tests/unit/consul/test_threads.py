@@ -41,7 +41,7 @@ def _lose(backend: ConsulBackend) -> None:
     backend._resources.sessions.lost(session)
 
 
-def test_a_pool_without_threads_says_so_and_has_them_later() -> None:
+def test_a_pool_without_threads_refuses_work_and_accepts_it_later() -> None:
     pool, done = ThreadPool("pool"), threading.Event()
     with no_threads():
         for _ in range(TIMES):
@@ -77,7 +77,7 @@ def test_a_pool_outlives_what_its_work_raises(caplog: pytest.LogCaptureFixture) 
     assert caplog.text.count("ValueError: of no kind") == TIMES
 
 
-def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(backend: ConsulBackend) -> None:
+def test_reads_fail_without_a_thread_and_later_reads_succeed(backend: ConsulBackend) -> None:
     key = Key("threads", "k")
     assert not backend._resources.calls.pool._threads
     with no_threads():
@@ -92,7 +92,9 @@ def test_calls_that_nobody_can_make_fail_and_later_ones_do_not(backend: ConsulBa
     assert later.result() == [None]
 
 
-def test_a_session_that_nobody_would_renew_is_ended(backend: ConsulBackend, admin: Admin) -> None:
+def test_a_session_without_a_thread_to_renew_it_is_ended(
+    backend: ConsulBackend, admin: Admin
+) -> None:
     _lose(backend)
     before = _there(admin)
     with no_threads():
@@ -114,7 +116,9 @@ def _there(admin: Admin) -> set[str]:
 
 
 @pytest.mark.parametrize("others", [0, 4], ids=["alone", "shared"])
-def test_what_nobody_can_listen_to_is_refused(backend: ConsulBackend, others: int) -> None:
+def test_a_watch_is_refused_without_a_thread_and_granted_later(
+    backend: ConsulBackend, others: int
+) -> None:
     heard: list[Snapshot] = []
     for number in range(others):
         backend.observe.watch(Target(Kind.VALUE, "threads", str(number)), lambda _state: None)
@@ -127,7 +131,7 @@ def test_what_nobody_can_listen_to_is_refused(backend: ConsulBackend, others: in
     backend.close()
 
 
-def test_a_listener_goes_on_after_what_nobody_thought_of(
+def test_a_listener_that_raises_is_logged_and_called_again(
     backend: ConsulBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard: list[Snapshot] = []
@@ -144,7 +148,7 @@ def test_a_listener_goes_on_after_what_nobody_thought_of(
     assert "the watch of" in told.getMessage()
 
 
-def test_a_session_is_renewed_after_what_nobody_thought_of(
+def test_a_session_is_renewed_after_an_unexpected_error(
     backend: ConsulBackend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sessions = backend._resources.sessions

@@ -16,7 +16,7 @@ from .admin import Admin
 
 
 @pytest.mark.parametrize("case", cases("a=.."), ids=kind_of)
-def test_what_cannot_be_read_is_named_and_left_out(
+def test_unreadable_records_are_named_and_left_out(
     open_client: Open,
     namespace: str,
     admin: Admin,

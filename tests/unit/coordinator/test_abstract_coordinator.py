@@ -47,7 +47,7 @@ def raising(name: str, times: int = 1) -> object:
 
 @pytest.mark.case("K05")
 @pytest.mark.case("K06")
-def test_who_is_left_out_has_an_empty_share_and_foreign_ids_are_ignored(
+def test_an_omitted_member_has_an_empty_share_and_foreign_ids_are_ignored(
     client: PluginLocator, members: MemberFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, other = members.polled(client), members.polled(client, **FOLLOWS)
@@ -207,7 +207,7 @@ def test_the_first_round_waits_for_more_members(
 
 
 @pytest.mark.case("K60")
-def test_what_callbacks_raise_reaches_the_caller_and_the_member_goes_on(
+def test_a_callback_error_reaches_the_caller_and_the_member_goes_on(
     client: PluginLocator, members: MemberFactory
 ) -> None:
     one = members.polled(client)
@@ -237,7 +237,7 @@ def test_a_thread_of_its_own_outlives_what_callbacks_raise(
     assert one.generations() == [1, 1, 1]
 
 
-def test_what_cannot_be_offered_is_the_callers_error(
+def test_an_offer_without_protocols_raises_a_usage_error(
     client: PluginLocator, members: MemberFactory
 ) -> None:
     one = members.polled(client, protocols=())
@@ -248,7 +248,7 @@ def test_what_cannot_be_offered_is_the_callers_error(
     assert one.ensure_active_group(20)
 
 
-def test_what_is_too_large_is_the_callers_error_and_can_be_mended(
+def test_a_too_large_subscription_raises_and_can_be_corrected(
     client: PluginLocator, members: MemberFactory
 ) -> None:
     one = members.polled(client, subscription="x" * 2**18)

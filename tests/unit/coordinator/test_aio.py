@@ -187,7 +187,7 @@ def test_waiting_costs_no_thread_and_cancelling_it_does_no_harm(tmp_path: Path) 
     in_loop(main())
 
 
-def test_what_is_raised_is_asked_again(tmp_path: Path) -> None:
+def test_a_callback_that_raises_is_called_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
             one = Items(locator)

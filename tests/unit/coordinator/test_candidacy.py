@@ -54,5 +54,7 @@ def test_five_and_the_leader_stand_in_a_large_group() -> None:
         ({"is_standby": False, "leaderless_since": 85.0, "eligible": False}, False),
     ],
 )
-def test_others_stand_when_nobody_leads(changes: dict[str, object], *, stands: bool) -> None:
+def test_eligible_standbys_stand_and_other_members_when_leaderless(
+    changes: dict[str, object], *, stands: bool
+) -> None:
     assert may_stand(FACTS._replace(**changes)) == stands  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def test_a_setting_that_cannot_be_used_is_named(settings: dict[str, Any], named:
         {"initial_delay_seconds": 60},
     ],
 )
-def test_what_is_just_within_the_limits_is_taken(settings: dict[str, Any]) -> None:
+def test_settings_just_within_the_limits_are_accepted(settings: dict[str, Any]) -> None:
     GroupConfig(**settings)
 
 

@@ -68,7 +68,7 @@ def test_it_is_refused_once_the_share_is_another_one(found: Assignment | None) -
         StateReading(state(4, attempt="4.7.99999999"), Version(20), 1.0),
     ],
 )
-def test_it_is_refused_in_a_history_that_begins_anew(reading: StateReading) -> None:
+def test_a_write_is_refused_when_the_group_history_begins_again(reading: StateReading) -> None:
     with pytest.raises(IllegalGenerationError):
         judged(reading, assignment("a", since=3))
 

@@ -23,7 +23,7 @@ def test_neighbours_are_a_range() -> None:
     assert ranges_of(items) == {"orders": "0-41,57"}
 
 
-def test_what_is_long_is_compressed() -> None:
+def test_a_long_text_is_compressed() -> None:
     scattered = encode({"items": ranges_of(Item("t", 2 * number) for number in range(10_000))})
     assert len(scattered) < 30_000
     assert encode({"a": 1}) == b'{"a":1}'
@@ -33,7 +33,7 @@ def test_what_is_long_is_compressed() -> None:
 @pytest.mark.parametrize(
     "data", [b"{", b"[]", b"x", zlib.compress(b"[]"), zlib.compress(b" " * 2**27)]
 )
-def test_what_is_something_else_is_refused(data: bytes) -> None:
+def test_malformed_or_oversized_data_is_refused(data: bytes) -> None:
     with pytest.raises(CodecError):
         decode(data)
 

@@ -7,7 +7,7 @@ from kip30.errors import InvalidNameError
 from kip30.names import escape, parse_key
 
 
-def test_what_guards_shares_a_namespace_and_parts_have_their_own() -> None:
+def test_guarded_records_share_a_namespace_and_parts_have_their_own() -> None:
     keys = GroupKeys("g")
     guarded = [keys.state, keys.instance("a"), keys.instance("rack/1"), keys.data("x/y")]
     assert {parse_key(key).namespace for key in guarded} == {"kip30.group/g"}

@@ -65,7 +65,7 @@ def test_a_new_leader_reads_the_assignment_in_parts() -> None:
     assert leader_next(facts.cleaned_up(4)) == WaitForChange()
 
 
-def test_in_a_round_the_deadline_begins_anew_with_the_takeover() -> None:
+def test_a_takeover_during_a_round_restarts_the_deadline() -> None:
     found = mine(4, epoch=2, leader="b", preparing=True)
     facts = led(found, *MEMBERS)
     record = written(leader_next(facts))
@@ -120,7 +120,7 @@ def test_a_request_of_an_earlier_generation_is_no_cause() -> None:
     assert leader_next(settled(*members)) == WaitForChange()
 
 
-def test_what_lost_its_cause_begins_no_round() -> None:
+def test_a_cause_that_disappears_begins_no_round() -> None:
     facts = settled(*MEMBERS, member("c", 3, round=5))
     assert facts.noticed_at == 100.0
     assert after(facts, 0.05).saw_group(MEMBERS).noticed_at is None
@@ -169,7 +169,7 @@ def test_the_first_round_waits_for_newcomers_but_not_for_ever() -> None:
 
 
 @pytest.mark.case("K27")
-def test_a_group_that_nobody_of_the_last_generation_is_left_of_is_empty() -> None:
+def test_a_group_without_members_of_its_last_generation_counts_as_empty() -> None:
     facts = settled(member("c", 3, round=5))
     assert leader_next(facts) == WaitForChange(100.5)
 

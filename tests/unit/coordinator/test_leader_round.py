@@ -108,7 +108,7 @@ def test_a_static_member_in_its_grace_stays_with_what_it_joined_with() -> None:
 
 
 @pytest.mark.case("K17")
-def test_a_round_that_nobody_has_joined_goes_on() -> None:
+def test_a_round_that_no_member_has_joined_goes_on() -> None:
     facts = after(forming(*MEMBERS), 1e6)
     assert leader_next(facts) == WaitForChange()
 
@@ -120,7 +120,7 @@ def test_a_leader_that_has_not_joined_by_the_deadline_resigns() -> None:
     assert step == Resign("the leader has not joined the round", 60.0)
 
 
-def test_a_leader_that_fits_nobody_resigns() -> None:
+def test_a_leader_without_the_common_protocol_resigns() -> None:
     odd = member("a", 3, round=5, protocols=["q"])
     facts = forming(odd, JOINED[1], inline={"b": ROSTER["b"]})
     step = leader_next(facts.saw_group(facts.members, linearizable=True))
@@ -242,7 +242,7 @@ def test_refusals_are_published_with_their_reason() -> None:
     assert (new["c"].share, new["c"].nonce) == (b"", odd.record.nonce)
 
 
-def test_standbys_are_told_in_their_assignments() -> None:
+def test_assignments_mark_standby_members() -> None:
     members = JOINED[0], member("b", 2, round=5, eligible=False)
     new = published(assigning(*members), {})
     assert {name: one.is_standby for name, one in new.items()} == {"a": True, "b": False}

@@ -141,7 +141,7 @@ def test_a_share_is_taken_up_inline() -> None:
     assert member_next(held) == WaitForChange(158.0)
 
 
-def test_a_share_is_taken_up_from_its_part_and_from_a_part_of_its_own() -> None:
+def test_a_share_is_taken_up_from_a_common_part_or_from_its_own_part() -> None:
     found = state(4, parts=4)
     facts = joined(DYNAMIC, found, number=4)
     number = part_of("a", 4)
@@ -153,7 +153,7 @@ def test_a_share_is_taken_up_from_its_part_and_from_a_part_of_its_own() -> None:
     assert member_next(alone.fetched(found.attempt, {"a": SHARE})) == TakeUp(4, "p", SHARE)
 
 
-def test_what_was_fetched_for_another_attempt_does_not_count() -> None:
+def test_a_part_fetched_for_another_attempt_is_ignored() -> None:
     facts = joined(DYNAMIC, state(4, parts=1), number=4).fetched("4.9.99999999", {"a": SHARE})
     assert member_next(facts) == FetchPart("4.1.0123abcd", 0)
 
@@ -353,7 +353,7 @@ def test_a_later_reading_of_an_emptied_store_counts() -> None:
         (HELD.read(reading(given(4, SHARE, preparing=True), 11)), MemberState.PREPARING_REBALANCE),
     ],
 )
-def test_the_state_is_told_as_kafka_names_it(facts: MemberFacts, expected: MemberState) -> None:
+def test_member_states_are_those_of_kafka(facts: MemberFacts, expected: MemberState) -> None:
     assert member_state(facts) is expected
 
 

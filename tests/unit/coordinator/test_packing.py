@@ -87,7 +87,7 @@ def test_a_thousand_members_need_few_parts_and_one_read_each() -> None:
     assert all(found(packed, name) == (one, 1) for name, one in assignments.items())
 
 
-def test_a_large_share_is_alone_and_scatters_nobody() -> None:
+def test_a_large_share_has_its_own_part_and_other_shares_need_one_read() -> None:
     assignments = many(200, 60) | shares({"large": 100_000})
     packed = pack(assignments, LIMITS)
     assert packed.divided_by <= 4

@@ -104,7 +104,7 @@ def await_items(*members: tuple[PartitionCoordinator, Listener], count: int) -> 
 
 @pytest.mark.case("K43")
 @pytest.mark.case("K45")
-def test_what_stays_is_in_no_call(client: PluginLocator, start: Start) -> None:
+def test_items_that_stay_appear_in_no_listener_call(client: PluginLocator, start: Start) -> None:
     first = start(client, "a", "b")
     await_items(first, count=6)
     before = len(first[1].calls)
@@ -129,7 +129,7 @@ def test_eager_members_give_up_everything(client: PluginLocator, start: Start) -
 
 
 @pytest.mark.case("K46")
-def test_what_is_not_subscribed_any_more_is_given_up_before_the_round(
+def test_unsubscribed_items_are_revoked_before_new_items_are_assigned(
     client: PluginLocator, start: Start
 ) -> None:
     first = start(client, "a", "b")

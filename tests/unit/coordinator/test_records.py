@@ -95,7 +95,7 @@ def test_a_part_comes_back(written: dict[str, Assignment | int]) -> None:
 
 
 @given(st.binary() | st.sampled_from([*WRITTEN.values()]), st.data())
-def test_whatever_the_bytes_are_the_answer_is_a_record_or_a_refusal(
+def test_any_bytes_decode_to_a_record_or_raise_a_codec_error(
     found: bytes, data: st.DataObject
 ) -> None:
     cut, insert = data.draw(st.integers(0, len(found))), data.draw(st.binary(max_size=3))

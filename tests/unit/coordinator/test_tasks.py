@@ -189,7 +189,7 @@ def test_a_member_that_may_not_be_elected_chooses_another(
     await_elected("b", other, chooser)
 
 
-def test_an_election_at_which_the_listener_raises_is_told_again(
+def test_a_listener_that_raises_is_notified_of_the_election_again(
     client: PluginLocator, ends: ExitStack
 ) -> None:
     heard: list[tuple[MemberIdentity | None, int]] = []

@@ -59,14 +59,14 @@ def test_a_reading_that_was_sent_earlier_does_not_shorten_it() -> None:
         state(4, attempt="4.7.99999999"),
     ],
 )
-def test_what_is_not_stable_at_this_generation_extends_nothing(found: StateRecord) -> None:
+def test_a_state_not_stable_at_this_generation_extends_no_deadline(found: StateRecord) -> None:
     own = seen(OWN, STABLE, Version(10), sent_at=100.0)
     assert not confirms(own, found)
     assert deadline(seen(own, found, Version(12), sent_at=140.0)) == 159.0
 
 
 @pytest.mark.case("K65")
-def test_what_was_taken_up_while_preparing_is_not_valid_before_it_is_confirmed() -> None:
+def test_a_share_taken_up_while_preparing_is_invalid_until_confirmed() -> None:
     own = seen(OWN, PREPARING, Version(11), sent_at=100.0)
     assert deadline(own) == NEVER
     assert deadline(seen(own, STABLE, Version(12), sent_at=None)) == NEVER

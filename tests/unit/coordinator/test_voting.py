@@ -56,7 +56,9 @@ def test_a_tie_goes_to_the_leader_s_preference(leader_id: str, chosen: str) -> N
         ({"protocol_type": "other"}, "'other', the group's is 'test'"),
     ],
 )
-def test_the_newcomer_that_fits_nobody_is_refused(offered: dict[str, Any], why: str) -> None:
+def test_a_newcomer_with_another_protocol_or_type_is_refused(
+    offered: dict[str, Any], why: str
+) -> None:
     result = voted(member("a", 1), member("b", 2), member("c", 3, **offered))
     assert names(result) == (["a", "b"], ["c"])
     assert why in result.refused[0][1]
@@ -98,7 +100,7 @@ def test_an_empty_type_or_list_is_refused(kind: Any, offered: Any, why: str) -> 
         check_offer(kind, [JoinGroupMetadata(*one) for one in offered])
 
 
-def test_what_is_offered_keeps_its_order() -> None:
+def test_offered_protocols_keep_their_order() -> None:
     offered = [JoinGroupMetadata("q", b"1"), JoinGroupMetadata("p", b"2")]
     assert check_offer("test", offered) == (("q", b"1"), ("p", b"2"))
 

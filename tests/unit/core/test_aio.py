@@ -186,7 +186,7 @@ def test_many_wait_to_lead_and_are_cancelled(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_who_is_cancelled_before_it_is_nominated_never_leads(tmp_path: Path) -> None:
+def test_a_candidate_cancelled_before_its_nomination_never_leads(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncPluginLocator(properties(tmp_path)) as locator:
             election = locator.leader_election("s")

@@ -252,7 +252,7 @@ def test_lost_is_set_when_the_handle_or_the_locator_is_closed(
     asyncio.run(main())
 
 
-def test_a_leadership_is_a_fence_and_says_what_it_is(tmp_path: Path) -> None:
+def test_a_leadership_has_its_epoch_and_deadline_and_is_a_fence(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             AsyncPluginLocator(properties(tmp_path)) as locator,
@@ -285,7 +285,7 @@ def test_a_member_learns_that_it_is_lost(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_who_took_the_id_evicts_the_member(tmp_path: Path) -> None:
+def test_a_member_is_evicted_when_another_client_takes_its_id(tmp_path: Path) -> None:
     async def main() -> None:
         with PluginLocator().startup(properties(tmp_path)) as other:
             async with AsyncPluginLocator(properties(tmp_path)) as locator:

@@ -316,7 +316,7 @@ def test_without_a_thread_to_spare_calls_are_refused(monkeypatch: pytest.MonkeyP
     workers.close(PATIENCE * time_scale())
 
 
-def test_what_a_worker_did_is_not_kept_alive() -> None:
+def test_a_worker_does_not_keep_its_last_call_alive() -> None:
     class Big:
         alive = 0
 
@@ -335,7 +335,7 @@ def test_what_a_worker_did_is_not_kept_alive() -> None:
     workers.close(PATIENCE * time_scale())
 
 
-def test_a_write_whose_outcome_nobody_could_look_up_is_unknown(
+def test_a_write_is_unknown_if_its_outcome_cannot_be_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:

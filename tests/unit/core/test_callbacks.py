@@ -29,7 +29,7 @@ def future(dispatcher: Dispatcher) -> Handed[int]:
     return Handed(Callbacks(dispatcher).call)
 
 
-def test_a_callback_is_not_called_by_who_completes(future: Handed[int]) -> None:
+def test_a_callback_does_not_run_on_the_completing_thread(future: Handed[int]) -> None:
     called: Future[tuple[threading.Thread, int]] = Future()
     future.add_done_callback(
         lambda done: called.set_result((threading.current_thread(), done.result()))
@@ -40,7 +40,7 @@ def test_a_callback_is_not_called_by_who_completes(future: Handed[int]) -> None:
     assert result == 3
 
 
-def test_what_is_done_calls_at_once(future: Handed[int]) -> None:
+def test_a_callback_added_to_a_done_future_runs_at_once(future: Handed[int]) -> None:
     future.set_result(3)
     seen: list[threading.Thread] = []
     future.add_done_callback(lambda _: seen.append(threading.current_thread()))
@@ -58,7 +58,7 @@ def test_a_callback_that_raises_is_logged(
     eventually(lambda: "a callback of a future raised" in caplog.text)
 
 
-def test_what_was_not_called_is_called_by_close() -> None:
+def test_close_runs_pending_callbacks_and_later_ones_run_at_once() -> None:
     dispatcher = Dispatcher(SystemClock())
     callbacks = Callbacks(dispatcher)
     dispatcher.close(PATIENCE)

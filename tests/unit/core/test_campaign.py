@@ -125,7 +125,7 @@ def test_a_late_claim_is_not_looked_up_in_a_state_from_before_the_release(
     assert (leader.id, leader.epoch) == ("b", 2)
 
 
-def test_a_resignation_that_is_never_confirmed_says_so(open_client: OpenClient) -> None:
+def test_an_unconfirmed_resignation_raises_outcome_unknown(open_client: OpenClient) -> None:
     clock = ManualClock()
     client = open_client(clock)
     election = client.leader_election("s")
@@ -150,7 +150,7 @@ def test_nomination_outlives_a_store_that_does_not_answer(client: PluginLocator)
     assert election.wait_elected("a", 10) is not None
 
 
-def test_a_hopeless_store_is_told_to_who_nominates(
+def test_an_authentication_error_fails_the_nomination(
     client: PluginLocator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
@@ -165,7 +165,7 @@ def test_a_hopeless_store_is_told_to_who_nominates(
         election.resign("a")
 
 
-def test_a_campaign_goes_on_after_an_error_that_nobody_foresaw(
+def test_a_campaign_goes_on_after_an_unexpected_error(
     client: PluginLocator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     struck = threading.Event()
@@ -307,7 +307,7 @@ def test_a_frozen_claim_does_not_hold_up_nominate(client: PluginLocator) -> None
     assert time.monotonic() - began < 30
 
 
-def test_what_was_taken_away_is_given_back_lest_it_is_renewed(client: PluginLocator) -> None:
+def test_a_claim_removed_at_the_store_is_also_released_by_the_client(client: PluginLocator) -> None:
     election = client.leader_election("s")
     election.nominate("a", "x")
     faults(client).add(

@@ -36,7 +36,7 @@ def test_one_of_many_does_it_and_all_wait(ending: CloseOnce) -> None:
     assert ended == [True]
 
 
-def test_who_is_waited_for_does_not_wait(ending: CloseOnce) -> None:
+def test_an_awaited_thread_does_not_wait_for_the_close(ending: CloseOnce) -> None:
     def end() -> None:
         own = threading.Thread(target=ending.once, args=(end,), name=f"{OWN}-1")
         own.start()
@@ -46,7 +46,7 @@ def test_who_is_waited_for_does_not_wait(ending: CloseOnce) -> None:
     ending.once(end)
 
 
-def test_nobody_waits_for_an_end_that_failed(ending: CloseOnce) -> None:
+def test_later_callers_do_not_wait_for_a_failed_close(ending: CloseOnce) -> None:
     def end() -> None:
         raise RuntimeError("broken")
 
@@ -55,6 +55,6 @@ def test_nobody_waits_for_an_end_that_failed(ending: CloseOnce) -> None:
     ending.once(end)
 
 
-def test_what_is_forgone_never_comes(ending: CloseOnce) -> None:
+def test_a_cancelled_close_never_runs(ending: CloseOnce) -> None:
     ending.forgo()
     ending.once(lambda: pytest.fail("it came"))

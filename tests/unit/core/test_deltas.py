@@ -56,7 +56,7 @@ def test_nothing_is_known_across_a_gap(gap: Delta | None) -> None:
     assert deltas.since(7) == frozenset({"c"})
 
 
-def test_what_is_known_says_no_less_than_what_differs() -> None:
+def test_known_changes_include_every_actual_change() -> None:
     """Any states, of which some are merged with later ones, whole ones, and gaps."""
     chance = random.Random(1)  # noqa: S311  which states there are
     for _ in range(300):
@@ -78,7 +78,7 @@ def _after(changes: dict[int, frozenset[str]], order: int) -> frozenset[str]:
     return frozenset[str]().union(*later)
 
 
-def test_what_is_remembered_is_bounded_also_of_steps_that_change_nothing() -> None:
+def test_kept_deltas_are_bounded_even_if_they_are_empty() -> None:
     deltas = noted(state(0))
     for order in range(1, 10_000):
         deltas.note(state(order, delta=step(order - 1)))
@@ -88,7 +88,7 @@ def test_what_is_remembered_is_bounded_also_of_steps_that_change_nothing() -> No
     assert not deltas._kept
 
 
-def test_a_feed_says_where_its_newest_state_differs() -> None:
+def test_a_feed_returns_its_newest_state_and_the_changed_names() -> None:
     feed, first = Feed(), state(1, "a")
     feed.take(first)
     assert feed.newest(None) == (first, None)
@@ -171,7 +171,7 @@ def test_updates_of_values_keep_the_keys() -> None:
     assert added.keys == keys | {"ns/c"}
 
 
-def test_the_whole_set_is_made_for_who_asks_for_it() -> None:
+def test_the_full_key_set_is_correct_whenever_it_is_read() -> None:
     """However many changes went by, and however many of the same keys."""
     chance = random.Random(2)  # noqa: S311  what comes and goes
     sets, before, names, asked = Sets(), None, {"a"}, 0

@@ -31,6 +31,6 @@ def test_each_error_pickles(cls: type[errors.Kip30Error]) -> None:
     assert copy.args == arguments
 
 
-def test_a_partial_write_says_what_failed_first() -> None:
+def test_a_partial_write_error_names_the_first_failed_key() -> None:
     error = errors.PartialWriteError({"a": "1"}, {"b": errors.KeyExistsError("is there")})
     assert str(error) == "1 of 2 keys not written; first: 'b': is there"

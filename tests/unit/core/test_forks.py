@@ -39,7 +39,7 @@ def _inside(section: Uninterrupted, until: threading.Event) -> threading.Thread:
     return thread
 
 
-def test_a_fork_waits_until_nobody_is_inside(section: Uninterrupted) -> None:
+def test_a_fork_waits_until_no_thread_is_inside(section: Uninterrupted) -> None:
     done = threading.Event()
     thread = _inside(section, done)
     threading.Timer(0.1, done.set).start()
@@ -56,7 +56,7 @@ def test_a_fork_does_not_wait_for_ever(hurried: Uninterrupted) -> None:
     assert _enters(hurried)
 
 
-def test_a_fork_from_inside_waits_for_nobody_and_leaves_child_and_parent_inside(
+def test_a_fork_from_inside_does_not_wait_for_its_own_thread(
     section: Uninterrupted,
 ) -> None:
     started = time.monotonic()
@@ -92,7 +92,7 @@ def test_threads_that_enter_all_the_time_do_not_keep_a_fork_waiting(
         thread.join()
 
 
-def test_what_cannot_be_abandoned_keeps_nothing_else_from_it() -> None:
+def test_all_objects_are_abandoned_in_a_child_even_if_one_raises() -> None:
     class Thing:
         def __init__(self, error: type[Exception] | None = None) -> None:
             self.abandoned_by = 0

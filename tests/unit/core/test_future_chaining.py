@@ -20,7 +20,7 @@ def test_a_step_follows_a_result_and_not_an_error() -> None:
         passed_on.result(0)
 
 
-def test_what_a_step_raises_is_the_futures() -> None:
+def test_an_error_of_a_step_fails_the_future() -> None:
     source: Future[int] = Future()
     divided = then(source, lambda number: Completed(1 // number))
     source.set_result(0)
@@ -81,7 +81,7 @@ def test_all_are_done_however_they_ended() -> None:
     assert all_of([]).done()
 
 
-def test_what_nobody_wants_any_more_is_left_alone() -> None:
+def test_a_done_or_cancelled_future_is_left_unchanged() -> None:
     cancelled: Future[int] = Future()
     cancelled.cancel()
     copy(Completed(1), cancelled)
@@ -93,7 +93,7 @@ def test_what_nobody_wants_any_more_is_left_alone() -> None:
     assert answered.result(0) == 1
 
 
-def test_what_was_cancelled_ends_who_waits_for_it() -> None:
+def test_a_cancelled_source_ends_the_future_it_is_copied_to() -> None:
     source: Future[int] = Future()
     target: Future[int] = Future()
     source.add_done_callback(lambda done: copy(done, target))

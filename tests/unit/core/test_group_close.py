@@ -80,7 +80,7 @@ def test_members_are_released_in_one_call(
 
 
 @pytest.mark.parametrize("outcome", ["raises", "fails", "fails in part"])
-def test_what_was_not_released_together_is_released_one_by_one(
+def test_all_members_are_released_even_if_the_joint_release_fails(
     client: PluginLocator,
     group: GroupMembership[str],
     driver: MembershipDriver,
@@ -201,7 +201,7 @@ def test_members_that_were_evicted_are_forgotten_in_the_end(client: PluginLocato
         group.update("m499", "y")
 
 
-def test_a_clock_forgets_who_waited_on_it() -> None:
+def test_a_manual_clock_does_not_keep_conditions_alive() -> None:
     clock = ManualClock()
 
     def wait() -> None:

@@ -80,7 +80,7 @@ def test_the_broker_id_is_read_as_number_and_as_text(
     ],
     ids=lambda record: repr(record[:20]),
 )
-def test_a_foreign_record_is_logged_and_names_nobody(
+def test_a_foreign_record_is_logged_and_names_no_broker(
     client: PluginLocator, caplog: pytest.LogCaptureFixture, record: bytes
 ) -> None:
     lines = expect_nobody(client, caplog, record)
@@ -89,7 +89,7 @@ def test_a_foreign_record_is_logged_and_names_nobody(
     assert len(lines[0]) < 250
 
 
-def test_a_record_that_is_no_text_names_nobody(
+def test_an_undecodable_record_is_logged_and_names_no_broker(
     client: PluginLocator, caplog: pytest.LogCaptureFixture
 ) -> None:
     lines = expect_nobody(client, caplog, b"\xff")

@@ -42,7 +42,7 @@ def test_a_blocked_callback_starves_no_other(client: PluginLocator) -> None:
             each.close()
 
 
-def test_a_callback_that_exits_harms_nobody(client: PluginLocator) -> None:
+def test_a_callback_that_raises_system_exit_keeps_being_called(client: PluginLocator) -> None:
     storage, registry = client.storage(), client.listener_registry()
     calls: list[str | None] = []
 
@@ -70,7 +70,7 @@ def test_a_handle_closed_without_the_store_lets_go_when_it_is_back(open_client: 
     eventually(lambda: not other.group_membership("g").membership_list())
 
 
-def test_nobody_enters_a_handle_that_is_being_closed(open_client: OpenClient) -> None:
+def test_a_closing_handle_refuses_nominations(open_client: OpenClient) -> None:
     client, other = open_client(), open_client()
     election = client.leader_election("s")
     election.nominate("a", "")
@@ -216,7 +216,7 @@ class _Broken:
         raise ValueError("broken")
 
 
-def test_what_cannot_be_closed_keeps_nothing_else_open(client: PluginLocator) -> None:
+def test_a_resource_that_fails_to_close_leaves_no_other_open(client: PluginLocator) -> None:
     member = client.group_membership("g").join("m", "x")
     connection = client.__dict__["_store"]
     connection.keep(_Broken())

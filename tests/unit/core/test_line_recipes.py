@@ -164,7 +164,7 @@ def test_a_grip_ends_with_the_recipe_and_with_the_session(
 
 
 @kinds
-def test_a_release_that_is_not_confirmed_says_so(open_client: OpenClient, kind: Kind) -> None:
+def test_an_unconfirmed_release_raises_outcome_unknown(open_client: OpenClient, kind: Kind) -> None:
     client, other = open_client(), open_client()
     grip = kind.acquire(client)(10)
     faults(client).fail("membership.release", times=None)
@@ -231,7 +231,7 @@ def test_a_hundred_parties_pass_together(client: PluginLocator) -> None:
             assert sorted(one.result() for one in waiting) == list(range(100))
 
 
-def test_a_party_that_loses_its_session_waits_anew(open_client: OpenClient) -> None:
+def test_a_party_that_loses_its_session_waits_again(open_client: OpenClient) -> None:
     first, second = open_client(), open_client()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(Barrier(second, "x", 2).wait, None)
@@ -261,7 +261,7 @@ def test_lost_answers_at_a_barrier_count_each_party_once(
     eventually(lambda: not _waiting(first))
 
 
-def test_a_party_that_cannot_be_withdrawn_does_not_say_that_it_is(open_client: OpenClient) -> None:
+def test_a_party_that_cannot_be_withdrawn_raises_outcome_unknown(open_client: OpenClient) -> None:
     client = open_client()
     barrier = Barrier(client, "x", 2)
     with pytest.raises(NotAcquiredError):

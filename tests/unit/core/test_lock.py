@@ -158,7 +158,7 @@ def test_a_grip_that_is_lost_does_not_hold_the_lock_again(
     grip.release()
 
 
-def test_a_release_that_is_not_confirmed_says_so_once_asked(open_client: OpenClient) -> None:
+def test_an_unconfirmed_release_raises_outcome_unknown(open_client: OpenClient) -> None:
     client, other = open_client(), open_client()
     grip = Lock(client, "x").acquire()
     faults(client).fail("election.release", times=None)

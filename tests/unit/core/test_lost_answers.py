@@ -37,7 +37,7 @@ class Patient(Wait):
         return False
 
 
-def test_a_put_whose_answer_is_lost_is_its_own_success(client: PluginLocator) -> None:
+def test_a_put_succeeds_even_if_its_answer_is_lost(client: PluginLocator) -> None:
     storage = client.storage()
     faults(client).lose_answers("storage.write")
     version = storage.put("a", "mine")
@@ -74,7 +74,7 @@ def test_a_put_is_not_repeated_for_it_may_have_been_deleted_again(client: Plugin
     assert client.storage().get("new") is None
 
 
-def test_what_was_overwritten_meanwhile_stays_unknown(client: PluginLocator) -> None:
+def test_a_write_overwritten_before_it_is_settled_stays_unknown(client: PluginLocator) -> None:
     storage = client.storage()
     storage.put("a", "theirs")
     write = Write(parse_key("a"), "mine", b"x", Condition.PRESENT)

@@ -30,7 +30,7 @@ from .trouble import faults, has_arrived
 pytestmark = pytest.mark.virtual_time
 
 
-def test_a_join_whose_answer_is_lost_is_its_own_success(open_client: OpenClient) -> None:
+def test_a_join_succeeds_even_if_its_answer_is_lost(open_client: OpenClient) -> None:
     client, other = open_client(), open_client()
     faults(client).lose_answers("membership.claim")
     member = client.group_membership("g").join("m", "data")
@@ -89,7 +89,7 @@ def test_a_member_that_was_replaced_takes_back_what_arrives_late(open_client: Op
     eventually(lambda: not rival.membership_list())
 
 
-def test_leaving_that_is_never_confirmed_says_so(open_client: OpenClient) -> None:
+def test_an_unconfirmed_leave_raises_outcome_unknown(open_client: OpenClient) -> None:
     clock = ManualClock()
     client = open_client(clock)
     group = client.group_membership("g")
@@ -226,7 +226,9 @@ def test_a_join_that_is_interrupted_is_undone(open_client: OpenClient) -> None:
     assert client.group_membership("g").join("m", "again").is_valid()
 
 
-def test_a_new_incarnation_under_an_old_nonce_is_told(open_client: OpenClient) -> None:
+def test_a_listener_is_notified_of_a_new_incarnation_under_an_old_nonce(
+    open_client: OpenClient,
+) -> None:
     client, other = open_client(), open_client()
     group = client.group_membership("g")
     told: list[MembershipChange[str]] = []

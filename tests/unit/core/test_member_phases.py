@@ -88,7 +88,7 @@ def test_a_new_incarnation_shows_nothing_for_certain() -> None:
     assert lifecycle.is_behind()
 
 
-def test_what_a_lost_incarnation_has_shown_says_nothing_of_the_next() -> None:
+def test_a_late_acknowledgement_does_not_count_for_the_next_incarnation() -> None:
     lifecycle = reach(Phase.LOST)
     lifecycle.acknowledge(lifecycle.number(b"acknowledged late"))
     lifecycle.enter(Phase.JOINED)

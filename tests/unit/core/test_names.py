@@ -42,7 +42,7 @@ def test_an_escaped_name_is_one_safe_path_segment(text: str) -> None:
 
 
 @pytest.mark.parametrize("segment", ["", "a=", "a=2", "=zz", "a/b", "=41", "=2e", "=FF"])
-def test_what_no_text_escapes_to_is_refused(segment: str) -> None:
+def test_an_invalid_escaped_segment_is_refused(segment: str) -> None:
     with pytest.raises(InvalidNameError):
         unescape(segment)
 
@@ -64,7 +64,7 @@ def test_a_key_is_split_at_its_last_slash(text: str, key: Key) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "/", "a/", "/a", "a\ud800", "x" * (MAX_NAME_BYTES + 1)])
-def test_what_is_no_key_is_refused(text: str) -> None:
+def test_an_invalid_key_is_refused(text: str) -> None:
     with pytest.raises(InvalidNameError):
         parse_key(text)
 
@@ -170,6 +170,6 @@ def test_paths_out_of_order_and_no_paths() -> None:
 
 
 @pytest.mark.parametrize("parent", [b"/mine/kv", b"/mine/kv/=2Fa", b"/mine/kv/a/b", b"/other/kv/a"])
-def test_what_is_not_the_place_of_a_namespace(parent: bytes) -> None:
+def test_a_path_that_is_no_namespace_is_refused(parent: bytes) -> None:
     with pytest.raises(InvalidNameError):
         begin_of_keys(ROOT, parent)

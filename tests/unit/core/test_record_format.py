@@ -10,7 +10,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(st.binary(), texts)
-def test_what_is_sealed_comes_back(data: bytes, name: str) -> None:
+def test_a_sealed_record_is_unsealed_unchanged(data: bytes, name: str) -> None:
     nonce = new_nonce()
     assert unseal(seal(nonce, data, name=name), "/k") == Unsealed(nonce, name, data)
 

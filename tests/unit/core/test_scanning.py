@@ -96,7 +96,7 @@ def test_a_request_needs_time(tmp_path: Path, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("under", ["n/", "/n", "\ud800"], ids=ascii)
-def test_what_is_no_namespace_is_no_view(under: str) -> None:
+def test_a_view_refuses_an_invalid_namespace_unless_its_layout_is_raw(under: str) -> None:
     with pytest.raises(InvalidNameError):
         View(under=under)
     assert View(layout=Layout.RAW, under=under).under == under

@@ -16,7 +16,7 @@ SOON = 5
 LONG = 3600.0
 
 
-def test_what_cannot_be_started_is_started_after_the_next_thread() -> None:
+def test_postponed_threads_start_after_the_next_started_thread() -> None:
     done = [threading.Event() for _ in range(3)]
     with no_threads():
         for one in done:
@@ -54,7 +54,7 @@ def test_a_started_timer_needs_no_further_thread() -> None:
     timer.stop()
 
 
-def test_a_timer_says_that_it_cannot_be_started() -> None:
+def test_a_timer_that_cannot_start_raises_unavailable() -> None:
     timer = Timer("timer-of-a-test")
     with no_threads(), pytest.raises(UnavailableError, match="no thread to spare"):
         timer.start()
@@ -83,7 +83,7 @@ def test_a_task_that_was_woken_without_a_thread_to_spare_runs_later() -> None:
     dispatcher.close(SOON * time_scale())
 
 
-def test_a_dispatcher_says_that_it_cannot_be_started() -> None:
+def test_a_dispatcher_that_cannot_start_raises_unavailable() -> None:
     dispatcher = Dispatcher(SystemClock())
     with no_threads(), pytest.raises(UnavailableError, match="no thread to spare"):
         dispatcher.start()

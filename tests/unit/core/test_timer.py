@@ -30,7 +30,7 @@ def test_actions_are_called_in_the_order_in_which_they_are_due(timer: Timer) -> 
     eventually(lambda: called == ["sooner", "later"], what="both were called")
 
 
-def test_what_was_cancelled_is_not_called_but_what_comes_after_it_is(timer: Timer) -> None:
+def test_a_cancelled_action_is_skipped_and_the_next_is_called(timer: Timer) -> None:
     called: list[str] = []
     due = timer.after(0.05, lambda: called.append("cancelled"))
     timer.after(0.1, lambda: called.append("called"))
@@ -39,7 +39,7 @@ def test_what_was_cancelled_is_not_called_but_what_comes_after_it_is(timer: Time
     eventually(lambda: called == ["called"], what="the second one was called")
 
 
-def test_what_was_cancelled_is_not_kept(timer: Timer) -> None:
+def test_a_cancelled_action_is_not_kept_alive(timer: Timer) -> None:
     class Owner:
         def act(self) -> None:
             """Be something that an action refers to."""

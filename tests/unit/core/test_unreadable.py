@@ -68,7 +68,7 @@ def test_a_tree_of_another_program_fills_no_log(
     assert "further ones are not logged" in warnings.records[-1].getMessage()
 
 
-def test_what_was_logged_is_forgotten_place_by_place(warnings: pytest.LogCaptureFixture) -> None:
+def test_the_log_forgets_the_least_recently_used_places(warnings: pytest.LogCaptureFixture) -> None:
     log = UnreadableLog()
     for number in range(5000):
         log.note(Target(Kind.GROUP, str(number)), DAMAGED)

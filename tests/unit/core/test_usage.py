@@ -48,7 +48,7 @@ REGISTERS: dict[str, Register] = {
 
 @pytest.mark.parametrize("callback", [None, "print", Unhashable()], ids=repr)
 @pytest.mark.parametrize("register", REGISTERS.values(), ids=REGISTERS)
-def test_what_cannot_be_a_listener_is_refused(
+def test_an_invalid_listener_is_refused(
     client: PluginLocator, register: Register, callback: Any
 ) -> None:
     with faults(client).cut_off(), pytest.raises(UsageError, match="pass a function"):
@@ -74,7 +74,7 @@ GUARDS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("guards", "why"), GUARDS.values(), ids=GUARDS)
-def test_what_cannot_guard_is_refused(client: PluginLocator, guards: Any, why: str) -> None:
+def test_invalid_guards_are_refused(client: PluginLocator, guards: Any, why: str) -> None:
     with faults(client).cut_off(), pytest.raises(UsageError) as caught:
         client.storage().put("n/k", "v", guards=guards)
     assert str(caught.value) == why
@@ -91,7 +91,7 @@ async def _join(properties: dict[str, str], **callbacks: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["on_elected", "on_lost"])
-def test_what_cannot_be_called_is_no_callback_of_a_candidate(
+def test_a_callback_of_a_candidate_must_be_callable(
     name: str, client: PluginLocator, tmp_path: Path
 ) -> None:
     election, wrong = client.leader_election("s"), {name: 5}
@@ -103,7 +103,7 @@ def test_what_cannot_be_called_is_no_callback_of_a_candidate(
 
 
 @pytest.mark.parametrize("name", ["on_lost", "on_evicted", "on_rejoined"])
-def test_what_cannot_be_called_is_no_callback_of_a_member(
+def test_a_callback_of_a_member_must_be_callable(
     name: str, client: PluginLocator, tmp_path: Path
 ) -> None:
     group, wrong = client.group_membership("g"), {name: 5}
@@ -136,7 +136,7 @@ def test_a_namespace_with_a_trailing_slash_is_refused(client: PluginLocator) -> 
 @pytest.mark.parametrize(
     "text", ["9" * 5000, str(2**63), "1.", ".1", "1.2.3", "-1", "\u0661", "", None]
 )
-def test_what_no_version_looks_like_is_refused(text: Any) -> None:
+def test_an_invalid_version_is_refused(text: Any) -> None:
     with pytest.raises(UsageError):
         parse_version(text)
 
@@ -163,13 +163,13 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("config", [3, b"x", ["plugin.backend"]], ids=repr)
-def test_what_is_no_configuration_is_refused(config: Any) -> None:
+def test_an_invalid_configuration_is_refused(config: Any) -> None:
     with pytest.raises(ConfigError, match="path of a properties file or a mapping of its keys"):
         PluginLocator().startup(config)
 
 
 @pytest.mark.parametrize("codec", [1, None, "json", Unhashable, json], ids=repr)
-def test_what_is_no_codec_is_refused(client: PluginLocator, codec: Any) -> None:
+def test_an_invalid_codec_is_refused(client: PluginLocator, codec: Any) -> None:
     for hand_out in (
         client.storage,
         client.listener_registry,

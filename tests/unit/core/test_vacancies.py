@@ -63,7 +63,7 @@ def test_after_a_release_those_that_are_nearer_have_their_turn(
     assert judged.is_turn_of("next", _led(5, "mine"), 1)
 
 
-def test_a_state_after_a_release_shows_who_leads(judged: Vacancies) -> None:
+def test_a_released_term_no_longer_leads_but_another_term_does(judged: Vacancies) -> None:
     judged.released(_MINE)
     assert not judged.is_turn_of("next", _led(6, "another"), 0)
     assert judged.is_led(_led(6, "another"))

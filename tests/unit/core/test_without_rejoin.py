@@ -45,7 +45,7 @@ def are_closed(client: PluginLocator) -> bool:
     return not client._store._pursuits  # type: ignore[union-attr]
 
 
-def test_what_is_over_costs_nothing(client: PluginLocator) -> None:
+def test_members_lost_with_their_session_are_forgotten(client: PluginLocator) -> None:
     group = client.group_membership("g")
     for number in range(200):
         lose_session(client, group.join(f"m{number}", "", rejoin=False))

@@ -120,7 +120,7 @@ def test_more_changes_than_are_read_one_by_one(backend: EmbeddedBackend, eventua
 
 
 @pytest.mark.parametrize("target", [NAMESPACE, GROUP], ids=["namespace", "group"])
-def test_watches_that_come_and_go_while_others_write_are_told_the_truth(
+def test_watches_opened_and_closed_during_writes_get_correct_states(
     open_backend: Any, eventually: Any, target: Target
 ) -> None:
     backend, writer = open_backend(session=60), open_backend(session=60)

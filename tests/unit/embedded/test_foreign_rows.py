@@ -68,7 +68,9 @@ def test_a_value_that_is_no_record_is_refused_by_name(backend: EmbeddedBackend, 
         sql("DELETE FROM kv WHERE name = x'62'")
 
 
-def test_what_is_no_record_can_be_replaced_and_deleted(backend: EmbeddedBackend, sql: Sql) -> None:
+def test_an_unreadable_record_can_be_replaced_and_deleted(
+    backend: EmbeddedBackend, sql: Sql
+) -> None:
     for row in list(ROWS)[:5]:
         insert(sql, row)
         put(backend, "b", b"new")

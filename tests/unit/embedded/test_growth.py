@@ -161,7 +161,7 @@ def test_an_event_costs_what_changed(
 
 
 @pytest.mark.parametrize("notify", ["inotify", "poll"])
-def test_what_is_declared_holds_with_a_thousand_targets(open_backend: Any, notify: str) -> None:
+def test_the_declared_latency_holds_with_a_thousand_targets(open_backend: Any, notify: str) -> None:
     watcher, writer = open_backend(notify=notify, session=30), open_backend(session=30)
     seen: dict[Target, Snapshot] = {}
     keys = [Key("ns", str(number)) for number in range(400)]

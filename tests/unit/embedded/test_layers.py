@@ -32,7 +32,7 @@ def test_layers_read_like_the_dict_that_they_stand_for() -> None:
     assert 7 not in entries  # type: ignore[comparison-overlap]
 
 
-def test_what_was_handed_over_stays_as_it_is() -> None:
+def test_later_changes_leave_an_earlier_state_unchanged() -> None:
     entry = Entry(Version(0), "n", b"")
     first = changed({"a": entry, "b": entry, "c": entry}, {})
     second = changed(first, {"a": None})

@@ -93,7 +93,7 @@ def test_an_error_of_an_ended_thread_keeps_no_connection_open(backend: EmbeddedB
     assert is_closed(connections[0])
 
 
-def test_what_connects_while_the_backend_closes_is_closed(
+def test_a_connection_opened_while_the_backend_closes_is_closed(
     backend: EmbeddedBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections = backend._resources.connections

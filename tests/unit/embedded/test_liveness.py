@@ -197,7 +197,9 @@ def test_a_write_that_fails_leaves_the_lock_file_of_the_session_that_it_ended(
     assert [file.stem for file in (directory / "sessions").glob("*.lock")] == [ident]
 
 
-def test_a_hung_process_is_taken_from_and_told(open_backend: Any, eventually: Any) -> None:
+def test_a_hung_leader_loses_its_term_and_its_lease_ends(
+    open_backend: Any, eventually: Any
+) -> None:
     hung, other = open_backend(session=0.6), open_backend(session=60)
     claim = led(hung, "hung")
     faults_of(hung).renewals_paused = True
@@ -208,7 +210,7 @@ def test_a_hung_process_is_taken_from_and_told(open_backend: Any, eventually: An
     assert led(other, "other").entry.version.major == 2
 
 
-def test_who_is_told_of_the_end_can_claim_again_at_once(open_backend: Any, eventually: Any) -> None:
+def test_a_lease_end_callback_can_claim_again_at_once(open_backend: Any, eventually: Any) -> None:
     backend = open_backend(session=0.4)
     for number in range(5):
         again: list[Claim | Held] = []

@@ -174,7 +174,7 @@ def test_many_create_one_database(directory: Path, start_child: Any) -> None:
         assert connection.execute("SELECT count(*) FROM kv").fetchone() == (8,)
 
 
-def test_unwritable_is_a_store_error_that_says_what_to_check(
+def test_an_unwritable_database_is_a_store_error_and_stays_as_it_is(
     open_backend: Any, directory: Path
 ) -> None:
     file = made(open_backend, directory)
@@ -306,7 +306,7 @@ def read_only_folders() -> list[Path]:
     return [folder for folder in folders if folder.is_dir()]
 
 
-def test_a_read_only_file_system_is_told_apart() -> None:
+def test_the_error_names_a_read_only_file_system() -> None:
     folders = read_only_folders()
     if not folders:
         pytest.skip("nothing is mounted read-only here")

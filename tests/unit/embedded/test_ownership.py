@@ -44,7 +44,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
 @pytest.mark.parametrize("entry", ["", *ENTRIES])
-def test_what_others_may_write_is_refused(
+def test_a_path_that_other_users_may_write_is_refused(
     open_backend: Any, used: Path, entry: str, mode: int
 ) -> None:
     path = used / entry
@@ -58,7 +58,7 @@ def test_what_others_may_write_is_refused(
 
 
 @pytest.mark.parametrize("entry", ["", *ENTRIES])
-def test_what_belongs_to_another_user_is_refused(
+def test_a_path_of_another_user_is_refused(
     open_backend: Any, used: Path, entry: str, give_away: Callable[[Path], None]
 ) -> None:
     path = used / entry

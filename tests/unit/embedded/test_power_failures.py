@@ -83,7 +83,7 @@ def test_no_member_is_taken_for_the_one_that_was_lost(machine: Machine) -> None:
     assert claim.order > lost.order
 
 
-def test_what_is_left_out_is_on_the_disk_before_anything_after_it(
+def test_skipped_revisions_are_synced_before_any_later_commit(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.start().close()
@@ -120,7 +120,7 @@ def test_a_database_of_before_is_taken_over(machine: Machine, directory: Path) -
     assert put(machine.start(), b"").major > database_file.SKIPPED
 
 
-def test_where_starts_cannot_be_told_apart_each_startup_is_one(
+def test_without_a_boot_id_each_startup_skips_revisions(
     monkeypatch: pytest.MonkeyPatch, open_backend: Any
 ) -> None:
     monkeypatch.setattr(database_file, "boot_id", lambda: "")

@@ -52,7 +52,7 @@ def rows(backend: EmbeddedBackend) -> list[bytes]:
     )
 
 
-def test_what_was_not_led_for_long_is_removed(backend: EmbeddedBackend) -> None:
+def test_services_without_a_leader_for_a_day_are_removed(backend: EmbeddedBackend) -> None:
     was_led(backend, "old")
     held = led(backend, "held")
     assert prune(backend, 0) == 0
@@ -112,7 +112,7 @@ def test_only_one_root_is_pruned(open_backend: Any) -> None:
     assert was_led(one, "t") == 4
 
 
-def test_what_holds_the_epochs_is_no_service(backend: EmbeddedBackend) -> None:
+def test_a_pruned_service_is_read_as_absent(backend: EmbeddedBackend) -> None:
     was_led(backend, "s")
     prune(backend, 0)
     prune(backend, DAY)

@@ -45,7 +45,7 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.medium
-def test_a_session_that_is_lost_says_why_once(
+def test_the_reason_of_a_lost_session_is_reported_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="kip30")

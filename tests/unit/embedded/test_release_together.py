@@ -66,7 +66,7 @@ def test_claims_of_a_lost_session_are_over(backend: EmbeddedBackend) -> None:
     assert members(backend) == [claim.name for claim in new]
 
 
-def test_a_file_that_stays_locked_is_said_for_each(open_backend: Any, locked: Any) -> None:
+def test_a_locked_database_is_an_error_for_each_claim(open_backend: Any, locked: Any) -> None:
     backend = open_backend(operation=0.2, session=60)
     claims = claimed(backend, 3)
     with locked():

@@ -85,7 +85,7 @@ def test_a_database_in_no_use_is_read_and_left_as_it_is(
     assert entries(directory) == before
 
 
-def test_what_is_only_in_the_log_is_read(
+def test_a_key_that_is_only_in_the_log_is_read(
     backend: EmbeddedBackend, open_scanner: OpenScanner, directory: Path
 ) -> None:
     put(backend, "k")
@@ -94,7 +94,7 @@ def test_what_is_only_in_the_log_is_read(
 
 
 @pytest.mark.parametrize("content", [b"", b"no database" * 100])
-def test_what_is_no_database_is_refused(
+def test_a_file_that_is_no_database_is_refused(
     open_scanner: OpenScanner, directory: Path, content: bytes
 ) -> None:
     directory.mkdir(0o700)
@@ -129,7 +129,7 @@ def test_there_is_no_raw_view(backend: EmbeddedBackend, open_scanner: OpenScanne
         open_scanner(layout=Layout.RAW)
 
 
-def test_a_copy_is_its_owners_alone(
+def test_only_its_owner_may_read_or_write_a_copy(
     backend: EmbeddedBackend, open_scanner: OpenScanner, tmp_path: Path
 ) -> None:
     put(backend, "k")

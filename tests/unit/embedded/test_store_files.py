@@ -247,7 +247,7 @@ def test_the_directory_is_locked_as_long_as_the_store_is_open(
         os.waitpid(child, 0)
 
 
-def test_a_cleaner_that_has_the_directory_delays_nobody_for_good(
+def test_a_write_succeeds_while_a_cleaner_locks_the_directory(
     open_backend: Any, directory: Path
 ) -> None:
     open_backend().close()

@@ -61,7 +61,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[States]:
 
 
 @pytest.mark.parametrize("notify", ["inotify", "poll"])
-def test_a_change_makes_only_those_read_whom_it_concerns(
+def test_a_change_is_read_only_by_the_stores_that_watch_it(
     open_backend: Any, eventually: Any, reads: Counter[States], notify: str
 ) -> None:
     writer = open_backend()
@@ -164,7 +164,7 @@ def test_closing_waits_for_the_sink_of_that_store_alone(open_backend: Any, event
     assert not closing.is_alive()
 
 
-def test_what_a_store_missed_comes_although_the_others_have_read_on(
+def test_a_paused_store_gets_missed_changes_that_others_have_read(
     open_backend: Any, eventually: Any
 ) -> None:
     heard = listeners(open_backend, 2)

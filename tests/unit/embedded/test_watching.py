@@ -32,7 +32,7 @@ def data_of(seen: list[Snapshot], name: str = "key") -> bytes | None:
 
 
 @pytest.mark.parametrize("notify", ["inotify", "poll"])
-def test_every_kind_of_target_is_told_now_and_after_a_change(
+def test_a_watch_of_each_kind_is_notified_at_the_start_and_after_a_change(
     open_backend: Any, eventually: Any, notify: str
 ) -> None:
     watcher, writer = open_backend(notify=notify), open_backend()
@@ -60,7 +60,7 @@ def test_polling_declares_its_latency(open_backend: Any) -> None:
     assert open_backend(notify="inotify").limits.observe_seconds == 0
 
 
-def test_a_deletion_and_a_creation_with_the_same_value_are_told(
+def test_a_key_recreated_with_the_same_value_is_reported(
     backend: EmbeddedBackend, eventually: Any
 ) -> None:
     put(backend, KEY, b"same")

@@ -128,7 +128,7 @@ def test_as_many_guards_as_there_can_be_fit_into_a_transaction(
 
 
 @pytest.mark.parametrize("last", ["guarded", "guard"])
-def test_what_is_written_guards_nothing_in_the_same_transaction(
+def test_a_change_of_a_guard_key_and_a_guarded_write_take_two_transactions(
     driver: StorageDriver, transactions: list[int], last: str
 ) -> None:
     (guard,) = guards_of(driver, 1)
@@ -154,7 +154,9 @@ def test_keys_that_are_all_there_take_one_transaction(
     check_states(driver, again, [KeyExistsError] * 100)
 
 
-def test_what_is_there_hinders_no_other(driver: StorageDriver, transactions: list[int]) -> None:
+def test_existing_keys_do_not_fail_the_other_creations(
+    driver: StorageDriver, transactions: list[int]
+) -> None:
     outcomes(driver, [creation(number) for number in (0, 7, 99)])
     writes = [creation(number, b"other") for number in range(100)]
     transactions.clear()

@@ -39,7 +39,7 @@ def test_a_default_store_is_shown_with_the_reason(shell: Shell) -> None:
     assert effective.startswith("plugin.backend\tembedded\tdefault: no other store is installed\n")
 
 
-def test_the_default_address_is_told() -> None:
+def test_an_unset_address_is_reported_by_its_setting() -> None:
     assert unset_store({"plugin.backend": "etcd"}).endswith("(not set: plugin.etcd.endpoints)")
     assert not unset_store({"plugin.backend": "etcd", "plugin.etcd.endpoints": "h:1"})
 

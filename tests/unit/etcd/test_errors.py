@@ -47,7 +47,7 @@ def test_certainly_not_done(code: str, said: str, error: type[Kip30Error]) -> No
 
 
 @pytest.mark.parametrize(("code", "said"), UNCERTAIN)
-def test_nobody_knows(code: str, said: str) -> None:
+def test_an_uncertain_failure_leaves_the_outcome_of_a_write_unknown(code: str, said: str) -> None:
     assert type(_translated(Failure(code, said), wrote=True)) is OutcomeUnknownError
     assert type(_translated(Failure(code, said), wrote=False)) is UnavailableError
 

@@ -38,13 +38,13 @@ def fail() -> None:
         ("time:time", "returned a float; it must return an etcd3.Etcd3Client"),
     ],
 )
-def test_what_lends_nothing_is_refused(reference: str, complaint: str) -> None:
+def test_an_invalid_client_reference_is_refused(reference: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=r"plugin\.etcd\.client") as raised:
         borrow(reference)
     assert complaint in str(raised.value)
 
 
-def test_a_failure_may_have_told_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_client_function_reveals_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("json.kip30_fail", fail, raising=False)
     with pytest.raises(ConfigError) as raised:
         borrow("json:kip30_fail")
@@ -60,7 +60,7 @@ def test_other_ways_to_a_server_are_refused(open_client: Open) -> None:
         )
 
 
-def test_what_is_borrowed_is_given_back(
+def test_a_borrowed_channel_is_still_open_after_close(
     ensemble: Ensemble, open_client: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("json.kip30_lend", lend, raising=False)

@@ -245,7 +245,9 @@ def test_a_borrowed_connection(namespace: str, open_client: Open, borrow: Borrow
         ("", False),
     ],
 )
-def test_which_servers_tell_how_far_a_watch_is(version: str, *, is_right: bool) -> None:
+def test_correct_watch_progress_depends_on_the_server_version(
+    version: str, *, is_right: bool
+) -> None:
     assert tells_progress(version) is is_right
     assert ("update it to 3.4.31, 3.5.13 or 3.6" in finding(version)) is not is_right
 

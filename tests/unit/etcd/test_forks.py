@@ -51,7 +51,7 @@ def test_a_grandchild_uses_everything(open_client: Open) -> None:
 
 
 @pytest.mark.usefixtures("parent")
-def test_a_child_loads_an_instance_of_its_own(open_client: Open) -> None:
+def test_a_child_loads_its_own_instance_of_grpc(open_client: Open) -> None:
     [parents, programs] = GRPC.call_errors()
 
     def child() -> bool:
@@ -116,7 +116,7 @@ def test_a_process_that_cannot_load_code_uses_the_programs_grpc(
     assert set(library.call_errors()) == {grpc.RpcError}
 
 
-def test_a_missing_grpc_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_grpc_raises_a_module_not_found_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     sys.path_importer_cache.clear()
     with pytest.raises(ModuleNotFoundError, match="grpc"):

@@ -87,7 +87,9 @@ def test_reads_go_on_while_the_server_in_use_is_frozen(three: Ensemble) -> None:
             node.resume()
 
 
-def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) -> None:
+def test_requests_and_close_end_in_time_while_the_server_is_frozen(
+    ensemble: Ensemble, open_client: Open
+) -> None:
     client = open_client()
     client.group_membership("g").join("m", "")
     futures = []
@@ -101,7 +103,9 @@ def test_a_frozen_server_holds_nobody_up(ensemble: Ensemble, open_client: Open) 
         assert time.monotonic() - started < OPERATION_SECONDS * time_scale()
 
 
-def test_who_asks_again_has_no_more_time(ensemble: Ensemble, open_client: Open) -> None:
+def test_a_join_on_a_frozen_server_ends_at_the_operation_timeout(
+    ensemble: Ensemble, open_client: Open
+) -> None:
     patient = {"plugin.operation.timeout.ms": 2000, "plugin.session.timeout.ms": 60_000}
     group = open_client(**patient).group_membership("g")
     group.join("m", "")

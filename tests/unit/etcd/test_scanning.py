@@ -239,7 +239,9 @@ def _is_lost(store: ScanDriver, span: Span, at: Position) -> None:
             call()
 
 
-def test_who_may_only_read(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_read_only_user_can_scan_only_its_own_prefix(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     with start("etcd", folder=tmp_path_factory.mktemp("reading")) as servers:
         admin = Admin(servers.nodes[0].address)
         config: dict[str, Written] = {**servers.settings(), "plugin.namespace": "mine"}

@@ -81,7 +81,9 @@ def test_a_long_history_is_explained_as_exactly_as_a_short_one(length: int) -> N
     assert violation.states
 
 
-def test_it_says_so_where_narrowing_down_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_explanation_reports_that_narrowing_down_timed_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(explanation, "_PATIENCE", 0)
     monkeypatch.setattr(explanation, "_BUDGET", 0)
     monkeypatch.setattr(explanation, "_BUDGET_PER_ROW", 0)

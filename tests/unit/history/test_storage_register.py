@@ -172,7 +172,9 @@ HISTORIES = {
 
 @pytest.mark.case("X02")
 @pytest.mark.parametrize(("calls", "verdict"), HISTORIES.values(), ids=HISTORIES)
-def test_what_an_answer_proves(calls: list[dict[str, Any]], verdict: Verdict) -> None:
+def test_each_history_has_the_expected_verdict(
+    calls: list[dict[str, Any]], verdict: Verdict
+) -> None:
     assert check_key("k", one_after_another(*calls), StorageRegister()).verdict is verdict
 
 
@@ -216,7 +218,9 @@ FENCED: dict[str, tuple[list[dict[str, Any]], Verdict]] = {
 
 @pytest.mark.case("X02")
 @pytest.mark.parametrize(("calls", "verdict"), FENCED.values(), ids=FENCED)
-def test_what_a_fence_proves(calls: list[dict[str, Any]], verdict: Verdict) -> None:
+def test_each_fenced_history_has_the_expected_verdict(
+    calls: list[dict[str, Any]], verdict: Verdict
+) -> None:
     model = StorageRegister(terms=[TERM])
     assert check_key("k", one_after_another(*calls), model).verdict is verdict
 

@@ -19,7 +19,7 @@ def test_parts_are_as_long_as_they_may_be(items: list[str], expected: list[list[
     assert list(parts(items, len, most=3, most_bytes=8)) == expected
 
 
-def test_what_occurs_once_begins_another_part() -> None:
+def test_a_repeated_key_begins_another_part() -> None:
     items = ["a1", "b1", "a2", "b2", "b3"]
     found = parts(items, len, most=9, most_bytes=99, key=lambda item: item[0])
     assert list(found) == [["a1", "b1"], ["a2", "b2"], ["b3"]]

@@ -72,7 +72,7 @@ def test_the_deadline_counts_from_the_call(calls: BlockingCalls) -> None:
     )
 
 
-def test_what_the_work_raises_is_the_futures(calls: BlockingCalls) -> None:
+def test_an_error_of_the_call_fails_its_future(calls: BlockingCalls) -> None:
     def fail(_until: float) -> None:
         raise UnavailableError("no answer")
 

@@ -13,7 +13,7 @@ from kip30.runner import guard_handle
 from kip30.scanning import scanner
 
 
-def test_a_python_is_its_own() -> None:
+def test_the_interpreter_is_the_running_python() -> None:
     assert interpreter() == sys.executable
 
 

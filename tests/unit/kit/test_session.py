@@ -237,7 +237,7 @@ def test_a_replaced_session_is_renewed_no_more(renewing: Renewing) -> None:
     assert not renewing.sent.acquire(blocking=False)
 
 
-def test_a_session_that_could_not_be_renewed_says_why(renewing: Renewing) -> None:
+def test_a_session_not_renewed_in_time_reports_the_renewal_error(renewing: Renewing) -> None:
     renewing.answers += [failed(UnavailableError("the servers are full"))] * 1000
     session = renewing.store.get()
     renewing.expect(1)

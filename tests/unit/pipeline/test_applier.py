@@ -52,7 +52,7 @@ def data(client: PluginLocator, *keys: str) -> list[bytes | None]:
     return [None if entry is None else entry.data for entry in found]
 
 
-def test_what_is_not_there_is_written(client: PluginLocator) -> None:
+def test_absent_keys_are_written(client: PluginLocator) -> None:
     applied = applier(client).create(RECORDS)
     assert [one.key for one in applied] == [record.key for record in RECORDS]
     assert count(applied) == {WriteOutcome.WRITTEN: 10}
@@ -89,7 +89,7 @@ def test_another_version_of_the_source_is_not_this_record(client: PluginLocator)
     assert data(client, "k") == [b"1"]
 
 
-def test_what_others_have_put_there_stays(client: PluginLocator) -> None:
+def test_a_key_of_another_writer_is_a_conflict_and_stays(client: PluginLocator) -> None:
     version = client.storage(BYTES).put("n/3", b"theirs")
     applied = applier(client).create(RECORDS)
     assert count(applied) == {WriteOutcome.WRITTEN: 9, WriteOutcome.CONFLICT: 1}
@@ -133,7 +133,9 @@ def test_it_looks_before_it_writes_only_where_something_is(
     assert asked == [([], [10]), ([10], [10]), ([10], []), ([10], [10]), ([], [10])]
 
 
-def test_so_many_are_in_flight_and_no_more(client: PluginLocator, requests: Requests) -> None:
+def test_a_request_has_at_most_the_allowed_number_of_writes(
+    client: PluginLocator, requests: Requests
+) -> None:
     many = [NewRecord(f"m/{number}", b"", "1") for number in range(MOST_IN_FLIGHT + 1)]
     writer = applier(client)
     assert count(writer.create(many)) == {WriteOutcome.WRITTEN: MOST_IN_FLIGHT + 1}
@@ -150,7 +152,7 @@ def test_lost_answers_are_looked_up(client: PluginLocator) -> None:
     assert all(one.version for one in applied)
 
 
-def test_what_may_come_late_is_unknown_until_it_is_repeated(client: PluginLocator) -> None:
+def test_a_late_write_is_unknown_until_it_is_repeated(client: PluginLocator) -> None:
     faults(client).arrive_late("storage.write_many", 1.0, times=2)
     applied = applier(client).create(RECORDS)
     assert outcomes(applied) == [WriteOutcome.UNKNOWN] * 2 + [WriteOutcome.WRITTEN] * 8
@@ -255,7 +257,7 @@ def test_an_unusable_store_raises(
 
 
 @pytest.mark.parametrize("error", [AuthenticationError, StoreError, ClosedError])
-def test_what_some_writes_fail_with_is_unknown(
+def test_a_failed_write_is_unknown_and_the_others_are_written(
     client: PluginLocator, requests: Requests, error: type[Kip30Error]
 ) -> None:
     requests.after_write = lambda answers: [failed(error("no")), *answers[1:]]

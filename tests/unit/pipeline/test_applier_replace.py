@@ -128,7 +128,7 @@ def test_the_last_of_two_repairs_counts_and_the_other_conflicts(client: PluginLo
     assert data(client, "k") == b"2"
 
 
-def test_what_became_of_the_last_change_became_of_all(client: PluginLocator) -> None:
+def test_all_changes_of_a_key_share_the_outcome_of_the_last(client: PluginLocator) -> None:
     faults(client).fail("storage.write_many")
     changes = [Replacement("k", value, "1", ANY) for value in (b"1", b"2")]
     assert outcomes(replace(client, *changes)) == [WriteOutcome.UNKNOWN] * 2

@@ -99,7 +99,9 @@ def test_a_folder_is_a_snapshot(snapshot: Path) -> None:
         ),
     ],
 )
-def test_what_names_nothing(text: str, message: str, tmp_path: Path, snapshot: Path) -> None:
+def test_an_argument_that_names_nothing_is_refused(
+    text: str, message: str, tmp_path: Path, snapshot: Path
+) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
     names = {"folder": folder, "file": tmp_path / "none", "snapshot": snapshot}

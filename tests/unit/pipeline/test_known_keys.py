@@ -39,7 +39,7 @@ def test_the_last_change_of_a_segment_counts(known: KnownKeys) -> None:
     assert len(known) == 1
 
 
-def test_what_is_deleted_while_unseen_keys_are_read(known: KnownKeys) -> None:
+def test_keys_may_be_deleted_while_unseen_keys_are_read(known: KnownKeys) -> None:
     keys = [b"%05d" % number for number in range(25_000)]
     known.fill(Known(key, "1") for key in keys)
     known.begin_scan()
@@ -52,7 +52,7 @@ def test_what_is_deleted_while_unseen_keys_are_read(known: KnownKeys) -> None:
     assert len(known) == 0
 
 
-def test_what_is_rejected_hides_a_record_or_all_below_it(known: KnownKeys) -> None:
+def test_a_rejected_record_hides_its_key_or_all_keys_below_it(known: KnownKeys) -> None:
     keys = [b"a", b"a%", b"a/1", b"a/2", b"a0", b"b_/1", b"bc/1", b"k"]
     known.fill(Known(key, "1") for key in keys)
 

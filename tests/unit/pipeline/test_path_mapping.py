@@ -160,7 +160,7 @@ def test_parents_are_right_above() -> None:
 
 
 @pytest.mark.parametrize("into", ["/k", "k/", "n" * 256, "\ud800"])
-def test_what_is_no_namespace(into: str) -> None:
+def test_an_invalid_namespace_is_refused(into: str) -> None:
     with pytest.raises(InvalidNameError):
         Mapping(into, is_tree=True)
 

@@ -102,7 +102,9 @@ def test_an_applier_keeps_its_rate(client: PluginLocator, requests: Requests) ->
     assert clock.now() - begun >= (600 - 1.1 * 400) / 400
 
 
-def test_what_is_there_takes_no_share(client: PluginLocator, requests: Requests) -> None:
+def test_existing_records_take_no_share_of_the_rate(
+    client: PluginLocator, requests: Requests
+) -> None:
     records = [NewRecord(f"k/{number}", b"", "1") for number in range(100)]
     Applier(client.backend, "r", seconds=10).create(records)
     writer = Applier(client.backend, "r", seconds=10, rate=50)

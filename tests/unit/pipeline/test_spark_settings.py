@@ -59,7 +59,7 @@ def test_no_error_shows_a_value(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_a_regular_file_is_refused(tmp_path: Path) -> None:
     """A pipe, too: Spark reads the file once more."""
     os.mkfifo(tmp_path / "pipe")
     for name, why in (("gone", "No such file"), (".", "directory"), ("pipe", "no regular file")):

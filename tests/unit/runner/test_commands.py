@@ -47,7 +47,9 @@ def test_the_status_of_a_command_is_passed_on(field: Field, script: str, status:
 @pytest.mark.parametrize(
     ("mode", "status"), [(None, 127), (0o644, 126)], ids=["missing", "not executable"]
 )
-def test_what_cannot_be_executed_takes_no_term(field: Field, mode: int | None, status: int) -> None:
+def test_a_program_that_cannot_be_executed_takes_no_term(
+    field: Field, mode: int | None, status: int
+) -> None:
     program = field.folder / "program"
     if mode is not None:
         program.write_text("#!/bin/sh\n")
@@ -60,7 +62,9 @@ def test_what_cannot_be_executed_takes_no_term(field: Field, mode: int | None, s
 @pytest.mark.parametrize(
     ("content", "status"), [("#!/no/such/interpreter\n", 127), ("no program", 126)]
 )
-def test_what_fails_to_execute_takes_one_term_only(field: Field, content: str, status: int) -> None:
+def test_a_program_that_fails_to_execute_takes_one_term_only(
+    field: Field, content: str, status: int
+) -> None:
     program = field.folder / "program"
     program.write_text(content)
     program.chmod(0o755)
@@ -270,7 +274,7 @@ def test_a_request_after_a_hangup_is_passed_on_too(field: Field) -> None:
 
 
 @pytest.mark.case("W09")
-def test_daemons_end_with_a_command_that_is_told_to(field: Field) -> None:
+def test_daemons_end_with_a_command_that_is_terminated(field: Field) -> None:
     runner = field.start(field.ticker, "tree", timeout=LONG)
     pids = {tick.pid for tick in field.await_epoch(1, pids=4)}
     runner.send(signal.SIGTERM)

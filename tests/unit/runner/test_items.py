@@ -173,7 +173,7 @@ def test_an_item_is_done_when_its_command_has_ended_and_stays(field: ShareField)
     assert is_running(runner.pid)
 
 
-def test_a_command_is_run_again_after_growing_pauses_of_its_own(field: ShareField) -> None:
+def test_each_command_is_run_again_after_its_own_growing_pauses(field: ShareField) -> None:
     field.give_each(a=1)
     runner = start(field, *SH, COUNT, options=("--restart",))
     runner.await_line("item a: ended with status 3: running the command again in 2 s")
@@ -325,7 +325,7 @@ def test_the_wait_for_items_is_bounded(field: ShareField) -> None:
     assert field.times("left")
 
 
-def test_an_outage_is_said_once_and_ends_nothing(field: ShareField) -> None:
+def test_an_outage_is_reported_and_ends_no_command(field: ShareField) -> None:
     field.give_each(down=True)
     runner = start(field)
     runner.await_line("waiting for the store: it is down")
@@ -337,7 +337,7 @@ def test_an_outage_is_said_once_and_ends_nothing(field: ShareField) -> None:
 
 
 @pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/", 126)])
-def test_what_cannot_be_executed_takes_no_item(
+def test_a_program_that_cannot_be_executed_takes_no_item(
     field: ShareField, program: str, status: int
 ) -> None:
     field.give_each(a=1)

@@ -56,7 +56,7 @@ def test_both_sides_see_one_page() -> None:
     os.close(descriptor)
 
 
-def test_a_packet_says_what_was_put_in() -> None:
+def test_a_packet_decodes_to_the_encoded_message() -> None:
     packet = messages.encode(messages.STOP, 15)
     assert messages.decode(packet) == (messages.STOP, 15)
     assert len(packet) <= messages.MAX_BYTES
@@ -135,7 +135,7 @@ def test_a_job_needs_names_that_fit_an_environment() -> None:
 
 
 @pytest.mark.parametrize("refusal", [errno.ENOSYS, errno.EPERM])
-def test_a_system_that_refuses_what_a_guard_needs_is_told_so(
+def test_a_system_that_refuses_pidfd_open_is_unsupported(
     monkeypatch: pytest.MonkeyPatch, refusal: int
 ) -> None:
     _let_pidfd_open_fail(monkeypatch, refusal)

@@ -311,7 +311,7 @@ def test_a_share_is_given_up_in_the_pause(field: ShareField) -> None:
     assert field.times("gave-up-1")
 
 
-def test_pauses_double_up_to_a_minute_and_begin_anew_after_a_long_run() -> None:
+def test_pauses_double_up_to_a_minute_and_restart_after_a_long_run() -> None:
     pauses = Pauses()
     assert [pauses.after(1.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert pauses.after(61.0) == 1
@@ -362,7 +362,7 @@ def test_the_wait_for_a_share_is_bounded(field: ShareField) -> None:
     assert field.times("left")
 
 
-def test_an_outage_is_said_once_and_ends_nothing(field: ShareField) -> None:
+def test_an_outage_is_reported_and_does_not_end_the_runner(field: ShareField) -> None:
     field.give(0, down=True)
     runner = field.start(*SH, "exit 4")
     runner.await_line("waiting for the store: it is down")
@@ -371,7 +371,7 @@ def test_an_outage_is_said_once_and_ends_nothing(field: ShareField) -> None:
 
 
 @pytest.mark.parametrize(("program", "status"), [("no-such-program", 127), ("/", 126)])
-def test_what_cannot_be_executed_takes_no_share(
+def test_a_program_that_cannot_be_executed_takes_no_share(
     field: ShareField, program: str, status: int
 ) -> None:
     field.give(1, "a")

@@ -42,7 +42,7 @@ def test_a_wait_of_no_time_ends_with_the_first_answer_and_not_before() -> None:
     assert attempt.turns == 30
 
 
-def test_what_the_first_answer_brings_is_taken_however_late_it_is() -> None:
+def test_the_result_of_the_first_attempt_is_accepted_even_if_it_is_late() -> None:
     assert waited(Attempt(answered_at=30, found="term"), 0.0) == "term"
 
 

@@ -54,7 +54,7 @@ def test_a_service_is_free_after_the_delay_alone(delay: float, least: float) -> 
 
 
 @pytest.mark.parametrize("poll", [0.0, 3.0])
-def test_a_change_is_noticed_as_soon_as_the_dialect_says(poll: float) -> None:
+def test_a_change_is_noticed_within_the_poll_interval(poll: float) -> None:
     with _store(StoreDialect(poll_seconds=poll)), _opened(SESSION) as client:
         heard: list[tuple[str | None, float]] = []
         client.listener_registry().add_value_change_listener(

@@ -70,14 +70,16 @@ def test_a_late_request_is_done_later(client: PluginLocator, network: Network) -
 
 
 @pytest.mark.parametrize("how", ["cut_off", "unheard"])
-def test_what_is_cut_off_gets_no_answer(client: PluginLocator, network: Network, how: str) -> None:
+def test_a_cut_off_or_unheard_client_gets_no_answer(
+    client: PluginLocator, network: Network, how: str
+) -> None:
     getattr(network.conditions, how).add("test")
     with pytest.raises(UnavailableError):
         client.storage().get("k")
 
 
 @pytest.mark.parametrize("how", ["cut_off", "unheard"])
-def test_what_is_unheard_is_still_notified(
+def test_an_unheard_client_is_notified_and_a_cut_off_client_is_not(
     client: PluginLocator, network: Network, how: str
 ) -> None:
     heard, peer = Recorder[ValueChange[str]](), SimulatedPeer(PROPERTIES)

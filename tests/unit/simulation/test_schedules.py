@@ -190,7 +190,7 @@ def test_d21_memory_stays() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"faults": [["NO", 1, 1, 1]]}'])
-def test_what_is_no_plan_is_refused(text: str) -> None:
+def test_an_invalid_plan_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a plan|Expecting"):
         from_json(text)
 

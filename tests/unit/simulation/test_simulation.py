@@ -154,7 +154,7 @@ def test_a_deadlock_is_an_error_and_names_the_time() -> None:
         run(after(5, lambda: locks.SimulatedEvent().wait()))
 
 
-def test_what_a_thread_raises_is_a_failure() -> None:
+def test_an_exception_in_a_thread_is_recorded_as_a_failure() -> None:
     simulation, told = Simulation(1), list[tuple[str, BaseException]]()
     simulation.on_failure = lambda ended, error: told.append((ended.name, error))
     with installed(simulation):
@@ -258,7 +258,7 @@ def watching(look: Callable[[Simulation, str], None]) -> type[Simulation]:
     return Watched
 
 
-def test_a_join_that_times_out_wakes_nobody_later() -> None:
+def test_a_join_that_times_out_causes_no_later_wakeup() -> None:
     woken: list[float] = []
 
     def main() -> None:
@@ -292,7 +292,7 @@ def test_a_wait_that_was_notified_delays_no_deadlock() -> None:
         run(main)
 
 
-def test_what_is_done_is_forgotten() -> None:
+def test_finished_threads_are_forgotten() -> None:
     simulation = Simulation(1)
     with installed(simulation):
         process = SimulatedProcess(simulation, "p")

@@ -162,7 +162,7 @@ def test_locals_end_with_their_thread() -> None:
     assert [round(moment - 1_000) for moment in closed] == [1]
 
 
-def test_who_is_interrupted_while_a_lock_is_handed_over_passes_it_on() -> None:
+def test_an_interrupted_waiter_passes_the_lock_on() -> None:
     got: list[str] = []
     simulation = Simulation(1)
     with installed(simulation, PREFIXES):
@@ -283,7 +283,7 @@ def test_all_clocks_of_a_process_agree() -> None:
     run(compare)
 
 
-def test_what_a_simulation_leaves_waits_for_no_thread() -> None:
+def test_a_thread_left_by_a_simulation_can_be_joined_at_once() -> None:
     left: list[Any] = []
 
     def start() -> None:

@@ -78,7 +78,9 @@ def test_a_request_is_done_although_its_answer_is_lost(
 
 
 @pytest.mark.parametrize("late", ["late_requests", "late_answers"])
-def test_what_is_late_comes_to_an_end(client: PluginLocator, network: Network, late: str) -> None:
+def test_a_late_put_raises_outcome_unknown_but_takes_effect(
+    client: PluginLocator, network: Network, late: str
+) -> None:
     setattr(network.conditions, late, 1.0)
     with pytest.raises(OutcomeUnknownError):
         client.storage().put("k", "v")
@@ -153,7 +155,7 @@ def test_the_last_state_is_notified_over_lost_and_repeated_notifications(
     assert len(seen) == before
 
 
-def test_what_is_closed_refuses_and_is_closed_once(client: PluginLocator) -> None:
+def test_a_backend_may_be_closed_twice(client: PluginLocator) -> None:
     client.group_membership("g").join("m", "")
     client.backend.close()
     client.backend.close()

@@ -204,7 +204,7 @@ def test_always(): print("always", is_virtual())
         ([], "none", {"always"}),
     ],
 )
-def test_what_runs_in_virtual_time_can_be_chosen(
+def test_an_option_or_a_variable_selects_the_tests_in_virtual_time(
     folder: Path, words: list[str], environment: str, virtual: set[str]
 ) -> None:
     (folder / "test_it.py").write_text(CHOICES)

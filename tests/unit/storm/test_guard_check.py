@@ -118,7 +118,7 @@ def test_two_values_at_one_version() -> None:
     assert "'3 a n1' and '3 a other' at" in found.violations[0]
 
 
-def test_what_was_not_tested_proves_nothing() -> None:
+def test_untested_guards_prove_nothing() -> None:
     unmoved = guarded_writes(judged(guarded(3, "a", 1)))
     assert unmoved.missing == "no item with a guarded write ever moved"
     unrefused = guarded_writes(record(operations=SOUND))

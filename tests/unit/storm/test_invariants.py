@@ -48,7 +48,7 @@ def test_membership_that_was_not_read_proves_nothing() -> None:
     assert true_membership(noted()).conclusion is Conclusion.NO_EVIDENCE
 
 
-def test_a_group_that_nobody_left_proves_nothing() -> None:
+def test_a_group_that_no_member_left_proves_nothing() -> None:
     everyone = row("members event", now=[*NAMES], added=[*NAMES], removed=[])
     reads = [everyone, seen(16, 17, *NAMES)]
     found = true_membership(record(journals={"c0.1": reads, "c1.1": [everyone]}))
@@ -139,7 +139,7 @@ def test_faults_were_seen() -> None:
     assert faults_with_evidence(record()).conclusion is Conclusion.OK
 
 
-def test_a_fault_that_nobody_saw() -> None:
+def test_a_fault_that_was_never_seen_is_named() -> None:
     judged = record(windows=[window(InjectedFault("link cut", "c0", 2.0, ""))])
     assert faults_with_evidence(judged).missing == "never seen: link cut"
     assert faults_with_evidence(record(windows=[])).conclusion is Conclusion.NO_EVIDENCE

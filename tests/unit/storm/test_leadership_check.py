@@ -151,6 +151,6 @@ def test_a_fence_that_let_an_old_epoch_through() -> None:
     assert len(fenced_writes(record(operations=operations)).violations) == 1
 
 
-def test_a_fence_that_refused_nobody_proves_nothing() -> None:
+def test_a_fence_that_refused_no_write_proves_nothing() -> None:
     found = fenced_writes(record(operations=[fenced(1, 1)]))
     assert (found.conclusion, found.missing) == (Conclusion.NO_EVIDENCE, "none was refused")

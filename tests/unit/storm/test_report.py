@@ -25,7 +25,7 @@ def test_exit_codes() -> None:
     assert summary().exit_code == 3
 
 
-def test_it_says_which_invariant_is_to_blame() -> None:
+def test_the_summary_names_the_violated_invariant() -> None:
     assert str(summary(finding("x"))) == "failed: I1 violation, 0 faults"
 
 

@@ -156,7 +156,7 @@ def test_a_chroot_is_checked(neighbour: Any, ensemble: Ensemble, open_client: Op
         open_client(**DIGEST, **{"zookeeper.connect": f"{address}/open/chroot"})
 
 
-def test_who_else_may_change_nodes_can_be_listed(
+def test_a_root_that_only_trusted_ids_may_change_is_accepted(
     owner: Any, open_client: Open, namespace: str
 ) -> None:
     owner.create(f"/{namespace}", acl=[MINE, THEIRS, ADMIN])
@@ -167,7 +167,9 @@ def test_who_else_may_change_nodes_can_be_listed(
     open_client(**DIGEST, **trusted).storage().put("n/k", "v")
 
 
-def test_a_server_says_who_this_client_is(owner: Any, open_client: Open, namespace: str) -> None:
+def test_a_sasl_client_learns_its_own_id_from_the_server(
+    owner: Any, open_client: Open, namespace: str
+) -> None:
     """By SASL a client cannot know its own id before."""
     bob = make_acl("sasl", "bob", all=True)
     owner.create(f"/{namespace}", acl=[bob, MINE])

@@ -81,7 +81,7 @@ def test_another_certificate_does_not_suffice(
         open_client(**tls(authority, eve)).storage().get("n/k")
 
 
-def test_who_else_may_change_nodes_is_named_by_subject(
+def test_an_untrusted_certificate_is_named_by_its_subject(
     open_client: Open,
     ensemble: Ensemble,
     authority: Authority,

@@ -8,7 +8,7 @@ from kip30_conformance.servers import start
 from tests.unit.clients import PATIENT, Open
 
 
-def test_what_to_do_about_a_local_session() -> None:
+def test_a_local_session_error_names_the_server_setting_to_change() -> None:
     error = translate(refusal(-120), writes=True)
     assert isinstance(error, LocalSessionError)
     assert "set localSessionsUpgradingEnabled=true on all servers" in str(error)

@@ -90,7 +90,7 @@ def test_keys_go_on_beside_names_that_are_none(
 
 
 @_PROTOCOLS
-def test_a_foreign_value_is_an_error_to_who_asks_for_it(
+def test_a_foreign_value_is_an_error_until_it_is_overwritten(
     open_client: Open, neighbour: Any, namespace: str, protocol: str
 ) -> None:
     ours = open_client(**_OLD[protocol])
@@ -106,7 +106,7 @@ def test_a_foreign_value_is_an_error_to_who_asks_for_it(
 
 
 @_PROTOCOLS
-def test_a_foreign_leader_is_an_error_to_who_asks_for_it(
+def test_a_foreign_leader_is_an_error_until_it_is_deleted(
     open_client: Open, neighbour: Any, namespace: str, protocol: str
 ) -> None:
     ours = open_client(**_OLD[protocol])

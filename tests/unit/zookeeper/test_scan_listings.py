@@ -116,7 +116,7 @@ _PATHS = st.lists(_NAMES, max_size=3).map(lambda names: "".join(f"/{name}" for n
 
 
 @given(path=_PATHS, names=st.sets(_NAMES), begin=_PATHS, end=_PATHS | st.none())
-def test_which_names_a_part_reaches(
+def test_a_part_includes_the_names_in_it_and_above_it(
     path: str, names: set[str], begin: str, end: str | None
 ) -> None:
     part = Part(place_of(begin)) if end is None else Part(place_of(begin), place_of(end))

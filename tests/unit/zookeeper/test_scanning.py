@@ -251,7 +251,7 @@ def test_kinds_of_owners(owner: int, shown: str | None) -> None:
 
 
 @pytest.mark.parametrize("under", ["tree", "/tree//a", "/tree/../a"])
-def test_what_is_no_path(open_scanner: OpenScanner, under: str) -> None:
+def test_an_invalid_path_is_refused(open_scanner: OpenScanner, under: str) -> None:
     with pytest.raises(InvalidNameError):
         open_scanner(View(layout=Layout.RAW, under=under))
 
@@ -310,7 +310,7 @@ def test_a_namespace_of_thousands(open_client: Open, open_scanner: OpenScanner) 
     assert sorted(found) == sorted(keys)
 
 
-def test_what_vanishes_meanwhile_is_left_out(
+def test_nodes_deleted_during_a_scan_are_left_out(
     open_client: Open, open_scanner: OpenScanner, kazoo: Any, namespace: str
 ) -> None:
     storage = open_client(**PATIENT).storage(BYTES)

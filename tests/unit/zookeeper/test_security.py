@@ -71,7 +71,9 @@ def _started_with(jaas: Path, folder: Path, *demands: str) -> Ensemble:
 
 
 @pytest.mark.parametrize("credentials", [_DIGEST, _SASL], ids=["digest", "sasl"])
-def test_nodes_belong_to_who_made_them(open_client: Open, credentials: dict[str, Written]) -> None:
+def test_nodes_are_closed_to_clients_without_credentials(
+    open_client: Open, credentials: dict[str, Written]
+) -> None:
     mine = open_client(**credentials)
     mine.storage().put("n/k", "mine")
     mine.group_membership("g").join("m", "")
@@ -100,7 +102,9 @@ def test_wrong_password_of_sasl(
     assert "falsch-1" not in f"{raised.value!r} {caplog.text}"
 
 
-def test_who_says_nothing_is_not_let_in(strict: Ensemble, open_client: Open) -> None:
+def test_an_unauthenticated_client_is_refused_after_few_attempts(
+    strict: Ensemble, open_client: Open
+) -> None:
     with strict.link() as link:
         open_client(**{**_SASL, **link.settings()}).storage().put("n/k", "mine")
         before = link.counted().connections

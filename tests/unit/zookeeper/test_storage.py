@@ -21,7 +21,9 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
         yield servers
 
 
-def test_who_gives_up_takes_no_other_along(open_client: Open, ensemble: Ensemble) -> None:
+def test_a_cancelled_write_does_not_cancel_the_others_in_its_batch(
+    open_client: Open, ensemble: Ensemble
+) -> None:
     backend = open_client().backend
     assert isinstance(backend, ZookeeperBackend)
     writes = [Write(Key("n", name), new_nonce(), b"", Condition.ABSENT) for name in "abc"]

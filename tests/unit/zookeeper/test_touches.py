@@ -52,7 +52,7 @@ def test_a_request_is_reported_by_the_ping_after_its_answer() -> None:
     assert touches.reported(109.0) == 103.0
 
 
-def test_what_is_reported_never_goes_back() -> None:
+def test_the_reported_time_never_goes_back() -> None:
     touches = Touches(100.0, _INTERVAL)
     touches.answered(101.0, 102.0)
     assert touches.reported(107.0) == 101.0

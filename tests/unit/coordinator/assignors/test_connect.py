@@ -59,7 +59,7 @@ def test_incremental(case: Case) -> None:
         rounds.now_seconds += times[step.get("then_advance", 0)]
 
 
-def test_what_a_new_worker_gets_is_stopped_first() -> None:
+def test_work_for_a_new_worker_is_revoked_before_it_is_assigned() -> None:
     """Follow testTaskAssignmentWhenWorkerJoins."""
     rounds = rounds_of("w1", configured=TWO)
     rounds.run()
@@ -71,7 +71,7 @@ def test_what_a_new_worker_gets_is_stopped_first() -> None:
     assert rounds.rests()
 
 
-def test_what_is_lost_waits_for_its_worker() -> None:
+def test_lost_work_waits_for_its_worker_to_return() -> None:
     """Follow testTaskAssignmentWhenWorkerBounces."""
     rounds = rounds_of("w1", "w2", configured=TWO)
     rounds.run()
@@ -89,7 +89,7 @@ def test_what_is_lost_waits_for_its_worker() -> None:
     assert rounds.rests()
 
 
-def test_what_is_lost_is_dealt_to_the_workers_that_came_in_the_meantime() -> None:
+def test_lost_work_goes_to_the_workers_that_joined_during_the_delay() -> None:
     """Follow testLostAssignmentHandlingWithMoreThanOneCandidates."""
     rounds = rounds_of("w1", "w2", "w3", configured=THREE)
     rounds.run()
@@ -182,7 +182,7 @@ def test_the_delay_ends_when_a_worker_comes_back_with_its_work() -> None:
     assert rounds.run().delay_seconds == 0
 
 
-def test_what_is_lost_is_dealt_to_all_if_the_worker_leaves_again() -> None:
+def test_lost_work_goes_to_the_remaining_worker_if_its_worker_leaves_again() -> None:
     """Follow testLostAssignmentHandlingWhenWorkerBouncesBackButFinallyLeaves."""
     rounds = rounds_of("w1", "w2", configured=TWO)
     rounds.run()
@@ -291,7 +291,7 @@ def test_nothing_is_revoked_while_a_delay_is_running() -> None:
     assert (rounds.connectors, rounds.tasks) == ([0, 0, 1, 1, 1], [2, 2, 2, 3, 3])
 
 
-def test_what_is_deleted_is_revoked() -> None:
+def test_work_of_a_deleted_connector_is_revoked() -> None:
     """Follow testTaskAssignmentWhenConnectorsAreDeleted."""
     rounds = rounds_of("w1", "w2", configured=THREE)
     rounds.run()
@@ -310,7 +310,7 @@ def test_a_new_leader_revokes_what_was_deleted_under_the_former_one() -> None:
     assert (rounds.connectors, rounds.tasks) == ([1, 1], [4, 4])
 
 
-def test_what_two_workers_do_is_stopped_by_both() -> None:
+def test_work_assigned_to_two_workers_is_revoked_from_both() -> None:
     """Follow testTaskAssignmentWhenTasksDuplicatedInWorkerAssignment."""
     rounds = rounds_of("w1", configured=TWO)
     rounds.run()
@@ -323,7 +323,7 @@ def test_what_two_workers_do_is_stopped_by_both() -> None:
     assert rounds.rests()
 
 
-def test_what_two_workers_do_and_is_deleted_is_stopped_by_both() -> None:
+def test_deleted_work_assigned_to_two_workers_is_revoked_from_both() -> None:
     """Follow testDuplicatedAssignmentHandleWhenTheDuplicatedAssignmentsDeleted."""
     rounds = rounds_of("w1", configured=TWO)
     rounds.run()

@@ -38,7 +38,7 @@ def test_the_order_of_subscribers_does_not_matter(group: Group, random: Random) 
 
 
 @given(groups())
-def test_what_is_assigned_stays(group: Group) -> None:
+def test_a_repeated_assignment_moves_no_item(group: Group) -> None:
     topics, subscribers = group
     assigned = STICKY.assign(topics, subscribers)
     assert STICKY.assign(topics, owning(subscribers, assigned)) == assigned
@@ -156,7 +156,7 @@ def check_no_chain(subscribers: list[Subscriber], assigned: Assignment) -> None:
         assert all(len(assigned[one]) >= len(assigned[start]) - 1 for one in reached)
 
 
-def test_what_two_report_has_no_owner() -> None:
+def test_an_item_reported_by_two_subscribers_has_no_owner() -> None:
     """If ``t0`` were kept by one of them, an item that has an owner would have to move."""
     subscribers = [
         Subscriber(
